@@ -1,0 +1,17 @@
+import type { Reporter, TestModule } from "vitest/node";
+
+/** Ends a run with one line that a log reader can find: `N passed, N failed, N skipped`. */
+export default class PlainReporter implements Reporter {
+  onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
+    const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
+    for (const module of modules) {
+      // A file that fails before its first test runs would otherwise count as nothing at all.
+      if (module.errors().length > 0) count.failed += 1;
+      for (const test of module.children.allTests()) {
+        const { state } = test.result();
+        if (state !== "pending") count[state] += 1;
+      }
+    }
+    process.stdout.write(`\n${count.passed} passed, ${count.failed} failed, ${count.skipped} skipped\n`);
+  }
+}
