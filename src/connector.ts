@@ -1,0 +1,117 @@
+import type { ZodType } from "zod";
+import type { Clock } from "./clock.ts";
+import type { Event } from "./event.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+
+/**
+ * The contract between the engine and a connector.
+ *
+ * A connector is a folder that knows one foreign system: README.md, config.ts, sink.ts and what they need.
+ * The engine (src/delivery) does the hard part once for all of them: order, retry, back-off, dead letters,
+ * filters, metrics, shutdown. So a connector stays small, and these rules are all it has to keep.
+ */
+
+/**
+ * Where events go.
+ *
+ * `open` is called before the first write and again after a write failed because the connection was lost; it
+ * may be called on an open sink and then has nothing to do. It throws as `write` does.
+ *
+ * `write` is called serially, never twice at a time, with 1 to `maxBatch` events in commit order. When it
+ * returns, every event has an outcome, and the sink holds on to none of them:
+ * - accepted: not mentioned in the receipt. The far end has acknowledged it (an MQTT PUBACK, an HTTP 2xx), not
+ *   merely a client library or a socket buffer.
+ * - rejected: listed with its index and a reason. It will never be accepted; it becomes a dead letter.
+ * - kept: everything from `kept.from` on. Not acknowledged, so the engine offers it again after `kept.error`
+ *   has been waited out. Throwing means that the whole batch is kept.
+ * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
+ *
+ * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
+ * tried again with back-off; `Throttled` waits for the time it was told, which is not an attempt; `ConfigError`
+ * stops this sink, visibly, and is tried again slowly (or never, with the reason `gone`).
+ *
+ * `close` frees everything; it is called once, after the last write returned, also when `open` never succeeded.
+ *
+ * `probe` checks that the far end can be reached and would accept us, without writing an event.
+ */
+export interface Sink {
+  readonly maxBatch?: number;
+  open(signal: AbortSignal): Promise<void>;
+  write(batch: readonly Event[], signal: AbortSignal): Promise<Receipt>;
+  close(): Promise<void>;
+  probe?(signal: AbortSignal): Promise<void>;
+}
+
+export interface Receipt {
+  readonly rejected: readonly Rejection[];
+  readonly kept?: { readonly from: number; readonly error: unknown };
+}
+
+export interface Rejection {
+  readonly index: number;
+  readonly reason: string;
+}
+
+/** The receipt of a batch that was accepted whole. */
+export const ACCEPTED: Receipt = { rejected: [] };
+
+/**
+ * Where commands come from.
+ *
+ * `open` starts listening and returns; arrivals are handed to `accept` one at a time. `accept` resolves when the
+ * command is durable (journaled or refused with a published result); only then may the connector acknowledge it
+ * to its broker. When `accept` rejects, the connector must not acknowledge.
+ */
+export interface CommandSource {
+  open(accept: Accept, signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+export type Accept = (arrival: Arrival) => Promise<void>;
+
+/** A command as it arrived, before anybody believed a word of it. */
+export interface Arrival {
+  /** The connector instance, e.g. the sink's name in the configuration. */
+  readonly via: string;
+  /** The topic it came on, or what corresponds to it. */
+  readonly topic: string;
+  /** The tag that the topic names; null when the payload has to say it. */
+  readonly tagId: string | null;
+  /** The source that the topic names; null when there is only one, or the payload has to say it. */
+  readonly source: string | null;
+  readonly payload: Uint8Array;
+  /** True when the broker replayed it from its memory instead of passing it on fresh. */
+  readonly retained: boolean;
+  /** True when the broker says it may have sent this before. */
+  readonly duplicate: boolean;
+  /** Remaining life in seconds as the broker states it (MQTT 5 message expiry); null when it does not. */
+  readonly expirySeconds: number | null;
+  /** MQTT 5 response topic; null when there is none. */
+  readonly replyTo: string | null;
+  /** MQTT 5 correlation data, base64; null when there is none. */
+  readonly correlation: string | null;
+  /** MQTT 5 user properties or what corresponds to them. */
+  readonly properties: Readonly<Record<string, string>>;
+  /** Wall time of arrival, milliseconds since 1970. */
+  readonly receivedAtMs: number;
+}
+
+/** What the engine hands to a connector; there are no globals. */
+export interface ConnectorContext {
+  /** The instance's name in the configuration. */
+  readonly name: string;
+  readonly log: Log;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+}
+
+/** A connector as the catalogue lists it. A capability is the presence of its function. */
+export interface ConnectorDefinition<C = unknown> {
+  readonly name: string;
+  /** One line for `plenum check` and the documentation. */
+  readonly summary: string;
+  readonly Config: ZodType<C>;
+  sink?(config: C, context: ConnectorContext): Sink;
+  commands?(config: C, context: ConnectorContext): CommandSource;
+}

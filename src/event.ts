@@ -1,0 +1,269 @@
+import { createHash } from "node:crypto";
+import type {
+  Alarm,
+  Gateway,
+  Host,
+  Measurement,
+  Priority,
+  Resolution,
+  Site,
+  System,
+  Tag,
+  TagValue,
+} from "./building.ts";
+
+/**
+ * The event vocabulary: what Plenum tells, as facts in the past tense.
+ *
+ * An event leaves in a CloudEvents 1.0 envelope. Its id is derived from the source's own facts (site, object,
+ * episode, kind), so the same fact has the same id after a restart, after a lost state file, on every retry.
+ */
+export interface EventData {
+  "site-added": { readonly site: Site };
+  "site-changed": Changed<{ readonly site: Site }>;
+  "site-removed": { readonly site: Site };
+  "gateway-added": { readonly gateway: Gateway };
+  "gateway-changed": Changed<{ readonly gateway: Gateway }>;
+  "gateway-removed": { readonly gateway: Gateway };
+  "gateway-online": { readonly gateway: Gateway };
+  "gateway-offline": { readonly gateway: Gateway };
+  "host-added": { readonly host: Host };
+  "host-changed": Changed<{ readonly host: Host }>;
+  "host-removed": { readonly host: Host };
+  "system-added": { readonly system: System };
+  "system-changed": Changed<{ readonly system: System }>;
+  "system-removed": { readonly system: System };
+  "tag-added": { readonly tag: Tag };
+  "tag-changed": Changed<{ readonly tag: Tag }>;
+  "tag-removed": { readonly tag: Tag };
+
+  "alarm-raised": AlarmFact & { readonly initial: boolean };
+  "alarm-resolved": AlarmFact;
+  "alarm-acknowledged": AlarmFact;
+  "alarm-unacknowledged": AlarmFact;
+  "alarm-recovering": AlarmFact;
+  "alarm-retriggered": AlarmFact;
+  "alarm-changed": Changed<AlarmFact>;
+  "alarm-vanished": AlarmFact;
+  "alarm-out-of-scope": AlarmFact;
+
+  "tag-value": TagValueFact;
+  "tag-history": TagHistoryFact;
+  "tag-total": TagTotalFact;
+
+  "command-result": CommandResult;
+
+  "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
+  "source-unavailable": { readonly reason: string; readonly since: string };
+  "source-available": { readonly unavailableSince: string };
+  "delivery-gap": DeliveryGap;
+}
+
+export type Kind = keyof EventData;
+
+type Changed<T> = T & {
+  /** Names of the fields that differ, with the value before. */
+  readonly before: Readonly<Record<string, unknown>>;
+};
+
+export interface AlarmFact {
+  readonly alarm: Alarm;
+  /** Alarm id plus trigger time: one episode is one raise and one end. */
+  readonly episode: string;
+  /** True when the event was found after the fact, by the sweep over resolved alarms. */
+  readonly late: boolean;
+  /** The gateway that was offline at that moment, where one explains the alarm. */
+  readonly behindGateway: string | null;
+}
+
+/** `bad`: the gateway could not read it (value null). `uncertain`: our own clock or the reply is in doubt. */
+export type Quality = "good" | "uncertain" | "bad";
+
+export interface TagValueFact {
+  readonly tag: Tag;
+  readonly value: TagValue;
+  readonly quality: Quality;
+  /** When the reply arrived, UTC; the service states no time of its own for a read. */
+  readonly time: string;
+  /** Milliseconds between sending the request and having the reply: how vague `time` is. */
+  readonly latencyMs: number;
+  /** The last value that was not null, and its time; null when there never was one. */
+  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
+  readonly behindGateway: string | null;
+}
+
+export interface TagHistoryFact {
+  readonly tag: Tag;
+  readonly resolution: Resolution;
+  /** IANA zone in which the service aligned the buckets. */
+  readonly timeZone: string;
+  /** Ascending by time, every bucket once. */
+  readonly points: readonly Measurement[];
+  /** `live`: a bucket soon after it closed; `backfill`: older than the series' start of live following. */
+  readonly origin: "live" | "backfill";
+  /** True when these buckets were delivered before with other values (late data at the source). */
+  readonly revised: boolean;
+}
+
+export interface TagTotalFact {
+  readonly tag: Tag;
+  readonly resolution: Resolution;
+  readonly timeZone: string;
+  readonly from: string;
+  readonly to: string;
+  /** Last minus first over the period. */
+  readonly total: number | null;
+  /** True when the total is negative: the meter was reset or exchanged. */
+  readonly reset: boolean;
+}
+
+export const COMMAND_OUTCOMES = [
+  "confirmed",
+  "accepted-unverified",
+  "mismatch",
+  "rejected",
+  "expired",
+  "superseded",
+  "duplicate",
+  "unknown",
+] as const;
+export type CommandOutcome = (typeof COMMAND_OUTCOMES)[number];
+
+export interface CommandResult {
+  readonly commandId: string;
+  readonly tagId: string | null;
+  readonly outcome: CommandOutcome;
+  /** Machine-readable reason, e.g. `out-of-range`; null when confirmed. */
+  readonly reason: string | null;
+  /** The same for a person. */
+  readonly message: string;
+  readonly requested: TagValue;
+  readonly before: TagValue;
+  readonly readBack: TagValue;
+  /** True in rehearsal mode: everything but the write was done. */
+  readonly rehearsal: boolean;
+  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed. */
+  readonly correlation: string | null;
+  /** Where the requester wants its answer besides the ordinary result topic (MQTT 5 response topic). */
+  readonly replyTo: string | null;
+}
+
+export interface DeliveryGap {
+  readonly sink: string;
+  readonly reason: "age" | "size";
+  readonly firstTime: string;
+  readonly lastTime: string;
+  readonly count: number;
+}
+
+export interface Event<K extends Kind = Kind> {
+  readonly id: string;
+  /** Where it comes from: `/sources/<name>` for a monitored service, `/plenum` for the worker itself. */
+  readonly source: string;
+  readonly type: K;
+  /** What it is about, e.g. `site/1/alarm/500001`; together with `source` the key that keeps its order. */
+  readonly subject: string;
+  /** When it happened by the service's own word, otherwise when it was seen; ISO 8601 UTC. */
+  readonly time: string;
+  /** CloudEvents extension attribute: the site's id as text; absent for facts about no single site. */
+  readonly siteid?: string;
+  /** CloudEvents extension attribute: alarm priority; only on alarm events. */
+  readonly priority?: Priority;
+  readonly data: EventData[K];
+}
+
+/** An event of any one kind, so that a check of `type` narrows `data`. */
+export type AnyEvent = { [K in Kind]: Event<K> }[Kind];
+
+/** Every kind, for filters, topics and documentation; the compiler checks that none is missing. */
+export const KINDS = Object.keys({
+  "site-added": 1,
+  "site-changed": 1,
+  "site-removed": 1,
+  "gateway-added": 1,
+  "gateway-changed": 1,
+  "gateway-removed": 1,
+  "gateway-online": 1,
+  "gateway-offline": 1,
+  "host-added": 1,
+  "host-changed": 1,
+  "host-removed": 1,
+  "system-added": 1,
+  "system-changed": 1,
+  "system-removed": 1,
+  "tag-added": 1,
+  "tag-changed": 1,
+  "tag-removed": 1,
+  "alarm-raised": 1,
+  "alarm-resolved": 1,
+  "alarm-acknowledged": 1,
+  "alarm-unacknowledged": 1,
+  "alarm-recovering": 1,
+  "alarm-retriggered": 1,
+  "alarm-changed": 1,
+  "alarm-vanished": 1,
+  "alarm-out-of-scope": 1,
+  "tag-value": 1,
+  "tag-history": 1,
+  "tag-total": 1,
+  "command-result": 1,
+  "token-expiring": 1,
+  "source-unavailable": 1,
+  "source-available": 1,
+  "delivery-gap": 1,
+} satisfies Record<Kind, 1>) as readonly Kind[];
+
+/** Telemetry is dropped before facts when the outbox must shrink: a value comes again, an alarm does not. */
+export function isTelemetry(kind: Kind): boolean {
+  return kind === "tag-value" || kind === "tag-history" || kind === "tag-total";
+}
+
+/** The key within which order is kept. */
+export function orderKey(event: Pick<Event, "source" | "subject">): string {
+  return `${event.source} ${event.subject}`;
+}
+
+/**
+ * A deterministic id: the kind, then 128 bits of SHA-256 over the kind and the facts, as base64url.
+ * Safe in headers, topics and file names.
+ */
+export function eventId(kind: Kind, source: string, ...facts: readonly (string | number | null)[]): string {
+  const digest = createHash("sha256")
+    .update(JSON.stringify([kind, source, ...facts]))
+    .digest();
+  return `${kind}.${digest.subarray(0, 16).toString("base64url")}`;
+}
+
+/** Builds an event; `facts` are what makes it this event and no other, besides kind and source. */
+export function makeEvent<K extends Kind>(fields: {
+  readonly type: K;
+  readonly source: string;
+  readonly subject: string;
+  readonly time: string;
+  readonly siteId?: number | string | null;
+  readonly priority?: Priority;
+  readonly data: EventData[K];
+  readonly facts: readonly (string | number | null)[];
+}): Event<K> {
+  return {
+    id: eventId(fields.type, fields.source, fields.subject, ...fields.facts),
+    source: fields.source,
+    type: fields.type,
+    subject: fields.subject,
+    time: fields.time,
+    ...(fields.siteId === undefined || fields.siteId === null ? {} : { siteid: String(fields.siteId) }),
+    ...(fields.priority === undefined ? {} : { priority: fields.priority }),
+    data: fields.data,
+  };
+}
+
+/** The event as a CloudEvents 1.0 JSON object (structured mode). */
+export function toCloudEvent(event: Event): Record<string, unknown> {
+  const { data, ...attributes } = event;
+  return { specversion: "1.0", ...attributes, datacontenttype: "application/json", data };
+}
+
+/** How events name a configured source. */
+export function sourceUri(name: string): string {
+  return `/sources/${name}`;
+}

@@ -1,0 +1,114 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "@prometheus-io/client";
+
+/**
+ * Every metric of the worker, in one place, so that names stay consistent. No tag, alarm or command ids as
+ * labels: a building has thousands of them. Durations in seconds, as Prometheus asks.
+ */
+export type Metrics = ReturnType<typeof createMetrics>;
+
+export function createMetrics() {
+  const registry = new Registry();
+  collectDefaultMetrics({ register: registry, prefix: "plenum_" });
+  const registers = [registry];
+  return {
+    registry,
+    apiRequests: new Counter({
+      name: "plenum_api_requests_total",
+      help: "Requests to the monitoring service by outcome (ok, retryable, throttled, config, no-log, malformed).",
+      labelNames: ["source", "endpoint", "outcome"],
+      registers,
+    }),
+    apiSeconds: new Histogram({
+      name: "plenum_api_request_seconds",
+      help: "Time from sending a request to having the whole reply.",
+      labelNames: ["source", "endpoint"],
+      buckets: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+      registers,
+    }),
+    quotaWaitSeconds: new Histogram({
+      name: "plenum_quota_wait_seconds",
+      help: "Time that a tag request waited for its slot in the quota.",
+      labelNames: ["source", "lane"],
+      buckets: [0.01, 0.1, 1, 3, 5, 10, 30, 60, 300],
+      registers,
+    }),
+    quotaSlots: new Counter({
+      name: "plenum_quota_slots_total",
+      help: "Slots of the quota used.",
+      labelNames: ["source", "lane"],
+      registers,
+    }),
+    quotaHeld: new Gauge({
+      name: "plenum_quota_held_until_timestamp_seconds",
+      help: "Until when the service told us to wait; 0 when it did not.",
+      labelNames: ["source"],
+      registers,
+    }),
+    tagsRead: new Counter({
+      name: "plenum_tags_read_total",
+      help: "Tag values read, by quality.",
+      labelNames: ["source", "quality"],
+      registers,
+    }),
+    pollSuccess: new Gauge({
+      name: "plenum_poll_last_success_timestamp_seconds",
+      help: "When a job last finished well.",
+      labelNames: ["source", "job"],
+      registers,
+    }),
+    polls: new Counter({
+      name: "plenum_polls_total",
+      help: "Runs of a job by outcome (ok, incomplete, failed, overlap).",
+      labelNames: ["source", "job", "outcome"],
+      registers,
+    }),
+    alarmsActive: new Gauge({
+      name: "plenum_alarms_active",
+      help: "Alarms that the service holds to be active.",
+      labelNames: ["source", "site", "priority"],
+      registers,
+    }),
+    unknownWords: new Counter({
+      name: "plenum_unknown_words_total",
+      help: "Values outside the words that the interface names (status, priority), kept as they came.",
+      labelNames: ["source", "field"],
+      registers,
+    }),
+    eventsCommitted: new Counter({
+      name: "plenum_events_committed_total",
+      help: "Events committed to the outbox.",
+      labelNames: ["type"],
+      registers,
+    }),
+    outboxDepth: new Gauge({
+      name: "plenum_outbox_depth",
+      help: "Committed events that a sink has not settled yet.",
+      labelNames: ["sink"],
+      registers,
+    }),
+    outboxOldestAge: new Gauge({
+      name: "plenum_outbox_oldest_age_seconds",
+      help: "Age of the oldest event that a sink has not settled yet.",
+      labelNames: ["sink"],
+      registers,
+    }),
+    deliveries: new Counter({
+      name: "plenum_sink_deliveries_total",
+      help: "Events by what became of them at a sink (accepted, rejected, kept, dropped).",
+      labelNames: ["sink", "outcome"],
+      registers,
+    }),
+    sinkUp: new Gauge({
+      name: "plenum_sink_up",
+      help: "1 while a sink accepts events, 0 while it is being retried or has stopped.",
+      labelNames: ["sink"],
+      registers,
+    }),
+    commands: new Counter({
+      name: "plenum_commands_total",
+      help: "Commands by terminal outcome and reason.",
+      labelNames: ["outcome", "reason"],
+      registers,
+    }),
+  };
+}

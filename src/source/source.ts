@@ -1,0 +1,143 @@
+import type {
+  Alarm,
+  Gateway,
+  Health,
+  Host,
+  Resolution,
+  Site,
+  System,
+  Tag,
+  TagLog,
+  TagReading,
+  TagScalar,
+  TagTotal,
+  TokenInfo,
+} from "../building.ts";
+
+/**
+ * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures
+ * as the classes of src/errors.ts. Quota, deadlines, paging, decoding and the token are inside.
+ *
+ * Lists come page by page, because only the caller can say what an interrupted listing means to it.
+ */
+export interface Source {
+  readonly name: string;
+  sites(filter: SiteFilter, signal: AbortSignal): AsyncIterable<Page<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
+  /** Current values of 1 to 20 tags. */
+  read(tagIds: readonly string[], lane: Lane, signal: AbortSignal): Promise<ReadReply>;
+  /** Writes 1 to 20 tags. A `Retryable` may mean that the write happened: never repeat it, read back. */
+  write(writes: readonly TagWrite[], signal: AbortSignal): Promise<WriteReply>;
+  /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
+  history(query: HistoryQuery, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
+  /** Last minus first over the range, one per tag. */
+  totals(query: HistoryQuery, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
+  me(signal: AbortSignal): Promise<TokenInfo>;
+  health(signal: AbortSignal): Promise<Health>;
+  quota(): QuotaStatus;
+  close(): Promise<void>;
+}
+
+/** Priority classes of the shared quota, first served first. */
+export const LANES = ["write", "on-demand", "live", "history"] as const;
+export type Lane = (typeof LANES)[number];
+
+/** Tags in one read, write or history request (interface, Limits). */
+export const TAGS_PER_REQUEST = 20;
+
+export interface SiteFilter {
+  readonly search?: string;
+}
+
+export interface AlarmFilter {
+  readonly siteId?: number;
+  /** Always sent: the interface's own default hides resolved alarms. */
+  readonly status: "active" | "resolved" | "all";
+  readonly priority?: "A" | "B" | "C";
+  readonly acknowledged?: boolean;
+  readonly search?: string;
+}
+
+export interface TagFilter {
+  readonly siteId: number;
+  readonly search?: string;
+  readonly systemId?: string;
+}
+
+export interface GatewayFilter {
+  readonly siteId: number;
+  readonly search?: string;
+}
+
+export interface HostFilter {
+  readonly siteId: number;
+  readonly gatewayId?: string;
+  readonly search?: string;
+}
+
+export interface SystemFilter {
+  readonly siteId: number;
+  readonly search?: string;
+}
+
+export interface Page<T> {
+  readonly items: readonly T[];
+  /** 1 for the first page. */
+  readonly number: number;
+  readonly lastPage: number;
+  /** Records over all pages, as this page states it; it may change while paging. */
+  readonly total: number;
+  /** True when another page follows. */
+  readonly more: boolean;
+}
+
+export interface ReadReply {
+  readonly readings: readonly TagReading[];
+  /** Wall time, milliseconds since 1970, at which the reply was complete. */
+  readonly receivedAtMs: number;
+  readonly latencyMs: number;
+}
+
+export interface TagWrite {
+  readonly tagId: string;
+  readonly value: TagScalar;
+}
+
+export interface WriteReply {
+  /** The tags that the reply lists; one that is missing has an unknown fate. */
+  readonly written: readonly TagReading[];
+  readonly receivedAtMs: number;
+}
+
+export interface HistoryQuery {
+  readonly tagIds: readonly string[];
+  /** Start of the range, ISO 8601 with trailing Z. */
+  readonly from: string;
+  /** End of the range, ISO 8601 with trailing Z. Whether it is inclusive is not stated by the interface. */
+  readonly to: string;
+  readonly resolution: Resolution;
+  /** IANA zone for the alignment of buckets. */
+  readonly timeZone: string;
+}
+
+export interface QuotaStatus {
+  readonly buckets: readonly QuotaBucketStatus[];
+  /** Until when the service told every lane to wait (503), milliseconds since 1970; null when it did not. */
+  readonly heldUntilMs: number | null;
+}
+
+export interface QuotaBucketStatus {
+  readonly name: string;
+  readonly perMinute: number;
+  /** Slots that count now. */
+  readonly used: number;
+  readonly waiting: Readonly<Record<Lane, number>>;
+  readonly heldUntilMs: number | null;
+  /** Milliseconds until a request of this lane could leave if it came now. */
+  readonly nextSlotInMs: number;
+  readonly throttled: number;
+}

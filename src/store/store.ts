@@ -1,0 +1,197 @@
+import type { Event, Kind } from "../event.ts";
+
+/**
+ * The durable memory of a worker: what it believes, what it has told, who has heard it, what it has sent.
+ *
+ * Everything is asynchronous, so that another database can stand here when several workers share the work.
+ * A commit that has returned survives a kill and a power cut (given a disk that honours fsync).
+ *
+ * Three shapes serve every room:
+ * - documents: sets of JSON values by key: snapshots, watermarks, ledgers, journal entries;
+ * - the outbox: one append-only log of events with one cursor per sink;
+ * - logs: append-only records with a sequence, such as the audit log.
+ */
+export interface Store {
+  document<T>(set: string, key: string): Promise<T | undefined>;
+  documents<T>(set: string): Promise<Map<string, T>>;
+  /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
+  commit(change: Change): Promise<Committed>;
+  /** Records of a log after a sequence number, ascending. */
+  records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
+  lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
+  readonly outbox: Outbox;
+  readonly quotaLog: StoredQuotaLog;
+  /** Size on disk in bytes, and the schema's version. */
+  describe(): Promise<StoreDescription>;
+  close(): Promise<void>;
+}
+
+export interface Change {
+  readonly documents?: readonly DocumentChange[];
+  readonly events?: readonly Event[];
+  readonly records?: readonly { readonly log: string; readonly body: unknown }[];
+}
+
+export interface DocumentChange {
+  readonly set: string;
+  readonly put?: Iterable<readonly [key: string, value: unknown]>;
+  /** As `put`, but the whole commit is refused with `Conflict` when a key exists already. */
+  readonly insert?: Iterable<readonly [key: string, value: unknown]>;
+  readonly remove?: Iterable<string>;
+}
+
+/** What a commit did: events whose id was in the log already are not told twice, and are listed here. */
+export interface Committed {
+  readonly lastPosition: number;
+  readonly repeated: readonly string[];
+}
+
+export class Conflict extends Error {
+  readonly set: string;
+  readonly key: string;
+  constructor(set: string, key: string) {
+    super(`${set} already holds ${key}.`);
+    this.name = "Conflict";
+    this.set = set;
+    this.key = key;
+  }
+}
+
+export interface LogRecord<T> {
+  readonly sequence: number;
+  readonly body: T;
+}
+
+export interface StoreDescription {
+  readonly file: string;
+  readonly bytes: number;
+  readonly schemaVersion: number;
+}
+
+/** The snapshot sets of one source; a key is the object's id as text. */
+export type SnapshotName =
+  | "site"
+  | "gateway"
+  | "host"
+  | "system"
+  | "tag"
+  | "alarm"
+  | "value"
+  | "history"
+  | "poll"
+  | "token";
+
+export function documentSet(name: SnapshotName, source: string): string {
+  return `${name}/${source}`;
+}
+
+/** An event in the log, with its place. */
+export interface LoggedEvent {
+  readonly position: number;
+  readonly committedAt: string;
+  readonly event: Event;
+}
+
+export interface Outbox {
+  /** Makes a sink known. A new one starts at the end of the log (`now`) or at its beginning. */
+  register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
+  /**
+   * What a sink is to be offered next: events marked to be sent again first (with their old positions), then
+   * the log after its cursor, ascending. Empty when there is nothing. It moves nothing; `settle` does.
+   */
+  next(sink: string, limit: number): Promise<Offer>;
+  /** Moves a sink past an offer, in one transaction with its dead letters. */
+  settle(sink: string, settlement: Settlement): Promise<void>;
+  /** Stops a sink for good (410 Gone), or lets it go on. */
+  setEnded(sink: string, reason: string | null): Promise<void>;
+  deadLetters(sink?: string, limit?: number): Promise<readonly DeadLetter[]>;
+  /** Marks dead letters to be sent again; answers how many. */
+  resendDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
+  discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
+  /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
+  replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
+  lag(): Promise<readonly SinkLag[]>;
+  gaps(sink?: string): Promise<readonly StoredGap[]>;
+  /** Enforces the bounds; what a sink had not settled is lost to it, leaves a gap record and is counted. */
+  prune(bounds: RetentionBounds): Promise<PruneReport>;
+  /** Latest events, newest first, for the status page and the command line. */
+  latest(limit: number, kinds?: readonly Kind[]): Promise<readonly LoggedEvent[]>;
+  /** Resolves when an event is committed or a redelivery is marked by this process, or the signal aborts. */
+  changed(signal: AbortSignal): Promise<void>;
+}
+
+export interface Offer {
+  readonly events: readonly LoggedEvent[];
+  /** True when these are marked to be sent again; they may be older than the cursor. */
+  readonly again: boolean;
+}
+
+export interface Settlement {
+  readonly again: boolean;
+  /** Position of the last event of the offer that is settled (accepted, rejected or filtered out). */
+  readonly through: number;
+  readonly rejected: readonly { readonly position: number; readonly reason: string }[];
+}
+
+export interface SinkPosition {
+  readonly sink: string;
+  readonly position: number;
+  /** Why the sink was ended for good; null while it is in use. */
+  readonly ended: string | null;
+}
+
+export interface SinkLag extends SinkPosition {
+  /** Events between the cursor and the end of the log, before filters. */
+  readonly depth: number;
+  /** When the oldest of them was committed; null when there is none. */
+  readonly oldest: string | null;
+  readonly deadLetters: number;
+  readonly again: number;
+  readonly dropped: number;
+}
+
+export interface DeadLetter {
+  readonly id: number;
+  readonly sink: string;
+  readonly reason: string;
+  readonly at: string;
+  readonly event: Event;
+}
+
+export interface StoredGap {
+  readonly sink: string;
+  readonly reason: "age" | "size";
+  readonly firstTime: string;
+  readonly lastTime: string;
+  readonly count: number;
+  readonly at: string;
+}
+
+export interface RetentionBounds {
+  /** Bytes of the log's event bodies. Telemetry goes first, then the oldest. */
+  readonly maxBytes: number;
+  /** Milliseconds that an unsettled event is kept. */
+  readonly maxAgeMs: number;
+  /** Milliseconds that an event is kept after every sink settled it, so that it can be sent again. */
+  readonly replayMs: number;
+}
+
+export interface PruneReport {
+  readonly removed: number;
+  readonly gaps: readonly StoredGap[];
+}
+
+/** Requests that may still count against a quota; written before each request leaves. */
+export interface StoredQuotaLog {
+  load(bucket: string): Promise<readonly QuotaSlot[]>;
+  save(bucket: string, slot: QuotaSlot): Promise<void>;
+  forget(bucket: string, beforeMs: number): Promise<void>;
+}
+
+export interface QuotaSlot {
+  readonly id: number;
+  /** Wall time, milliseconds since 1970, of the send. */
+  readonly sentAtMs: number;
+  /** The latest moment at which the service can have counted it; until the response is in, an upper bound. */
+  readonly countedByMs: number;
+}

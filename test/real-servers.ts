@@ -1,0 +1,183 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer, connect as netConnect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/**
+ * Real servers for integration tests: started from PATH on loopback and free ports, in a folder of their own,
+ * and ended with the test. `.ci/run` installs them; on a user's machine a missing one skips its tests.
+ */
+export interface RealServer {
+  readonly port: number;
+  readonly url: string;
+  readonly folder: string;
+  /** Ends the process by SIGKILL and keeps its folder, as a crash does. */
+  kill(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+export type Program = "mosquitto" | "victoria-metrics" | "influxd" | "chromium";
+
+/** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
+export function programPath(program: Program): string | null {
+  try {
+    // Debian keeps daemons in sbin folders, which an ordinary user's PATH may leave out.
+    const PATH = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/sbin`;
+    return execFileSync("sh", ["-c", `command -v ${program}`], { env: { ...process.env, PATH } })
+      .toString()
+      .trim();
+  } catch {
+    if (process.env.CI === "true") throw new Error(`${program} is not installed; .ci/run has to install it.`);
+    return null;
+  }
+}
+
+/** For `describe.skipIf(absent("mosquitto"))`: true, with a sentence on standard error, when it is missing. */
+export function absent(program: Program): boolean {
+  if (programPath(program) !== null) return false;
+  process.stderr.write(`${program} is not installed here: its tests are skipped.\n`);
+  return true;
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once("error", reject);
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0));
+    });
+  });
+}
+
+export function temporaryFolder(name = "plenum-test"): string {
+  return mkdtempSync(join(tmpdir(), `${name}-`));
+}
+
+export interface MosquittoOptions {
+  /** Lines for the configuration file, in place of the anonymous loopback listener. */
+  readonly lines?: (port: number, folder: string) => readonly string[];
+  readonly port?: number;
+}
+
+export async function startMosquitto(options: MosquittoOptions = {}): Promise<RealServer> {
+  const port = options.port ?? (await freePort());
+  const folder = temporaryFolder("mosquitto");
+  const lines = options.lines?.(port, folder) ?? [
+    `listener ${port} 127.0.0.1`,
+    "allow_anonymous true",
+    "persistence false",
+  ];
+  const root = process.getuid?.() === 0 ? ["user root"] : [];
+  writeFileSync(join(folder, "mosquitto.conf"), `${[...root, ...lines].join("\n")}\n`);
+  return started(
+    "mosquitto",
+    ["-c", join(folder, "mosquitto.conf")],
+    port,
+    folder,
+    `mqtt://127.0.0.1:${port}`,
+  );
+}
+
+export async function startVictoriaMetrics(): Promise<RealServer> {
+  const port = await freePort();
+  const folder = temporaryFolder("victoria-metrics");
+  const options = [
+    `-httpListenAddr=127.0.0.1:${port}`,
+    `-storageDataPath=${folder}/data`,
+    "-retentionPeriod=1200",
+    "-search.latencyOffset=0s",
+    "-dedup.minScrapeInterval=1ms",
+  ];
+  return started("victoria-metrics", options, port, folder, `http://127.0.0.1:${port}`);
+}
+
+/** InfluxDB 1.x, as Debian packages it. */
+export async function startInflux(): Promise<RealServer> {
+  const port = await freePort();
+  const rpc = await freePort();
+  const folder = temporaryFolder("influxd");
+  writeFileSync(
+    join(folder, "influxd.conf"),
+    `reporting-disabled = true
+bind-address = "127.0.0.1:${rpc}"
+[meta]
+dir = "${folder}/meta"
+[data]
+dir = "${folder}/data"
+wal-dir = "${folder}/wal"
+[monitor]
+store-enabled = false
+[http]
+bind-address = "127.0.0.1:${port}"
+log-enabled = false
+`,
+  );
+  return started(
+    "influxd",
+    ["-config", join(folder, "influxd.conf")],
+    port,
+    folder,
+    `http://127.0.0.1:${port}`,
+  );
+}
+
+async function started(
+  program: Program,
+  options: readonly string[],
+  port: number,
+  folder: string,
+  url: string,
+): Promise<RealServer> {
+  const path = programPath(program);
+  if (path === null) throw new Error(`${program} is not installed.`);
+  const child = spawn(path, options, { stdio: ["ignore", "ignore", "pipe"] });
+  let complaint = "";
+  child.stderr?.on("data", (text: Buffer) => {
+    complaint = (complaint + text.toString()).slice(-2000);
+  });
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  try {
+    await portOpen(port, child, 15_000);
+  } catch (error) {
+    child.kill("SIGKILL");
+    throw new Error(`${program} did not start: ${complaint}`, { cause: error });
+  }
+  return {
+    port,
+    url,
+    folder,
+    async kill() {
+      child.kill("SIGKILL");
+      await ended;
+    },
+    async stop() {
+      child.kill("SIGKILL");
+      await ended;
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Waits until the port accepts a connection, the process ends, or the time is up. */
+export async function portOpen(port: number, child: ChildProcess | null, withinMs: number): Promise<void> {
+  const until = performance.now() + withinMs;
+  while (performance.now() < until) {
+    if (child !== null && child.exitCode !== null) throw new Error(`ended with code ${child.exitCode}`);
+    if (await accepts(port)) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`port ${port} did not open within ${withinMs} ms`);
+}
+
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = netConnect(port, "127.0.0.1");
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", () => resolve(false));
+  });
+}
