@@ -1,0 +1,275 @@
+import type { Alarm, Gateway, Host, Site, System, Tag } from "#src/building.ts";
+import {
+  type AlarmFact,
+  type CommandResult,
+  type Event,
+  type EventData,
+  type Kind,
+  makeEvent,
+  sourceUri,
+} from "#src/event.ts";
+
+/** One plausible event of every kind; the compiler says when a kind is missing or its data no longer fit. */
+
+export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
+
+export const TAG: Tag = {
+  id: "10042",
+  displayName: "VS1-GT11",
+  description: "Supply temperature",
+  unit: "°C",
+};
+
+export const GATEWAY: Gateway = {
+  id: "7",
+  displayName: "Basement gateway",
+  online: true,
+  version: "4.2.1",
+  hardware: "GW-2",
+  ipAddress: "192.0.2.7",
+  location: "Room 012",
+};
+
+const HOST: Host = {
+  id: "31",
+  displayName: "DUC 1",
+  description: null,
+  type: "modbus",
+  modelName: "EX-8",
+  ip: "192.0.2.31",
+  macAddress: null,
+  gateway: { id: 7, displayName: "Basement gateway" },
+};
+
+const SYSTEM: System = {
+  id: "5",
+  code: "VS1",
+  displayName: "Heating 1",
+  discipline: "heating",
+  description: "Radiator circuit",
+  location: "Basement",
+  manufacturer: "Example AB",
+  installedYear: 2016,
+  maintenanceNotes: null,
+  datapointsCount: 18,
+};
+
+export const ALARM: Alarm = {
+  id: "500001",
+  site: SITE,
+  trigger: {
+    id: 88,
+    displayName: "Supply temperature low",
+    description: null,
+    priority: "A",
+    enabled: true,
+  },
+  status: "active",
+  source: "VS1-GT11",
+  description: "Supply temperature below 20 °C for 10 minutes",
+  triggeredAt: "2026-11-02T06:15:00.000Z",
+  triggeredAtRaw: "2026-11-02T07:15:00+01:00",
+  resolvedAt: null,
+  resolvedAtRaw: null,
+  recoveringUntil: null,
+  acknowledged: false,
+  acknowledgedBy: null,
+  acknowledgedMessage: null,
+  acknowledgedAt: null,
+  lastActiveEvent: {
+    id: 9001,
+    source: "VS1-GT11",
+    type: "limit",
+    triggeredOn: "value",
+    value: 18.4,
+    textlistValue: null,
+    triggeredAt: "2026-11-02T06:15:00.000Z",
+  },
+};
+
+const TIME = "2026-11-02T06:20:00.000Z";
+const SOURCE = sourceUri("main");
+
+const alarmFact: AlarmFact = {
+  alarm: ALARM,
+  episode: "500001@2026-11-02T06:15:00.000Z",
+  late: false,
+  behindGateway: null,
+};
+const resolvedFact: AlarmFact = {
+  ...alarmFact,
+  alarm: { ...ALARM, status: "resolved", resolvedAt: TIME, resolvedAtRaw: "2026-11-02T07:20:00+01:00" },
+};
+const commandResult: CommandResult = {
+  commandId: "cmd-1",
+  tagId: TAG.id,
+  outcome: "confirmed",
+  reason: null,
+  message: "The tag holds the value.",
+  requested: 21.5,
+  before: 20,
+  readBack: 21.5,
+  rehearsal: false,
+  correlation: null,
+  replyTo: null,
+};
+
+const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: EventData[K] } } = {
+  "site-added": { subject: "site/1", data: { site: SITE } },
+  "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
+  "site-removed": { subject: "site/1", data: { site: SITE } },
+  "gateway-added": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
+  "gateway-changed": {
+    subject: "site/1/gateway/7",
+    data: { gateway: GATEWAY, before: { version: "4.2.0" } },
+  },
+  "gateway-removed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
+  "gateway-online": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
+  "gateway-offline": { subject: "site/1/gateway/7", data: { gateway: { ...GATEWAY, online: false } } },
+  "host-added": { subject: "site/1/host/31", data: { host: HOST } },
+  "host-changed": { subject: "site/1/host/31", data: { host: HOST, before: { ip: "192.0.2.30" } } },
+  "host-removed": { subject: "site/1/host/31", data: { host: HOST } },
+  "system-added": { subject: "site/1/system/5", data: { system: SYSTEM } },
+  "system-changed": {
+    subject: "site/1/system/5",
+    data: { system: SYSTEM, before: { datapointsCount: 17 } },
+  },
+  "system-removed": { subject: "site/1/system/5", data: { system: SYSTEM } },
+  "tag-added": { subject: "site/1/tag/10042", data: { tag: TAG } },
+  "tag-changed": { subject: "site/1/tag/10042", data: { tag: TAG, before: { unit: null } } },
+  "tag-removed": { subject: "site/1/tag/10042", data: { tag: TAG } },
+  "alarm-raised": { subject: "site/1/alarm/500001", data: { ...alarmFact, initial: false } },
+  "alarm-resolved": { subject: "site/1/alarm/500001", data: resolvedFact },
+  "alarm-acknowledged": {
+    subject: "site/1/alarm/500001",
+    data: { ...alarmFact, alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Ann Nilsson" } },
+  },
+  "alarm-unacknowledged": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-recovering": {
+    subject: "site/1/alarm/500001",
+    data: { ...alarmFact, alarm: { ...ALARM, recoveringUntil: "2026-11-02T06:30:00.000Z" } },
+  },
+  "alarm-retriggered": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-changed": {
+    subject: "site/1/alarm/500001",
+    data: { ...alarmFact, before: { description: "Supply temperature low" } },
+  },
+  "alarm-vanished": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-out-of-scope": { subject: "site/1/alarm/500001", data: alarmFact },
+  "tag-value": {
+    subject: "site/1/tag/10042",
+    data: {
+      tag: TAG,
+      value: 21.5,
+      quality: "good",
+      time: TIME,
+      latencyMs: 120,
+      lastGood: { value: 21.5, time: TIME },
+      behindGateway: null,
+    },
+  },
+  "tag-history": {
+    subject: "site/1/tag/10042/history/1h",
+    data: {
+      tag: TAG,
+      resolution: "1h",
+      timeZone: "Europe/Stockholm",
+      points: [
+        { time: "2026-11-02T04:00:00Z", value: 20.5 },
+        { time: "2026-11-02T05:00:00Z", value: null },
+        { time: "2026-11-02T06:00:00Z", value: 21 },
+      ],
+      origin: "live",
+      revised: false,
+    },
+  },
+  "tag-total": {
+    subject: "site/1/tag/10042/total/1d",
+    data: {
+      tag: { ...TAG, unit: "kWh" },
+      resolution: "1d",
+      timeZone: "Europe/Stockholm",
+      from: "2026-10-31T23:00:00Z",
+      to: "2026-11-01T23:00:00Z",
+      total: 412.5,
+      reset: false,
+    },
+  },
+  "command-result": { subject: "command/cmd-1", data: commandResult },
+  "token-expiring": { subject: "token", data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
+  "source-unavailable": { subject: "source", data: { reason: "maintenance (503)", since: TIME } },
+  "source-available": { subject: "source", data: { unavailableSince: TIME } },
+  "delivery-gap": {
+    subject: "sink/influx",
+    data: { sink: "influx", reason: "size", firstTime: TIME, lastTime: TIME, count: 12 },
+  },
+};
+
+/** The sample of one kind; `overrides` replaces envelope fields, and `facts` keeps the ids of samples apart. */
+export function sampleEvent<K extends Kind>(
+  type: K,
+  overrides: Partial<Omit<Event<K>, "type">> = {},
+  fact: string | number = 0,
+): Event<K> {
+  const sample: { readonly subject: string; readonly data: EventData[K] } = DATA[type];
+  return {
+    ...makeEvent({
+      type,
+      source: type === "delivery-gap" ? "/plenum" : SOURCE,
+      subject: sample.subject,
+      time: TIME,
+      siteId: sample.subject.startsWith("site/") ? SITE.id : null,
+      ...(type.startsWith("alarm-") ? { priority: ALARM.trigger.priority } : {}),
+      data: sample.data,
+      facts: [TIME, fact],
+    }),
+    ...overrides,
+  };
+}
+
+export function sampleOfEveryKind(): readonly Event[] {
+  return (Object.keys(DATA) as Kind[]).map((kind) => sampleEvent(kind));
+}
+
+/** Value number `n` of a tag: one millisecond apart, so that no two are the same point in time. */
+export function valueEvent(
+  n: number,
+  tagId = TAG.id,
+  value: number | boolean | null = n,
+): Event<"tag-value"> {
+  const time = new Date(Date.parse(TIME) + n).toISOString();
+  return makeEvent({
+    type: "tag-value",
+    source: SOURCE,
+    subject: `site/1/tag/${tagId}`,
+    time,
+    siteId: SITE.id,
+    data: {
+      tag: { ...TAG, id: tagId },
+      value,
+      quality: value === null ? "bad" : "good",
+      time,
+      latencyMs: 80,
+      lastGood: value === null ? null : { value, time },
+      behindGateway: null,
+    },
+    facts: [time],
+  });
+}
+
+/** Texts that break line protocol, JSON lines, headers or topics when somebody forgets to escape. */
+export const AWKWARD_TEXTS: readonly string[] = [
+  "Översättning på svenska – 温度 🌡️",
+  "double \"quotes\" and 'single' ones",
+  "two\nlines and\r\nmore\u2028lines\u2029still",
+  "a,b=c d",
+  "C:\\plant\\",
+  "NUL \u0000 bell \u0007 escape \u001b[31m delete \u007f",
+  "topic/+/#/$SYS",
+  "<script>alert(1)</script> $(id) {{x}}",
+  "lone surrogate \ud800 inside",
+  "__proto__",
+  "",
+  " ",
+  "x".repeat(10_000),
+];

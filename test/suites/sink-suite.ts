@@ -1,0 +1,286 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import type { Receipt, Sink } from "#src/connector.ts";
+import { type Event, orderKey, toCloudEvent } from "#src/event.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+
+/**
+ * What every sink has to do, whatever is at its far end. A connector's test calls `describeSink` with a function
+ * that sets up the far end and a sink that is not open yet; what only this connector does is tested beside it.
+ */
+export interface FarEnd {
+  readonly sink: Sink;
+  /** What has arrived so far, in the order of arrival. May be called while more is under way. */
+  received(): Promise<readonly Arrived[]>;
+  /** The far end goes away: refuses connections, is unplugged, its folder is gone. */
+  breakServer?(): Promise<void>;
+  /** And comes back, with what it had acknowledged. */
+  heal?(): Promise<void>;
+  /** From now on the far end takes what comes and never answers. */
+  stall?(): Promise<void>;
+  /** Frees the far end; the suite closes the sink. */
+  dispose(): Promise<void>;
+}
+
+export interface Arrived {
+  /** What tells one event from another there; the event's id unless `identity` says otherwise. */
+  readonly identity: string;
+  /** The whole CloudEvent where the far end gets it; then its content is compared too. */
+  readonly event?: unknown;
+}
+
+export interface SinkSuite {
+  make(): Promise<FarEnd>;
+  /** For far ends that do not keep event ids. Called with values, alarms and samples of every kind. */
+  identity?(event: Event): string;
+}
+
+/** How long a rejection after an abort may take, in milliseconds; generous for a busy machine. */
+const PROMPT_MS = 2_000;
+
+export function describeSink(name: string, suite: SinkSuite): void {
+  const identity = suite.identity ?? ((event: Event) => event.id);
+
+  async function farEnd(): Promise<FarEnd> {
+    const end = await suite.make();
+    onTestFinished(async () => {
+      await end.sink.close();
+      await end.dispose();
+    });
+    return end;
+  }
+
+  async function arrivedInOrder(end: FarEnd, expected: readonly Event[]): Promise<void> {
+    await expect
+      .poll(async () => (await end.received()).length, { timeout: 10_000 })
+      .toBeGreaterThanOrEqual(expected.length);
+    const arrived = await end.received();
+    const first = firstOf(arrived.map(({ identity }) => identity));
+    for (const event of expected) expect(first.keys()).toContain(identity(event));
+    const latest = new Map<string, number>();
+    for (const event of expected) {
+      const position = first.get(identity(event)) ?? -1;
+      expect(position, "order within a key").toBeGreaterThanOrEqual(latest.get(orderKey(event)) ?? -1);
+      latest.set(orderKey(event), position);
+    }
+    for (const { identity: id, event } of arrived) {
+      if (event === undefined) continue;
+      const sent = expected.find((candidate) => identity(candidate) === id);
+      if (sent !== undefined) expect(event).toEqual(asJson(toCloudEvent(sent)));
+    }
+  }
+
+  describe(`${name}: what every sink does`, () => {
+    test("opens twice and writes: what it accepts has arrived, once each, in order", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      await end.sink.open(never());
+      const batch = [1, 2, 3, 4, 5].flatMap((n) => [valueEvent(n, "10042"), valueEvent(n, "10043")]);
+      await offer(end.sink, batch);
+      await arrivedInOrder(end, batch);
+      expect(await end.received()).toHaveLength(batch.length);
+    });
+
+    test("settles an event of every kind", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      const samples = sampleOfEveryKind();
+      const rejected = await offer(end.sink, samples);
+      expect(rejected).toEqual([]);
+      await arrivedInOrder(
+        end,
+        samples.filter((event) => event.type === "tag-value" || event.type.startsWith("alarm-")),
+      );
+    });
+
+    test("carries awkward texts without breaking what comes before or after them", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
+      expect(await offer(end.sink, batch)).toEqual([]);
+      await arrivedInOrder(end, batch);
+    });
+
+    test("carries null, booleans and extreme numbers", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      const values = [null, true, false, 0, -0.1, 1e-300, 1.7e308, Number.MAX_SAFE_INTEGER, null];
+      const batch = values.map((value, n) => valueEvent(n, "10044", value));
+      expect(await offer(end.sink, batch)).toEqual([]);
+      await arrivedInOrder(end, batch);
+    });
+
+    test("writes the same event twice without complaint", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      await offer(end.sink, [valueEvent(1)]);
+      await offer(end.sink, [valueEvent(1)]);
+      await arrivedInOrder(end, [valueEvent(1)]);
+    });
+
+    test("closes without ever having been opened", async () => {
+      const end = await suite.make();
+      await end.sink.close();
+      await end.dispose();
+    });
+
+    test("rejects at once when the signal has aborted already, and writes nothing", async () => {
+      const end = await farEnd();
+      await end.sink.open(never());
+      const reason = new Error("stop");
+      await expect(end.sink.write([valueEvent(1)], AbortSignal.abort(reason))).rejects.toThrow();
+      expect(await end.received()).toEqual([]);
+    });
+
+    test("probes without writing", async () => {
+      const end = await farEnd();
+      if (end.sink.probe === undefined) return;
+      await end.sink.probe(never());
+      await end.sink.open(never());
+      await offer(end.sink, [valueEvent(1)]);
+      await arrivedInOrder(end, [valueEvent(1)]);
+      expect(await end.received()).toHaveLength(1);
+    });
+
+    test("loses nothing when the far end goes away and comes back", async ({ skip }) => {
+      const end = await farEnd();
+      if (end.breakServer === undefined || end.heal === undefined) return skip();
+      await end.sink.open(never());
+      const before = [valueEvent(1), valueEvent(2)];
+      await offer(end.sink, before);
+      await end.breakServer();
+      const during = [valueEvent(3), valueEvent(4, "10043"), valueEvent(5)];
+      const unsettled = await keptOf(end.sink, during);
+      expect(unsettled, "nothing can be accepted by a far end that is away").toEqual(during);
+      await end.heal();
+      await offer(end.sink, during);
+      await arrivedInOrder(end, [...before, ...during]);
+    });
+
+    test("closes after an open that failed", async ({ skip }) => {
+      const end = await suite.make();
+      if (end.breakServer === undefined) {
+        await end.sink.close();
+        await end.dispose();
+        return skip();
+      }
+      await end.breakServer();
+      await end.sink.open(AbortSignal.timeout(1_000)).then(
+        () => "a connector without a connection has nothing to open",
+        (error: unknown) => expect(error).toBeInstanceOf(Error),
+      );
+      await end.sink.close();
+      await end.dispose();
+    });
+
+    test("rejects promptly when the signal aborts in the middle of a write", async ({ skip }) => {
+      const end = await farEnd();
+      if (end.stall === undefined) return skip();
+      await end.sink.open(never());
+      await end.stall();
+      const abort = new AbortController();
+      const started = performance.now();
+      const write = end.sink.write([valueEvent(1)], abort.signal);
+      const timer = setTimeout(() => abort.abort(new Error("stop")), 100);
+      await expect(write).rejects.toThrow();
+      clearTimeout(timer);
+      expect(performance.now() - started).toBeLessThan(PROMPT_MS);
+    });
+  });
+}
+
+/** A signal that never aborts. */
+function never(): AbortSignal {
+  return new AbortController().signal;
+}
+
+/**
+ * Offers a batch as the engine does: in parts of `maxBatch`, again from `kept.from` on, and after a throw opens
+ * again first. Returns the ids of what was rejected; gives up after fifty failures.
+ */
+async function offer(sink: Sink, events: readonly Event[]): Promise<readonly string[]> {
+  const rejected: string[] = [];
+  let next = 0;
+  let failures = 0;
+  while (next < events.length) {
+    const batch = events.slice(next, next + (sink.maxBatch ?? 100));
+    try {
+      if (failures > 0) await sink.open(never());
+      const receipt = await sink.write(batch, never());
+      checkReceipt(receipt, batch.length);
+      rejected.push(...receipt.rejected.map(({ index }) => batch[index]?.id ?? ""));
+      next += receipt.kept?.from ?? batch.length;
+      if (receipt.kept !== undefined) throw receipt.kept.error;
+    } catch (error) {
+      failures += 1;
+      if (failures > 50) throw error;
+      await systemClock.sleep(20 * failures);
+    }
+  }
+  return rejected;
+}
+
+/** What one write leaves unsettled. */
+async function keptOf(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
+  try {
+    const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
+    checkReceipt(receipt, batch.length);
+    return receipt.kept === undefined ? [] : batch.slice(receipt.kept.from);
+  } catch (error) {
+    expect(error).toBeInstanceOf(Error);
+    return batch;
+  }
+}
+
+function checkReceipt(receipt: Receipt, length: number): void {
+  const end = receipt.kept?.from ?? length;
+  if (receipt.kept !== undefined) {
+    expect(receipt.kept.from).toBeGreaterThanOrEqual(0);
+    expect(receipt.kept.from).toBeLessThan(length);
+  }
+  const indices = receipt.rejected.map(({ index }) => index);
+  expect(new Set(indices).size).toBe(indices.length);
+  for (const { index, reason } of receipt.rejected) {
+    expect(Number.isInteger(index) && index >= 0 && index < end, `index ${index} within 0…${end}`).toBe(true);
+    expect(reason).not.toBe("");
+  }
+}
+
+/** An alarm whose every free text is `text`. */
+function awkward(text: string, n: number): Event<"alarm-raised"> {
+  const sample = sampleEvent("alarm-raised", {}, n);
+  const { alarm } = sample.data;
+  const id = String(600_000 + n);
+  return {
+    ...sample,
+    subject: `site/1/alarm/${id}`,
+    priority: n % 2 === 0 ? "A" : text,
+    data: {
+      ...sample.data,
+      behindGateway: text,
+      alarm: {
+        ...alarm,
+        id,
+        source: text,
+        description: text,
+        acknowledgedBy: text,
+        acknowledgedMessage: text,
+        trigger: { ...alarm.trigger, displayName: text, description: text, priority: text },
+        site: { ...alarm.site, displayName: `${text}${TAG.displayName}` },
+      },
+    },
+  };
+}
+
+/** Position of the first occurrence of each identity. */
+function firstOf(identities: readonly string[]): Map<string, number> {
+  const first = new Map<string, number>();
+  identities.forEach((id, position) => {
+    if (!first.has(id)) first.set(id, position);
+  });
+  return first;
+}
+
+function asJson(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value));
+}
