@@ -21,7 +21,7 @@ export interface Command {
  * The life of a command. `sending` is on disk before the request leaves; a command found in that state after a
  * crash was perhaps written, so it is read back and never sent again.
  */
-export type CommandState = "accepted" | "sending" | "sent" | CommandOutcome;
+export type CommandState = "accepted" | "sending" | CommandOutcome;
 
 /** Why the gate refuses, in the order of its checks. The first failing check answers. */
 export const REFUSALS = [

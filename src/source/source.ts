@@ -30,8 +30,14 @@ export interface Source {
   systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
   /** Current values of 1 to 20 tags. */
   read(tagIds: readonly string[], lane: Lane, signal: AbortSignal): Promise<ReadReply>;
-  /** Writes 1 to 20 tags. A `Retryable` may mean that the write happened: never repeat it, read back. */
-  write(writes: readonly TagWrite[], signal: AbortSignal): Promise<WriteReply>;
+  /**
+   * Writes up to 20 tags in one request. `prepare` is called when a slot of the quota is free, right before the
+   * request leaves: it says what to write at that moment, after it has made its record durable. When it returns
+   * nothing, nothing is sent; when it rejects, nothing is sent and `write` rejects with the same error.
+   *
+   * A `Retryable` or `Malformed` means that the write may have happened: never repeat it, read back.
+   */
+  write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
   /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
   history(query: HistoryQuery, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
   /** Last minus first over the range, one per tag. */

@@ -1,0 +1,96 @@
+import { z } from "zod";
+import { Duration } from "../duration.ts";
+
+/** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
+const Hours = z
+  .string()
+  .regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
+
+const Common = {
+  source: z
+    .string()
+    .optional()
+    .meta({ description: "Name of the source; may be left out when there is only one." }),
+  site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
+  tag_id: z
+    .string()
+    .min(1)
+    .meta({ description: "Id of exactly one tag. There are no wildcards on purpose." }),
+  unit: z
+    .string()
+    .optional()
+    .meta({ description: "The unit that the tag must have; a changed unit closes the entry." }),
+  gateway_id: z
+    .string()
+    .optional()
+    .meta({ description: "Gateway of the tag; nothing is written while it is offline." }),
+  min_interval: Duration.prefault("60s").meta({
+    description: "Least time between two writes of this tag. A controller's memory wears out by writing.",
+  }),
+  max_per_day: z.int().min(1).default(48).meta({ description: "Most writes of this tag in any 24 hours." }),
+  hours: Hours.optional().meta({ description: "Only within these hours of the day, e.g. 06:00-18:00." }),
+  from: z
+    .array(z.string())
+    .optional()
+    .meta({ description: "Only from these sinks' command topics, or `operator` for the command line." }),
+};
+
+const NumberEntry = z.strictObject({
+  type: z.literal("number").meta({ description: "The tag takes a number." }),
+  min: z.number().meta({ description: "Smallest value that may be written." }),
+  max: z.number().meta({ description: "Largest value that may be written." }),
+  max_step: z
+    .number()
+    .positive()
+    .optional()
+    .meta({ description: "Largest change against a value read within the last 60 seconds." }),
+  ...Common,
+});
+
+const BooleanEntry = z.strictObject({
+  type: z.literal("boolean").meta({ description: "The tag takes true or false." }),
+  ...Common,
+});
+
+/** One tag that may be written, and how. */
+export const AllowedTag = z
+  .discriminatedUnion("type", [NumberEntry, BooleanEntry])
+  .refine((entry) => entry.type === "boolean" || entry.min <= entry.max, {
+    error: "min must not be larger than max.",
+    path: ["min"],
+  });
+export type AllowedTag = z.output<typeof AllowedTag>;
+
+/** The guarded way back into the building. Closed unless opened here, tag by tag. */
+export const CommandsConfig = z.strictObject({
+  enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
+  rehearsal: z.boolean().default(false).meta({
+    description:
+      "Do everything but the write itself, with the same answers, to look at commands before arming.",
+  }),
+  default_ttl: Duration.prefault("30s").meta({
+    description: "Life of a command that does not state its own.",
+  }),
+  max_ttl: Duration.prefault("5m").meta({ description: "Longest life that a command may ask for." }),
+  max_payload_bytes: z
+    .int()
+    .min(64)
+    .default(16_384)
+    .meta({ description: "Larger command messages are refused." }),
+  bare_values: z.boolean().default(true).meta({
+    description:
+      "Accept a bare `21.5` or `true` besides JSON. A bare value carries no id against duplicates.",
+  }),
+  group_window: Duration.prefault("200ms").meta({
+    description:
+      "Commands that arrive within this time travel in one request of up to 20 tags; 0 sends each alone.",
+  }),
+  read_back_after: Duration.prefault("2s").meta({
+    description: "Time that a device gets before the written tag is read back.",
+  }),
+  allow: z
+    .array(AllowedTag)
+    .default([])
+    .meta({ description: "The tags that may be written, one entry each." }),
+});
+export type CommandsConfig = z.output<typeof CommandsConfig>;

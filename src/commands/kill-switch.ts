@@ -1,0 +1,27 @@
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/**
+ * Stops all writing at once and for as long as its file exists, restarts included. Anything that can create a
+ * file can throw it: a person with a shell, the command line, the worker itself.
+ */
+export interface KillSwitch {
+  readonly file: string;
+  thrown(): boolean;
+  throwIt(by: string, at: string): void;
+  release(): void;
+}
+
+/** Name of the file inside the state folder. */
+export const KILL_FILE = "WRITES-STOPPED";
+
+export function createKillSwitch(stateFolder: string): KillSwitch {
+  const file = join(stateFolder, KILL_FILE);
+  return {
+    file,
+    // Asked before every single write, so that it works within the second, without any watcher to fail.
+    thrown: () => existsSync(file),
+    throwIt: (by, at) => writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { mode: 0o600 }),
+    release: () => rmSync(file, { force: true }),
+  };
+}
