@@ -1,10 +1,17 @@
-import type { Alarm, Resolution, TagValue } from "../building.ts";
+import type { Alarm, Resolution, TagValue, TokenInfo } from "../building.ts";
 import type { Quality } from "../event.ts";
 
 /**
- * What is held in the store between two polls: the snapshot, as documents. Sets are named by `documentSet`.
- * The pollers write these; the status page and the command gate read them.
+ * What is held in the store between two polls: the snapshot, as documents. Sets are named by `documentSet`, those
+ * that only this room needs by `syncSet`. The pollers write these; the status page and the command gate read them.
  */
+
+/** Sets of this room alone. */
+export type SyncSet = "tag-system" | "alarm-site" | "sweep" | "availability";
+
+export function syncSet(name: SyncSet, source: string): string {
+  return `${name}/${source}`;
+}
 
 /** An object of an inventory (sets `site`, `gateway`, `host`, `system`, `tag`), keyed by its id. */
 export interface Held<T> {
@@ -17,7 +24,7 @@ export interface Held<T> {
   readonly missingSince: string | null;
 }
 
-/** How a tag hangs together with the building; what the interface lets us learn of it. */
+/** How a tag hangs together with the building; what the interface lets us learn of it (set `tag-system`, by tag id). */
 export interface HeldTagPlace {
   /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
@@ -32,9 +39,44 @@ export interface HeldAlarm {
    * `out-of-scope` while the token does not see its site; `resolved` and `vanished` are ends of the episode.
    */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
+  /** When it came into this state, by our clock, UTC. */
   readonly since: string;
   /** Complete listings in a row that did not show it. */
   readonly misses: number;
+  /** How often the same episode came back after it had ended or left the scope; part of the ids of what follows. */
+  readonly returns: number;
+}
+
+/** That a site's alarms are known (set `alarm-site`), keyed by site id; a site without it is met for the first time. */
+export interface HeldAlarmSite {
+  /** First listing of its active alarms, UTC. */
+  readonly activeSince: string | null;
+  /** First listing of its resolved alarms, UTC. */
+  readonly resolvedSince: string | null;
+}
+
+/** How far the sweep over resolved alarms came (set `sweep`, key `resolved`). */
+export interface HeldSweep {
+  /** The latest resolution that a complete sweep saw, by the service's clock, UTC. */
+  readonly watermark: string;
+  /** True when the last complete reading of several pages went from the newest resolution to the oldest. */
+  readonly newestFirst: boolean;
+  /** When all pages were last read, UTC. */
+  readonly wholeAt: string;
+}
+
+/** That the service, or one feature of it, is not to be had (set `availability`); keyed by subject, absent while all is well. */
+export interface HeldUnavailability {
+  readonly since: string;
+  readonly reason: string;
+}
+
+/** What the service says about our token (set `token`, key `token`). */
+export interface HeldToken {
+  readonly info: TokenInfo;
+  readonly checkedAt: string;
+  /** The smallest number of days before the expiry that was told for this expiry; null when none was. */
+  readonly warnedDays: number | null;
 }
 
 /** The latest reading of a tag (set `value`), keyed by tag id. */
@@ -57,7 +99,7 @@ export interface HeldHistory {
   readonly askAgainAt: string | null;
 }
 
-/** The state of one job (set `poll`), keyed by job name or `<job>/<site id>`. */
+/** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */
 export interface HeldPoll {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
