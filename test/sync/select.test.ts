@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import { HistoryConfig, ReadConfig } from "#src/sync/read-config.ts";
+import { firstMatch, globMatches, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
+
+function tag(
+  fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] },
+): SelectableTag {
+  const { siteId = 1, systemIds = [], ...rest } = fields;
+  return {
+    tag: { id: "1", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C", ...rest },
+    siteId,
+    systemIds,
+  };
+}
+
+const chosen = (selection: unknown, candidate: SelectableTag) =>
+  selects(Selection.parse(selection))(candidate);
+
+describe("a selection", () => {
+  test("without fields means every tag", () => {
+    expect(chosen({}, tag({}))).toBe(true);
+  });
+
+  test("narrows by each field that is given, and widens by the entries of one", () => {
+    expect(chosen({ sites: [1, 2], units: ["°C"] }, tag({ siteId: 2 }))).toBe(true);
+    expect(chosen({ sites: [1, 2], units: ["kWh"] }, tag({ siteId: 2 }))).toBe(false);
+    expect(chosen({ systems: ["5"] }, tag({ systemIds: ["4", "5"] }))).toBe(true);
+    expect(chosen({ ids: ["7"] }, tag({ id: "1" }))).toBe(false);
+    expect(chosen({ units: [""] }, tag({ unit: null }))).toBe(true);
+  });
+
+  test("finds names and descriptions whatever their case", () => {
+    expect(chosen({ name: "vs1-gt*" }, tag({}))).toBe(true);
+    expect(chosen({ name: "*TEMPERATURE" }, tag({}))).toBe(true);
+    expect(chosen({ name: ["x*", "vs?-gt11"] }, tag({}))).toBe(true);
+    expect(chosen({ name: "gt11" }, tag({}))).toBe(false);
+  });
+
+  test("leaves out what exclude selects, and refuses an exclude that would leave nothing", () => {
+    expect(chosen({ exclude: { units: ["°C"] } }, tag({}))).toBe(false);
+    expect(chosen({ exclude: { units: ["kWh"] } }, tag({}))).toBe(true);
+    expect(Selection.safeParse({ exclude: {} }).success).toBe(false);
+    expect(Selection.safeParse({ site: [1] }).success).toBe(false);
+  });
+
+  test("treats every other character of a pattern as itself", () => {
+    expect(globMatches("a.b(c)[d]+", "A.b(C)[d]+")).toBe(true);
+    expect(globMatches("a.b", "axb")).toBe(false);
+    expect(globMatches("**", "")).toBe(true);
+    expect(globMatches("Å*ö", "åäÖ")).toBe(true);
+  });
+
+  test("is not slowed down by a hostile pattern and name", () => {
+    const started = performance.now();
+    expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false);
+    expect(performance.now() - started).toBeLessThan(1_000);
+  });
+});
+
+describe("classes", () => {
+  test("the first that selects a tag has it", () => {
+    const classes = ReadConfig.parse([
+      { name: "comfort", select: { units: ["°C"] }, every: "1m", firm: true },
+      { name: "rest", every: "1h" },
+    ]);
+    const classOf = firstMatch(classes);
+    expect(classOf(tag({}))?.name).toBe("comfort");
+    expect(classOf(tag({ unit: "kWh" }))).toMatchObject({ name: "rest", every: 3_600_000, on_change: false });
+  });
+
+  test("wrong settings say what is wrong", () => {
+    const problems = (schema: typeof ReadConfig | typeof HistoryConfig, value: unknown) =>
+      schema.safeParse(value).error?.issues.map((issue) => issue.message) ?? [];
+    expect(problems(ReadConfig, [{ name: "a", every: "1s" }])[0]).toContain("every 3 s");
+    expect(
+      problems(ReadConfig, [
+        { name: "a", every: "1m" },
+        { name: "a", every: "2m" },
+      ])[0],
+    ).toContain("used twice");
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "Mars/Base" }])[0]).toContain(
+      "IANA",
+    );
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "+02:00" }])[0]).toContain(
+      "IANA",
+    );
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "5m", total: true }])[0]).toContain(
+      "1h or longer",
+    );
+  });
+});
