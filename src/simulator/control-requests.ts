@@ -1,0 +1,137 @@
+import { z } from "zod";
+import { RESOLUTIONS } from "./buckets.ts";
+import { INVENTORY_KINDS } from "./inventory.ts";
+import type { Simulator } from "./simulator.ts";
+
+// The control interface under /_simulator/, documented in README.md. It speaks the names of the control methods.
+
+export interface ControlReply {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+const Id = z.strictObject({ id: z.string() });
+const Raise = z.strictObject({
+  site_id: z.int().optional(),
+  trigger_id: z.int().optional(),
+  tag_id: z.string().optional(),
+  value: z.number().optional(),
+  description: z.string().optional(),
+});
+const Acknowledge = Id.extend({
+  by: z.string().default("operator"),
+  message: z.string().nullable().default(null),
+});
+const Recover = Id.extend({ until_ms: z.int().nullable() });
+const SetTag = Id.extend({ value: z.union([z.number(), z.boolean(), z.null()]) });
+const SetGateway = z.strictObject({ id: z.int(), online: z.boolean() });
+const ChangeToken = z.strictObject({
+  token: z.string(),
+  abilities: z.array(z.string()).optional(),
+  permissions: z.array(z.enum(["gateways", "hosts", "documents"])).optional(),
+  sites: z.union([z.literal("all"), z.array(z.int())]).optional(),
+  visible_tags: z.array(z.string()).nullable().optional(),
+  expires_at: z.iso.datetime({ offset: true }).optional(),
+});
+const ChangeInventory = z.strictObject({
+  kind: z.enum(INVENTORY_KINDS),
+  id: z.union([z.string(), z.int()]),
+  removed: z.boolean().optional(),
+  attributes: z.record(z.string(), z.unknown()).optional(),
+});
+const Faults = z.strictObject({ rules: z.array(z.unknown()) });
+const Health = z.strictObject({ health: z.enum(["healthy", "failing_500", "failing_503", "unhealthy_200"]) });
+const HistoryQuestion = z.strictObject({
+  tag: z.string(),
+  from: z.coerce.date(),
+  to: z.coerce.date(),
+  resolution: z.enum(RESOLUTIONS),
+  tz: z.string(),
+});
+
+type Action = (simulator: Simulator, body: unknown) => unknown;
+
+function action<T>(schema: z.ZodType<T>, run: (simulator: Simulator, input: T) => unknown): Action {
+  return (simulator, body) => run(simulator, schema.parse(body));
+}
+
+const ACTIONS: Readonly<Record<string, Action>> = {
+  "alarms/raise": action(Raise, ({ control }, { site_id, trigger_id, tag_id, value, description }) => ({
+    id: control.raiseAlarm({ siteId: site_id, triggerId: trigger_id, tagId: tag_id, value, description }),
+  })),
+  "alarms/acknowledge": action(Acknowledge, ({ control }, { id, by, message }) =>
+    control.acknowledgeAlarm(id, by, message),
+  ),
+  "alarms/unacknowledge": action(Id, ({ control }, { id }) => control.unacknowledgeAlarm(id)),
+  "alarms/recover": action(Recover, ({ control }, { id, until_ms }) => control.recoverAlarm(id, until_ms)),
+  "alarms/resolve": action(Id, ({ control }, { id }) => control.resolveAlarm(id)),
+  "alarms/retrigger": action(Id, ({ control }, { id }) => control.retriggerAlarm(id)),
+  "alarms/delete": action(Id, ({ control }, { id }) => control.deleteAlarm(id)),
+  "gateways/set": action(SetGateway, ({ control }, { id, online }) => control.setGateway(id, online)),
+  "tags/set": action(SetTag, ({ control }, { id, value }) => control.setTag(id, value)),
+  "tags/release": action(Id, ({ control }, { id }) => control.releaseTag(id)),
+  "tokens/change": action(ChangeToken, ({ control }, { token, ...change }) =>
+    control.changeToken(token, defined(change)),
+  ),
+  "inventory/change": action(ChangeInventory, ({ control }, { kind, id, ...change }) =>
+    control.changeInventory(kind, id, change),
+  ),
+  "faults/set": action(Faults, ({ control }, { rules }) => control.setFaults(rules)),
+  "health/set": action(Health, ({ control }, { health }) => control.setHealth(health)),
+};
+
+const QUESTIONS: Readonly<Record<string, (simulator: Simulator, query: URLSearchParams) => unknown>> = {
+  now: (simulator) => ({ now_ms: simulator.now(), epoch_ms: simulator.world.epochMs }),
+  "truth/requests": ({ truth }, query) =>
+    truth.requests().filter(({ number }) => number > Number(query.get("after") ?? 0)),
+  "truth/totals": ({ truth }) => ({ totals: truth.totals(), busiest_minute: truth.busiestMinute() }),
+  "truth/writes": ({ truth }) => truth.writes(),
+  "truth/alarms": ({ truth, now }) => truth.alarms.list(now()),
+  "truth/transitions": ({ truth, now, world }, query) =>
+    truth.alarms.transitions(
+      Number(query.get("from_ms") ?? world.epochMs),
+      Number(query.get("to_ms") ?? now()),
+    ),
+  "truth/gateways": ({ truth }) => truth.gatewayChanges(),
+  "truth/history"({ truth }, query) {
+    const { tag, from, to, resolution, tz } = HistoryQuestion.parse(Object.fromEntries(query));
+    return truth.history({ tagId: tag, fromMs: from.getTime(), toMs: to.getTime(), resolution, tz });
+  },
+  state: (simulator) => simulator.exportState(),
+};
+
+/** Answers one control request; `path` is what follows `/_simulator/`. */
+export function answerControl(
+  simulator: Simulator,
+  method: string,
+  path: string,
+  query: URLSearchParams,
+  body: string,
+): ControlReply {
+  try {
+    if (method === "GET") {
+      const question = QUESTIONS[path];
+      return question === undefined
+        ? unknown(path)
+        : { status: 200, body: { data: question(simulator, query) } };
+    }
+    const run = ACTIONS[path];
+    if (run === undefined) return unknown(path);
+    return { status: 200, body: { data: run(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null } };
+  } catch (error) {
+    if (error instanceof z.ZodError) return { status: 400, body: { error: z.prettifyError(error) } };
+    return { status: 400, body: { error: error instanceof Error ? error.message : String(error) } };
+  }
+}
+
+function unknown(path: string): ControlReply {
+  return {
+    status: 404,
+    body: { error: `The simulator has no control named ${path}; see src/simulator/README.md.` },
+  };
+}
+
+/** The given keys only: undefined would overwrite. */
+function defined<T extends object>(change: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined)) as never;
+}

@@ -1,0 +1,38 @@
+// Seeded chance: the same seed and the same requests give the same world, on every machine.
+
+export interface Random {
+  /** The next number in [0, 1). */
+  next(): number;
+  /** A new array with the same members in another order. */
+  shuffled<T>(items: readonly T[]): T[];
+}
+
+/** mulberry32: 32 bits of state, good enough to spread faults and orders. */
+export function createRandom(seed: number): Random {
+  let state = seed >>> 0;
+  function next(): number {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  }
+  function shuffled<T>(items: readonly T[]): T[] {
+    return items
+      .map((item) => ({ item, rank: next() }))
+      .sort((a, b) => a.rank - b.rank)
+      .map(({ item }) => item);
+  }
+  return { next, shuffled };
+}
+
+/** A number in [0, 1) that depends on nothing but the seed and the text: FNV-1a with a final mix. */
+export function chanceOf(seed: number, text: string): number {
+  let hash = (2_166_136_261 ^ seed) >>> 0;
+  for (let index = 0; index < text.length; index += 1) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 16_777_619) >>> 0;
+  }
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b) >>> 0;
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35) >>> 0;
+  return ((hash ^ (hash >>> 16)) >>> 0) / 4_294_967_296;
+}
