@@ -131,19 +131,40 @@ export function createWriter(options: WriterOptions): Writer {
     return { accepted, before };
   }
 
+  /**
+   * Decides what leaves and makes it durable. Commands are taken off `pending` first, so that a newer one for the
+   * same tag queues up behind instead of superseding what is about to leave. What fails before the journal says
+   * `sending` goes back.
+   */
+  async function prepare(size: number): Promise<readonly Ready[]> {
+    const taken = [...pending.values()].slice(0, size);
+    for (const { command } of taken) pending.delete(command.tagId);
+    const leaving: Ready[] = [];
+    let judged = 0;
+    try {
+      for (const accepted of taken) {
+        const each = await ready(accepted);
+        judged += 1;
+        if (each !== null) leaving.push(each);
+      }
+      if (leaving.length > 0) await journal.sending(leaving.map((each) => each.accepted.command));
+      return leaving;
+    } catch (error) {
+      for (const accepted of [...leaving.map((each) => each.accepted), ...taken.slice(judged)]) {
+        if (!pending.has(accepted.command.tagId)) pending.set(accepted.command.tagId, accepted);
+        else await supersede(accepted, pending.get(accepted.command.tagId) ?? accepted);
+      }
+      throw error;
+    }
+  }
+
   async function sendGroup(signal: AbortSignal): Promise<void> {
     const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
     await refreshValues([...pending.values()].slice(0, size), signal);
-    const leaving: Ready[] = [];
+    let leaving: readonly Ready[] = [];
     try {
       const reply = await source.write(async () => {
-        for (const accepted of [...pending.values()].slice(0, size)) {
-          const each = await ready(accepted);
-          // Only what has ended or is leaving is taken off; a newer value for the tag may have come meanwhile.
-          if (pending.get(accepted.command.tagId) === accepted) pending.delete(accepted.command.tagId);
-          if (each !== null) leaving.push(each);
-        }
-        if (leaving.length > 0) await journal.sending(leaving.map((each) => each.accepted.command));
+        leaving = await prepare(size);
         return leaving.map(
           ({ accepted: { command } }): TagWrite => ({ tagId: command.tagId, value: command.value }),
         );
