@@ -1,0 +1,84 @@
+import { constants } from "node:fs";
+import { type FileHandle, open, stat } from "node:fs/promises";
+
+/** One open file of whole lines. `bytes` is the length that is known to be on disk. */
+export interface Appender {
+  readonly path: string;
+  readonly bytes: number;
+  /** Resolves when the text is on disk; when it throws, the text has been taken back. */
+  append(text: Buffer): Promise<void>;
+  /** False when somebody removed or replaced the file, so that writing on would be writing into nothing. */
+  isThere(): Promise<boolean>;
+  close(): Promise<void>;
+}
+
+const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
+
+/** Opens or creates the file and cuts off a last line that a crash left unfinished. Follows no symbolic link. */
+export async function openAppender(path: string, mode: number): Promise<Appender> {
+  const handle = await open(path, FLAGS, mode);
+  try {
+    const { ino, dev } = await handle.stat();
+    let bytes = await repair(handle);
+    return {
+      path,
+      get bytes() {
+        return bytes;
+      },
+      async append(text) {
+        try {
+          await writeAll(handle, text);
+          await handle.datasync();
+          bytes += text.length;
+        } catch (error) {
+          // Should this fail as well, the next open cuts off what is left of the last line.
+          await handle.truncate(bytes).catch((second: unknown) => second);
+          throw error;
+        }
+      },
+      async isThere() {
+        const now = await stat(path).catch(() => null);
+        return now !== null && now.ino === ino && now.dev === dev;
+      },
+      close: () => handle.close(),
+    };
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+async function writeAll(handle: FileHandle, text: Buffer): Promise<void> {
+  let done = 0;
+  while (done < text.length) {
+    const { bytesWritten } = await handle.write(text, done, text.length - done);
+    done += bytesWritten;
+  }
+}
+
+const NEWLINE = 10;
+const STEP_BYTES = 64 * 1024;
+
+/**
+ * Length of the file without an unfinished last line. An acknowledged line is whole and on disk, so whatever
+ * stands behind the last newline was never acknowledged: the engine offers that event again.
+ */
+async function repair(handle: FileHandle): Promise<number> {
+  const { size } = await handle.stat();
+  let end = size;
+  while (end > 0) {
+    const start = Math.max(0, end - STEP_BYTES);
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
+    const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
+    if (newline >= 0) {
+      end = start + newline + 1;
+      break;
+    }
+    end = start;
+  }
+  if (end < size) {
+    await handle.truncate(end);
+    await handle.datasync();
+  }
+  return end;
+}

@@ -1,0 +1,139 @@
+import { access, constants, mkdir, open, readdir, stat, unlink } from "node:fs/promises";
+import { dirname, join, resolve } from "node:path";
+import { isoUtc } from "../../src/clock.ts";
+import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
+import { ConfigError } from "../../src/errors.ts";
+import { toCloudEvent } from "../../src/event.ts";
+import { type Appender, openAppender } from "./appender.ts";
+import { bytesOf, type FileConfig } from "./config.ts";
+import { byAge, nextFile, type OwnFile, parseOwnFile, type StoredFile, tooMany } from "./own-files.ts";
+import { meaning } from "./trouble.ts";
+
+/** Accepted means: the line is on disk (fdatasync has returned). */
+export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
+  const folder = resolve(config.folder);
+  const maxFileBytes = bytesOf(config.max_file_mb);
+  const mode = Number.parseInt(config.mode, 8);
+  let current: { readonly file: OwnFile; readonly appender: Appender } | null = null;
+
+  async function stored(): Promise<readonly OwnFile[]> {
+    const names = await readdir(folder);
+    return names
+      .map((name) => parseOwnFile(config.name, name))
+      .filter((file) => file !== null)
+      .sort(byAge);
+  }
+
+  async function use(file: OwnFile): Promise<Appender> {
+    await close();
+    const appender = await openAppender(join(folder, file.fileName), mode);
+    current = { file, appender };
+    await syncFolder(folder);
+    return appender;
+  }
+
+  /** Opens the newest file, which is the one that a crash can have left with an unfinished line. */
+  async function ensureOpen(): Promise<Appender> {
+    if (current !== null && (await current.appender.isThere())) return current.appender;
+    await mkdir(folder, { recursive: true, mode: 0o750 });
+    const newest = (await stored()).at(-1);
+    return use(newest ?? nextFile(config.name, today(), undefined));
+  }
+
+  /** The file that takes `bytes` more: the open one, or a new one when the day or the size says so. */
+  async function roomFor(bytes: number): Promise<Appender> {
+    const appender = await ensureOpen();
+    if (current === null) return appender;
+    const full = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
+    if (current.file.day >= today() && !full) return appender;
+    const next = await use(nextFile(config.name, today(), current.file));
+    await prune();
+    return next;
+  }
+
+  async function prune(): Promise<void> {
+    const closed: StoredFile[] = [];
+    for (const file of await stored()) {
+      if (file.fileName === current?.file.fileName) continue;
+      closed.push({ ...file, bytes: (await stat(join(folder, file.fileName))).size });
+    }
+    const retention = {
+      keepFiles: config.keep_files,
+      maxTotalBytes: bytesOf(config.max_total_mb),
+      reserveBytes: maxFileBytes,
+    };
+    for (const file of tooMany(closed, retention)) {
+      await unlink(join(folder, file.fileName));
+      context.log.info({ sink: context.name, file: file.fileName }, "removed an old file");
+    }
+  }
+
+  async function close(): Promise<void> {
+    const open = current;
+    current = null;
+    await open?.appender.close();
+  }
+
+  const today = () => isoUtc(context.clock.now()).slice(0, 10);
+
+  return {
+    maxBatch: 1_000,
+
+    async open(signal) {
+      signal.throwIfAborted();
+      try {
+        await ensureOpen();
+        await prune();
+      } catch (error) {
+        throw meaning(error, folder);
+      }
+    },
+
+    async write(batch, signal) {
+      signal.throwIfAborted();
+      const text = Buffer.from(batch.map((event) => `${JSON.stringify(toCloudEvent(event))}\n`).join(""));
+      try {
+        const appender = await roomFor(text.length);
+        await appender.append(text);
+      } catch (error) {
+        // After a failed write nothing is assumed about the file: the next one opens and repairs it anew.
+        await close().catch((cause: unknown) =>
+          context.log.debug({ err: cause }, "close after a failed write"),
+        );
+        throw meaning(error, folder);
+      }
+      return ACCEPTED;
+    },
+
+    close,
+
+    async probe() {
+      try {
+        await writable(folder);
+      } catch (error) {
+        throw meaning(error, folder);
+      }
+    },
+  };
+}
+
+/** Makes the name of a new file survive a power cut, not only its content. */
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Checks the folder, or the nearest one above it that exists, without creating anything. */
+async function writable(folder: string): Promise<void> {
+  const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
+    throw error;
+  });
+  if (found === null) return writable(dirname(folder));
+  if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
+  await access(folder, constants.W_OK | constants.X_OK);
+}

@@ -1,0 +1,10 @@
+import type { ConnectorDefinition } from "../../src/connector.ts";
+import { StdoutConfig } from "./config.ts";
+import { createStdoutSink } from "./sink.ts";
+
+export const stdout = {
+  name: "stdout",
+  summary: "Events as JSON lines on standard output, for pipes and for looking.",
+  Config: StdoutConfig,
+  sink: () => createStdoutSink(process.stdout),
+} satisfies ConnectorDefinition<StdoutConfig>;

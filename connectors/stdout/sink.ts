@@ -1,0 +1,67 @@
+import type { Writable } from "node:stream";
+import { ACCEPTED, type Sink } from "../../src/connector.ts";
+import { ConfigError, Retryable } from "../../src/errors.ts";
+import { toCloudEvent } from "../../src/event.ts";
+
+/**
+ * Accepted means: the operating system has taken the lines, so a reader that is slow slows us down.
+ * What the reader behind a pipe does with them is beyond our sight.
+ */
+export function createStdoutSink(stream: Writable): Sink {
+  let listening = false;
+
+  return {
+    maxBatch: 500,
+
+    async open() {
+      if (listening) return;
+      listening = true;
+      // Never taken away again: a pipe may report its end after we have closed, and an `error` event that
+      // nobody listens to ends the process. `write` gets the same error through its callback.
+      stream.on("error", reportedByWrite);
+    },
+
+    async write(batch, signal) {
+      signal.throwIfAborted();
+      const lines = batch.map((event) => `${JSON.stringify(toCloudEvent(event))}\n`).join("");
+      await written(stream, lines, signal);
+      return ACCEPTED;
+    },
+
+    async close() {},
+
+    async probe() {
+      if (!stream.writable) throw readerGone();
+    },
+  };
+}
+
+function reportedByWrite(): void {}
+
+function written(stream: Writable, lines: string, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    stream.write(lines, (error) => {
+      signal.removeEventListener("abort", abort);
+      if (error === undefined || error === null) resolve();
+      else reject(meaning(error));
+    });
+  });
+}
+
+/** Codes of a stream whose other end is closed for good. */
+const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
+
+function meaning(error: Error): Error {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code !== undefined && GONE.has(code)) return readerGone(error);
+  return new Retryable(`Standard output could not be written: ${error.message}`, { cause: error });
+}
+
+function readerGone(cause?: Error): ConfigError {
+  return new ConfigError("Nobody reads standard output any more.", {
+    hint: "Start Plenum again with a reader behind the pipe, or use the file sink.",
+    cause,
+  });
+}

@@ -1,0 +1,26 @@
+import { pino } from "pino";
+import { type Clock, systemClock } from "#src/clock.ts";
+import type { ConnectorContext } from "#src/connector.ts";
+import { createMetrics } from "#src/metrics.ts";
+
+/** What the engine hands to a connector, without a word on the terminal. */
+export function contextFor(name: string, clock: Clock = systemClock): ConnectorContext {
+  return { name, clock, log: pino({ level: "silent" }), metrics: createMetrics() };
+}
+
+/** A clock that shows what it is told; waiting is real. */
+export function clockAt(time: string): Clock & { set(time: string): void } {
+  let now = Date.parse(time);
+  return {
+    now: () => now,
+    monotonic: systemClock.monotonic,
+    sleep: systemClock.sleep,
+    set(next) {
+      now = Date.parse(next);
+    },
+  };
+}
+
+export function never(): AbortSignal {
+  return new AbortController().signal;
+}

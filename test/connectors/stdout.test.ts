@@ -1,0 +1,90 @@
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { PassThrough, Writable } from "node:stream";
+import { describe, expect, test } from "vitest";
+import { createStdoutSink } from "#connectors/stdout/sink.ts";
+import { valueEvent } from "../sample-events.ts";
+import { describeSink } from "../suites/sink-suite.ts";
+import { never } from "./context.ts";
+
+describeSink("stdout", {
+  without: ["breakServer"],
+  async make() {
+    let text = "";
+    let stalled = false;
+    const stream = new Writable({
+      write(chunk: Buffer, _encoding, done) {
+        if (stalled) return;
+        text += chunk.toString();
+        done();
+      },
+    });
+    return {
+      sink: createStdoutSink(stream),
+      received: async () =>
+        text
+          .split("\n")
+          .slice(0, -1)
+          .map((line) => {
+            const event = JSON.parse(line) as { id: string };
+            return { identity: event.id, event };
+          }),
+      async stall() {
+        stalled = true;
+      },
+      async dispose() {
+        stream.destroy();
+      },
+    };
+  },
+});
+
+describe("stdout", () => {
+  test("waits for a slow reader instead of filling memory", async () => {
+    const stream = new PassThrough({ highWaterMark: 16 });
+    const sink = createStdoutSink(stream);
+    await sink.open(never());
+    let settled = false;
+    const write = sink.write([valueEvent(1)], never());
+    const second = write.then(() => sink.write([valueEvent(2)], never()));
+    void second.then(() => {
+      settled = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(settled).toBe(false);
+    stream.resume();
+    await second;
+    expect(settled).toBe(true);
+  });
+
+  test("a reader that has gone stops the sink with a sentence, and not the process", async () => {
+    const program = `
+      import { createStdoutSink } from "./connectors/stdout/sink.ts";
+      import { valueEvent } from "./test/sample-events.ts";
+      const sink = createStdoutSink(process.stdout);
+      const signal = new AbortController().signal;
+      await sink.open(signal);
+      for (let n = 0; ; n += 1) {
+        try {
+          await sink.write([valueEvent(n)], signal);
+        } catch (error) {
+          await sink.close();
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          console.error(error.kind + ": " + error.message);
+          break;
+        }
+      }`;
+    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", program], {
+      cwd: join(import.meta.dirname, "../.."),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let complaint = "";
+    child.stderr.on("data", (text: Buffer) => {
+      complaint += text.toString();
+    });
+    child.stdout.once("data", () => child.stdout.destroy());
+    const code = await new Promise((resolve) => child.once("close", resolve));
+    expect(complaint.trim()).toBe("config: Nobody reads standard output any more.");
+    expect(code).toBe(0);
+  });
+});
