@@ -1,0 +1,115 @@
+import { type Logger as CronLogger, createTask, parse, validateDetailed } from "node-cron";
+import type { Clock } from "../clock.ts";
+import { Stopping } from "../lifecycle.ts";
+import type { Log } from "../log.ts";
+
+/**
+ * When something is due. Poll schedules are cron expressions in UTC, because in a zone with daylight saving the
+ * repeated hour of autumn would run once, and every poll would pause for an hour.
+ */
+export interface Ticker {
+  /** Calls `fire` at every match of the expression until the function that it returns is called. */
+  every(expression: string, fire: () => void): () => void;
+}
+
+/** What is wrong with a cron expression, as a sentence; null when it is fine. */
+export function scheduleComplaint(expression: string): string | null {
+  const fields = expression.trim().split(/\s+/).length;
+  if (fields !== 5 && fields !== 6) {
+    return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
+  }
+  const result = validateDetailed(expression);
+  if (result.valid) return null;
+  const [first] = result.errors;
+  return first === undefined ? "This is no cron expression." : `The field ${first.field}: ${first.message}.`;
+}
+
+/** The real one: node-cron on the machine's clock. */
+export function cronTicker(log: Log): Ticker {
+  return {
+    every(expression, fire) {
+      const task = createTask(expression, fire, {
+        timezone: "UTC",
+        noOverlap: true,
+        // A tick that comes late, after the process was suspended or busy, is a tick and no alarm.
+        suppressMissedWarning: true,
+        logger: cronLogger(log),
+      });
+      void task.start();
+      return () => void task.destroy();
+    },
+  };
+}
+
+/** The same from any clock: the next match is computed, waited for and fired. A virtual clock makes days of it. */
+export function clockTicker(clock: Clock): Ticker {
+  return {
+    every(expression, fire) {
+      const nextMatch = matcher(expression);
+      const end = new AbortController();
+      const run = async () => {
+        let last = clock.now();
+        while (!end.signal.aborted) {
+          const next = nextMatch(Math.max(last, clock.now()));
+          await clock.sleep(next - clock.now(), end.signal);
+          last = next;
+          fire();
+        }
+      };
+      run().catch((error: unknown) => {
+        if (!end.signal.aborted) throw error;
+      });
+      return () => end.abort(new Stopping());
+    },
+  };
+}
+
+/**
+ * The first match of an expression after a moment, both in milliseconds since 1970.
+ * node-cron parses and judges the days; hours, minutes and seconds are looked up in its parsed fields.
+ */
+export function matcher(expression: string): (afterMs: number) => number {
+  const { second, minute, hour } = parse(expression);
+  const task = createTask(expression, () => undefined, { timezone: "UTC" });
+  const seconds = ascending(second);
+  const minutes = ascending(minute);
+  const hours = ascending(hour);
+  const inDay = (dayMs: number, afterMs: number): number | null => {
+    for (const h of hours) {
+      if (dayMs + (h + 1) * HOUR_MS <= afterMs) continue;
+      for (const m of minutes) {
+        const minuteMs = dayMs + h * HOUR_MS + m * MINUTE_MS;
+        if (minuteMs + MINUTE_MS <= afterMs) continue;
+        for (const s of seconds) if (minuteMs + s * 1_000 > afterMs) return minuteMs + s * 1_000;
+      }
+    }
+    return null;
+  };
+  return (afterMs) => {
+    const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
+    for (let day = 0; day < LONGEST_WAIT_DAYS; day += 1) {
+      const found = inDay(firstDay + day * DAY_MS, afterMs);
+      if (found !== null && task.match(new Date(found))) return found;
+    }
+    throw new Error(`The schedule ${expression} matches no day of the next eight years.`);
+  };
+}
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 86_400_000;
+/** The 29th of February can be eight years away. */
+const LONGEST_WAIT_DAYS = 366 * 8;
+
+function ascending(values: readonly number[]): readonly number[] {
+  return [...values].sort((a, b) => a - b);
+}
+
+function cronLogger(log: Log): CronLogger {
+  return {
+    info: (message) => log.debug(message),
+    debug: (message) => log.debug(String(message)),
+    warn: (message) => log.warn({ detail: message }, "node-cron warns"),
+    error: (message, error) => log.error({ err: error ?? message }, "node-cron failed"),
+  };
+}
