@@ -1,0 +1,74 @@
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConfigError } from "#src/errors.ts";
+import { readSecret, SecretRef } from "#src/secret.ts";
+import { temporaryFolder } from "./real-servers.ts";
+
+let folder: string;
+beforeAll(() => {
+  folder = temporaryFolder("secret");
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+function file(name: string, text: string, mode: number): string {
+  const path = join(folder, name);
+  writeFileSync(path, text);
+  chmodSync(path, mode);
+  return path;
+}
+
+describe("a secret", () => {
+  test.each([0o600, 0o400])("is read from a file of mode %o, without the line break at its end", (mode) => {
+    expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
+  });
+
+  test.each([0o644, 0o640, 0o604, 0o660])(
+    "is refused in a file of mode %o, and the text says what to do",
+    (mode) => {
+      const path = file(`open-${mode}`, "s3cret", mode);
+      const error = thrown(() => readSecret({ file: path }));
+      expect(error.message).toContain("others than its owner");
+      expect(error.hint).toBe(`Run: chmod 600 ${path}`);
+      expect(inspect(error)).not.toContain("s3cret");
+    },
+  );
+
+  test("is refused when the file is missing, empty, huge or a folder", () => {
+    expect(thrown(() => readSecret({ file: join(folder, "absent") })).message).toContain("ENOENT");
+    expect(thrown(() => readSecret({ file: file("empty", "\n", 0o600) })).message).toContain("is empty");
+    expect(thrown(() => readSecret({ file: file("huge", "x".repeat(70_000), 0o600) })).message).toContain(
+      "larger",
+    );
+    mkdirSync(join(folder, "folder"), { mode: 0o700 });
+    expect(thrown(() => readSecret({ file: join(folder, "folder") })).message).toContain("EISDIR");
+  });
+
+  test("is read from the environment, and missed there by name", () => {
+    expect(readSecret({ env: "PW" }, { PW: "s3cret" }).reveal()).toBe("s3cret");
+    expect(thrown(() => readSecret({ env: "PW" }, {})).message).toContain("PW is not set");
+  });
+
+  test("does not print", () => {
+    const secret = readSecret({ env: "PW" }, { PW: "s3cret" });
+    expect(`${secret} ${JSON.stringify({ secret })} ${inspect(secret)}`).not.toContain("s3cret");
+  });
+
+  test("is referred to, never written into the configuration", () => {
+    expect(SecretRef.safeParse("s3cret").error?.issues[0]?.message).toContain("{file: path}");
+    expect(SecretRef.safeParse({ env: "not a name" }).success).toBe(false);
+    expect(SecretRef.safeParse({ file: "a", env: "B" }).success).toBe(false);
+    expect(SecretRef.parse({ env: "PW" })).toEqual({ env: "PW" });
+  });
+});
+
+function thrown(action: () => unknown): ConfigError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof ConfigError) return error;
+    throw error;
+  }
+  throw new Error("Nothing was thrown.");
+}
