@@ -1,0 +1,148 @@
+import { IANAZone } from "luxon";
+import { z } from "zod";
+import { TAGS_PER_REQUEST } from "./source.ts";
+
+/** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
+export const REQUESTS_PER_MINUTE = 20;
+
+const BaseUrl = z.string().superRefine((text, context) => {
+  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    complain("Write the address of the service as https://host or https://host/path.");
+  } else if (url.username !== "" || url.password !== "") {
+    complain("Take the user name and password out of the address; the token goes under `token`.");
+  } else if (url.search !== "" || url.hash !== "") {
+    complain("The address must end with its path: no `?` and no `#`.");
+  }
+});
+
+const TimeZone = z.string().superRefine((zone, context) => {
+  const message = zoneComplaint(zone);
+  if (message !== null) context.addIssue({ code: "custom", message });
+});
+
+/** What is wrong with a time zone as the `tz` of a history request, as a sentence; null when it is fine. */
+export function zoneComplaint(zone: string): string | null {
+  if (!/^[A-Za-z]/.test(zone) || !IANAZone.isValidZone(zone)) {
+    return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.`;
+  }
+  // A name in other letters works here, but not in every service.
+  const known = new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
+  if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
+  return null;
+}
+
+const TokenFrom = z.union([
+  z.strictObject({
+    file: z.string().min(1).meta({
+      description: "File with the access token and nothing else, readable by its owner only (chmod 600).",
+    }),
+  }),
+  z.strictObject({
+    env: z.string().min(1).meta({ description: "Environment variable with the access token." }),
+  }),
+]);
+export type TokenFrom = z.infer<typeof TokenFrom>;
+
+const Deadlines = z.strictObject({
+  connect_ms: z
+    .int()
+    .min(100)
+    .max(60_000)
+    .default(5_000)
+    .meta({ description: "Longest wait for a connection." }),
+  headers_ms: z
+    .int()
+    .min(100)
+    .max(300_000)
+    .default(30_000)
+    .meta({ description: "Longest wait for the first line of an answer; a slow gateway takes its time." }),
+  total_ms: z
+    .int()
+    .min(100)
+    .max(600_000)
+    .default(60_000)
+    .meta({ description: "Longest time of one request, from the connection to the last byte." }),
+});
+
+const PageSize = z.strictObject({
+  alarms: z
+    .int()
+    .min(1)
+    .max(500)
+    .default(500)
+    .meta({ description: "Alarms in one page; the interface allows 1 to 500." }),
+  others: z.int().min(1).max(1000).default(100).meta({
+    description: "Records in one page of the other lists. The interface states only the default, 100.",
+  }),
+});
+
+const Quota = z.strictObject({
+  requests_per_minute: z
+    .int()
+    .min(1)
+    .max(REQUESTS_PER_MINUTE)
+    .default(REQUESTS_PER_MINUTE)
+    .meta({
+      description: `Requests per minute to tags read, write and history, each with up to ${TAGS_PER_REQUEST} tags. The interface allows ${REQUESTS_PER_MINUTE}; less leaves room for other programs of the same user.`,
+    }),
+  separate_endpoints: z.boolean().default(false).meta({
+    description:
+      "True when read, write and history are known to be counted separately. The interface does not say; false cannot be refused.",
+  }),
+  reserve_for_writes: z.int().min(0).max(10).default(0).meta({
+    description: "Requests per minute that only writes may use, so that a command never waits for a poll.",
+  }),
+  list_requests_per_minute: z.int().min(1).max(600).default(30).meta({
+    description:
+      "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",
+  }),
+});
+
+/** One monitored service: where it is, how to log in, and how much to ask of it. */
+export const SourceConfig = z
+  .strictObject({
+    base_url: BaseUrl.meta({
+      description: "Address of the service, without /api/v1.",
+      examples: ["https://monitoring.example.com"],
+    }),
+    allow_plain_http: z.boolean().default(false).meta({
+      description:
+        "Allow http:// to another machine. The token then travels readable; for test networks only.",
+    }),
+    token: TokenFrom.meta({ description: "Where the access token comes from." }),
+    time_zone: TimeZone.meta({
+      description: "Time zone of the buildings, for days, weeks and months of history.",
+      examples: ["Europe/Stockholm"],
+    }),
+    ca_file: z.string().min(1).optional().meta({
+      description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
+    }),
+    deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
+    max_body_bytes: z
+      .int()
+      .min(65_536)
+      .max(256 * 1024 * 1024)
+      .default(16 * 1024 * 1024)
+      .meta({ description: "Largest answer that is read." }),
+    page_size: PageSize.prefault({}).meta({ description: "Records in one page of a list." }),
+    quota: Quota.prefault({}).meta({ description: "How many requests the service gets." }),
+  })
+  .superRefine((config, context) => {
+    const url = URL.parse(config.base_url);
+    if (url?.protocol !== "http:" || config.allow_plain_http || isLoopback(url.hostname)) return;
+    context.addIssue({
+      code: "custom",
+      path: ["base_url"],
+      message:
+        "Use https://, because the token would travel readable. For a test network set allow_plain_http: true.",
+    });
+  });
+export type SourceConfig = z.infer<typeof SourceConfig>;
+
+function isLoopback(host: string): boolean {
+  return (
+    host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127(\.\d+){3}$/.test(host)
+  );
+}

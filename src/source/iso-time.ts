@@ -1,0 +1,47 @@
+import { DateTime } from "luxon";
+import { isoUtc } from "../clock.ts";
+
+/** A time of the service: what we hold of it (see src/building.ts), and whether it was one at all. */
+export interface WireTime {
+  readonly text: string;
+  readonly known: boolean;
+}
+
+const PLAIN_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
+const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
+
+/**
+ * ISO 8601 as services write it, into UTC with milliseconds and a trailing `Z`.
+ * Without an offset it stays exactly as given: nobody guesses which zone was meant. What is no time stays as given
+ * too, and is not `known`. A leap second `:60` is the first instant of the next minute, as in POSIX time.
+ */
+export function wireTime(raw: string): WireTime {
+  if (PLAIN_UTC.test(raw)) {
+    // The form of history stamps, of which one reply can hold a quarter of a million: no parser needed.
+    const ms = Date.parse(raw);
+    const text = `${raw.slice(0, 19)}.000Z`;
+    if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
+  }
+  const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
+  const spelled = upper
+    .replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T")
+    .replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
+  const leap = LEAP_SECOND.test(spelled);
+  const time = DateTime.fromISO(leap ? spelled.replace(LEAP_SECOND, "$159") : spelled, { zone: "utc" });
+  if (!time.isValid) return { text: raw, known: false };
+  if (!OFFSET.test(spelled)) return { text: raw, known: true };
+  const ms = leap ? time.startOf("second").toMillis() + 1000 : time.toMillis();
+  return { text: isoUtc(ms), known: true };
+}
+
+/**
+ * A time of ours as a history request spells it: whole seconds and a trailing `Z` (interface, GET tags/history).
+ * Null when it is not an ISO 8601 time in UTC.
+ */
+export function requestTime(iso: string): string | null {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
+  const ms = Date.parse(iso);
+  const seconds = iso.slice(0, 19);
+  return !Number.isNaN(ms) && isoUtc(ms).startsWith(seconds) ? `${seconds}Z` : null;
+}

@@ -1,0 +1,83 @@
+/**
+ * JSON from outside, read with suspicion: valid UTF-8, bounded depth, bounded numbers, and no second meaning for
+ * the keys of the outermost object, because `errors` twice would let the last one hide the first.
+ */
+export type ParsedJson =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly reason: string };
+
+/** The deepest reply of the interface has 6 levels (an alarm's site inside its attributes inside the list). */
+const MAX_DEPTH = 32;
+/** A double needs at most 24 characters; some writers pad. */
+const MAX_NUMBER_LENGTH = 400;
+
+const QUOTE = 34;
+const BACKSLASH = 92;
+const COLON = 58;
+
+export function parseJson(bytes: Uint8Array): ParsedJson {
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return { ok: false, reason: "it is not valid UTF-8" };
+  }
+  const complaint = complaintAbout(text);
+  if (complaint !== null) return { ok: false, reason: complaint };
+  try {
+    return { ok: true, value: JSON.parse(text) };
+  } catch {
+    return { ok: false, reason: "it is not JSON" };
+  }
+}
+
+/** One pass over the text before a parser builds anything of it. */
+function complaintAbout(text: string): string | null {
+  const outerKeys = new Set<string>();
+  let depth = 0;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) {
+      const end = endOfString(text, at);
+      if (depth === 1 && nextCode(text, end + 1) === COLON) {
+        const key = text.slice(at, end + 1);
+        // An escaped spelling of a key is its own disguise; no serialiser writes these keys so.
+        if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
+        outerKeys.add(key);
+      }
+      at = end;
+    } else if (isOpening(code)) {
+      depth++;
+      if (depth > MAX_DEPTH) return `it is nested deeper than ${MAX_DEPTH} levels`;
+    } else if (isClosing(code)) {
+      depth--;
+    } else if (isDigit(code)) {
+      const start = at;
+      while (isNumeric(text.charCodeAt(at + 1))) at++;
+      if (at - start > MAX_NUMBER_LENGTH) return "it contains an absurdly long number";
+    }
+  }
+  return null;
+}
+
+/** Index of the closing quote, or the end of the text when there is none. */
+function endOfString(text: string, opening: number): number {
+  let at = opening + 1;
+  while (at < text.length && text.charCodeAt(at) !== QUOTE) {
+    at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
+  }
+  return at;
+}
+
+function nextCode(text: string, from: number): number {
+  let at = from;
+  while (text.charCodeAt(at) <= 32) at++;
+  return text.charCodeAt(at);
+}
+
+const isOpening = (code: number) => code === 91 || code === 123;
+const isClosing = (code: number) => code === 93 || code === 125;
+const isDigit = (code: number) => code >= 48 && code <= 57;
+/** Digits and `+ - . E e`. NaN, beyond the end, is none of them. */
+const isNumeric = (code: number) =>
+  isDigit(code) || code === 43 || code === 45 || code === 46 || code === 69 || code === 101;

@@ -1,0 +1,236 @@
+import { ConfigError, type Failure, Malformed, NoLog, Rejected, Retryable, Throttled } from "../errors.ts";
+import { parseJson } from "./json.ts";
+import { maintenanceMs, throttleMs } from "./retry-after.ts";
+import type { TransportReply } from "./transport.ts";
+
+/**
+ * The one place that decides whether a reply is an answer, because errors arrive with HTTP 200 (interface, Errors).
+ *
+ * | Seen                                             | Becomes                                        |
+ * | ------------------------------------------------ | ---------------------------------------------- |
+ * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
+ * | 429                                              | `Throttled` bucket, always with a time         |
+ * | 503, whatever its body                           | `Throttled` everything, null when nobody said  |
+ * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
+ * | 404 in the body: of history, of read and write   | `NoLog`, `Rejected`                            |
+ * | 404 in the body: of anything else                | `ConfigError` settings                         |
+ * | 5xx                                              | `Retryable`                                    |
+ * | `errors` without a status that says something    | `Retryable`                                    |
+ * | a redirect, HTML, broken JSON, no `data`         | `Malformed`; never "an empty list"             |
+ *
+ * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` beside `data` is a
+ * failure; an empty `errors` beside `data` is none.
+ */
+export interface Reading {
+  /** What was asked, for the message, e.g. `tags/history`. */
+  readonly endpoint: string;
+  /** What a 404 inside the body means here. */
+  readonly missing: "no-log" | "rejected" | "settings";
+  /** Takes secrets out of a text that the service wrote. */
+  readonly scrub: (text: string) => string;
+  /** Wall time, milliseconds since 1970, for a date without anything to compare it with. */
+  readonly nowMs: number;
+}
+
+/** A reply that is an answer: the envelope, and its first characters for complaints about its inside. */
+export interface Answer {
+  readonly envelope: Readonly<Record<string, unknown>>;
+  readonly sample: string;
+}
+
+/** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
+export function decodeReply(reply: TransportReply, reading: Reading): Answer {
+  const sample = sampleOf(reply.body, reading);
+  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, reading, sample);
+
+  const parsed = parseJson(reply.body);
+  if (!parsed.ok || !isRecord(parsed.value)) {
+    const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
+    throw (
+      plainFailure(reply, reading) ??
+      new Malformed(
+        `The answer to ${reading.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
+        sample,
+      )
+    );
+  }
+
+  const envelope = parsed.value;
+  const complaints = complaintsIn(envelope.errors, reading);
+  if (complaints !== null || reply.status >= 400) {
+    throw statedFailure(reply, reading, envelope, complaints ?? []);
+  }
+  if (!Object.hasOwn(envelope, "data")) {
+    throw new Malformed(`The answer to ${reading.endpoint} has neither data nor errors.`, sample);
+  }
+  return { envelope, sample };
+}
+
+interface Complaint {
+  readonly status: number | null;
+  readonly message: string;
+  readonly field: string | null;
+  readonly meta: unknown;
+}
+
+/** The entries of `errors`; null when there is none, so that `[]` and an absent member are the same. */
+function complaintsIn(errors: unknown, reading: Reading): Complaint[] | null {
+  if (errors === undefined || errors === null) return null;
+  if (isRecord(errors)) {
+    // The framework's own validation reply: field → messages.
+    const fields = Object.entries(errors);
+    if (fields.length === 0) return null;
+    return fields.map(([field, told]) => ({ ...bare(told, reading), field: textOf(field, reading) }));
+  }
+  if (!Array.isArray(errors)) return [bare(errors, reading)];
+  if (errors.length === 0) return null;
+  return errors.map((entry: unknown) => {
+    if (!isRecord(entry)) return bare(entry, reading);
+    return {
+      status: statusOf(entry.status),
+      message: textOf(entry.message, reading),
+      field: typeof entry.source === "string" ? textOf(entry.source, reading) : null,
+      meta: entry.meta,
+    };
+  });
+}
+
+function bare(message: unknown, reading: Reading): Complaint {
+  return { status: null, message: textOf(message, reading), field: null, meta: undefined };
+}
+
+/** A failure that the HTTP status alone says, the body being no JSON: a proxy's page, or maintenance. */
+function plainFailure(reply: TransportReply, reading: Reading): Failure | null {
+  const { status } = reply;
+  const decides = status === 401 || status === 403 || status === 429 || status >= 500;
+  return decides ? failureOf(status, [], undefined, reply, reading) : null;
+}
+
+function statedFailure(
+  reply: TransportReply,
+  reading: Reading,
+  envelope: Readonly<Record<string, unknown>>,
+  complaints: readonly Complaint[],
+): Failure {
+  const stated = complaints.flatMap((complaint) => complaint.status ?? []);
+  const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
+  const decisive = statuses.reduce<number | null>(moreRestrictive, null);
+  const told = complaints.length > 0 ? complaints : [bare(envelope.message, reading)];
+  // Only the service's own word says that a log is missing: a proxy's 404 must not.
+  const status = decisive === 404 && !stated.includes(404) ? 0 : decisive;
+  return status === 0
+    ? new ConfigError(`The service does not know ${reading.endpoint} (HTTP 404).`, { hint: CHECK_ADDRESS })
+    : failureOf(status, told, envelope.meta, reply, reading);
+}
+
+const CHECK_ADDRESS = "Check base_url, and that what was asked for still exists.";
+
+function failureOf(
+  status: number | null,
+  complaints: readonly Complaint[],
+  topMeta: unknown,
+  reply: TransportReply,
+  reading: Reading,
+): Failure {
+  const text = `${reading.endpoint}: ${said(status ?? reply.status, complaints)}`;
+  if (status === 401) {
+    return new ConfigError(text, {
+      reason: "unauthenticated",
+      hint: "Put a valid token where `token` in the configuration says.",
+    });
+  }
+  if (status === 403) {
+    return new ConfigError(text, {
+      reason: "forbidden",
+      hint: "The token lacks the ability, the site or the permission; the token information tells which.",
+    });
+  }
+  if (status === 429) {
+    const told = complaints.map((complaint) => retryAfterIn(complaint.meta));
+    const header = reply.headers["retry-after"];
+    const date = maintenanceMs(header, reply.headers.date, reading.nowMs);
+    const waits = [...told, retryAfterIn(topMeta), header, date === null ? null : date / 1000];
+    return new Throttled(text, throttleMs(waits));
+  }
+  if (status === 503) {
+    const waitMs = maintenanceMs(reply.headers["retry-after"], reply.headers.date, reading.nowMs);
+    return new Throttled(text, waitMs, { scope: "everything" });
+  }
+  if (status === 404) {
+    if (reading.missing === "no-log") return new NoLog(text);
+    if (reading.missing === "rejected") return new Rejected(text);
+    return new ConfigError(text, { hint: CHECK_ADDRESS });
+  }
+  if (status !== null && status >= 400 && status < 500 && status !== 408) {
+    const field = complaints.find((complaint) => complaint.field !== null)?.field;
+    return new ConfigError(text, {
+      reason: "validation",
+      ...(field === null || field === undefined ? {} : { field }),
+    });
+  }
+  return new Retryable(text);
+}
+
+/** 401 > 403 > 429 > 503 > 422 > 404 > other 4xx > the rest. */
+function moreRestrictive(most: number | null, status: number): number {
+  return most === null || rank(status) < rank(most) ? status : most;
+}
+
+const RANKED = [401, 403, 429, 503, 422, 404];
+
+function rank(status: number): number {
+  const place = RANKED.indexOf(status);
+  if (place >= 0) return place;
+  return status >= 400 && status < 500 ? RANKED.length : RANKED.length + 1;
+}
+
+/** Every message of the service in one line. */
+function said(status: number, complaints: readonly Complaint[]): string {
+  const messages = complaints.map(({ status: own, message, field }) =>
+    [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
+      .filter((part) => part !== "")
+      .join(" "),
+  );
+  const text = [...new Set(messages.filter((message) => message !== ""))].join("; ");
+  return text === "" ? `the service answered ${status}.` : `${status}, ${text.slice(0, 1000)}`;
+}
+
+function redirected(reply: TransportReply, reading: Reading, sample: string): Malformed {
+  const target = URL.parse(reply.headers.location ?? "");
+  const where = target === null || target.origin === "null" ? "another address" : target.origin;
+  return new Malformed(
+    `The service redirects ${reading.endpoint} to ${where} (HTTP ${reply.status}); that is not followed.`,
+    sample,
+    { hint: "If the service has moved, change base_url." },
+  );
+}
+
+function retryAfterIn(meta: unknown): unknown {
+  return isRecord(meta) ? meta.retry_after : undefined;
+}
+
+function statusOf(value: unknown): number | null {
+  const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
+  return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599
+    ? status
+    : null;
+}
+
+/** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */
+function textOf(value: unknown, reading: Reading): string {
+  const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
+  return reading
+    .scrub(text.slice(0, 4000))
+    .slice(0, 500)
+    .replace(/\p{Cc}+/gu, " ")
+    .toWellFormed()
+    .trim();
+}
+
+function sampleOf(body: Uint8Array, reading: Reading): string {
+  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)), reading);
+}
+
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

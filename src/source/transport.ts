@@ -1,0 +1,169 @@
+import { readFileSync } from "node:fs";
+import { rootCertificates } from "node:tls";
+import { Agent, buildConnector, type Dispatcher } from "undici";
+import { ConfigError, Malformed, Retryable } from "../errors.ts";
+import type { SourceConfig } from "./config.ts";
+import { connectionFailure, StaleSocket } from "./connection-failure.ts";
+
+/** One request to the service. The origin is the transport's own: no request can name another. */
+export interface TransportRequest {
+  readonly method: "GET" | "POST";
+  /** Path and query from the root of the origin, beginning with a slash. */
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | null;
+}
+
+/** A reply that arrived whole. Names of headers in lower case; several of one name joined by a comma. */
+export interface TransportReply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly body: Uint8Array;
+}
+
+/**
+ * Brings one request to the service and its whole reply back; what the reply means is decided elsewhere.
+ * Throws the failures of src/errors.ts, or the signal's reason. Never repeats a request, never follows a redirect.
+ * A simulation gives its own.
+ */
+export type Transport = (request: TransportRequest, signal: AbortSignal) => Promise<TransportReply>;
+
+export interface HttpTransport {
+  readonly send: Transport;
+  close(): Promise<void>;
+}
+
+/** Few, because one service on one token is never asked more than once in a second or so. */
+const CONNECTIONS = 4;
+/** Idle sockets are given up before most proxies and firewalls forget them. */
+const KEEP_ALIVE_MS = 55_000;
+/** A new socket looks the name up again, so a service that moved is found. */
+const LONGEST_SOCKET_LIFE_MS = 300_000;
+
+/** HTTP/1.1 over connections of its own; no global agent, no proxy of the environment, no interceptor. */
+export function createHttpTransport(config: SourceConfig): HttpTransport {
+  const { origin } = new URL(config.base_url);
+  const connect = buildConnector({
+    allowH2: false,
+    timeout: config.deadlines.connect_ms,
+    ...(config.ca_file === undefined ? {} : { ca: authorities(config.ca_file) }),
+  });
+  let opened = 0;
+  const agent = new Agent({
+    allowH2: false,
+    connections: CONNECTIONS,
+    pipelining: 1,
+    headersTimeout: config.deadlines.headers_ms,
+    bodyTimeout: config.deadlines.total_ms,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveMaxTimeout: KEEP_ALIVE_MS,
+    clientTtl: LONGEST_SOCKET_LIFE_MS,
+    connect(options, callback) {
+      opened++;
+      connect(options, callback);
+    },
+  });
+
+  async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
+    const openedBefore = opened;
+    let response: Dispatcher.ResponseData;
+    try {
+      response = await agent.request({ ...request, origin, signal });
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = connectionFailure(error, origin);
+      // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
+      const stale = opened === openedBefore && isBrokenSocket(error);
+      throw stale ? new StaleSocket(failure.message, { cause: error }) : failure;
+    }
+    try {
+      const headers = flat(response.headers);
+      refuseEncoding(headers);
+      const body = await wholeBody(response, headers, config.max_body_bytes);
+      return { status: response.statusCode, headers, body };
+    } catch (error) {
+      response.body.on("error", () => undefined).destroy();
+      signal.throwIfAborted();
+      throw connectionFailure(error, origin);
+    }
+  }
+
+  return {
+    async send(request, signal) {
+      signal.throwIfAborted();
+      const deadline = new AbortController();
+      const stop = () => deadline.abort(signal.reason);
+      const totalMs = config.deadlines.total_ms;
+      const timer = setTimeout(
+        () => deadline.abort(new Retryable(`${origin} did not answer completely within ${totalMs} ms.`)),
+        totalMs,
+      );
+      signal.addEventListener("abort", stop, { once: true });
+      try {
+        return await exchange(request, deadline.signal);
+      } finally {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", stop);
+      }
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+/** The public authorities and those of the file. Throws `ConfigError` when the file cannot be used. */
+function authorities(path: string): string[] {
+  let own: string;
+  try {
+    own = readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new ConfigError(`The certificates in ca_file ${path} cannot be read.`, { cause });
+  }
+  if (!own.includes("-----BEGIN CERTIFICATE-----")) {
+    throw new ConfigError(`There is no certificate in ca_file ${path}.`, { hint: "It must be in PEM form." });
+  }
+  return [...rootCertificates, own];
+}
+
+function isBrokenSocket(error: unknown): boolean {
+  const { code } = error as { code?: unknown };
+  return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
+}
+
+/** We ask for no encoding, so that the cap on the body is a cap on what is held in memory. */
+function refuseEncoding(headers: TransportReply["headers"]): void {
+  const encoding = headers["content-encoding"];
+  if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
+  throw new Malformed(
+    `The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`,
+    "",
+    { hint: "A proxy in between has to leave Accept-Encoding: identity alone." },
+  );
+}
+
+async function wholeBody(
+  response: Dispatcher.ResponseData,
+  headers: TransportReply["headers"],
+  maxBytes: number,
+): Promise<Uint8Array> {
+  const tooLarge = () =>
+    new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
+      hint: "Raise max_body_bytes, or ask for less at a time.",
+    });
+  if (Number(headers["content-length"] ?? 0) > maxBytes) throw tooLarge();
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
+    length += chunk.byteLength;
+    if (length > maxBytes) throw tooLarge();
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks, length);
+}
+
+function flat(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
+  const entries = Object.entries(headers).map(([name, value]) => [
+    name.toLowerCase(),
+    Array.isArray(value) ? value.join(", ") : value,
+  ]);
+  return Object.fromEntries(entries);
+}
