@@ -1,0 +1,34 @@
+import { CommanderError } from "commander";
+import { meaningOf, sentence } from "../errors.ts";
+import { withoutCredentials } from "../log.ts";
+
+/** Exit codes, the same for every command. */
+export const EXIT = {
+  ok: 0,
+  /** It was tried and did not work. */
+  failure: 1,
+  /** The command line is wrong. */
+  usage: 2,
+  /** Trouble that may pass by itself: the service or the worker does not answer; try again. */
+  unavailable: 75,
+  /** A person has to change the configuration, the token or a permission. */
+  configuration: 78,
+} as const;
+
+export function exitCodeOf(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  switch (meaningOf(error).kind) {
+    case "config":
+      return EXIT.configuration;
+    case "retryable":
+    case "throttled":
+      return EXIT.unavailable;
+    default:
+      return EXIT.failure;
+  }
+}
+
+/** What a person reads: one clear sentence, never a stack trace. */
+export function complaint(error: unknown): string {
+  return withoutCredentials(sentence(error));
+}

@@ -1,0 +1,79 @@
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { DateTime, IANAZone } from "luxon";
+import { RESOLUTIONS, type Resolution } from "../building.ts";
+import { parseDuration } from "../duration.ts";
+import { TAGS_PER_REQUEST } from "../source/source.ts";
+import type { CliContext } from "./context.ts";
+
+interface HistoryOptions {
+  readonly source?: string;
+  readonly from: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  readonly zone?: string;
+  readonly total?: boolean;
+}
+
+interface Row {
+  readonly id: string;
+  readonly time: string;
+  readonly value: number | boolean | null;
+}
+
+export function addHistory(program: Command, context: CliContext): void {
+  program
+    .command("history")
+    .description("fetch logged history of up to 20 tags (one request of the quota)")
+    .argument("<tag...>", "tag ids, at most 20")
+    .option("--source <name>", "which source, when there are several")
+    .option("--from <time>", "start: ISO 8601, or an age such as 24h", moment, moment("24h"))
+    .option("--to <time>", "end: ISO 8601, or an age", moment, moment("0s"))
+    .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
+    .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
+    .option("--total", "last minus first, one number for each tag")
+    .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
+    .action(async (tagIds: string[], options: HistoryOptions) => {
+      const terminal = context.terminal();
+      const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+      if (wanted.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
+      const rows = await context.withReader(options.source, (reader, signal, timeZone) =>
+        terminal.progress("Fetching history", async (): Promise<Row[]> => {
+          const query = {
+            tagIds: wanted,
+            from: options.from,
+            to: options.to,
+            resolution: options.resolution,
+            timeZone: options.zone ?? timeZone,
+          };
+          if (options.total === true) {
+            const totals = await reader.totals(query, "on-demand", signal);
+            return totals.map((tag) => ({ id: tag.id, time: options.to, value: tag.total }));
+          }
+          const logs = await reader.history(query, "on-demand", signal);
+          return logs.flatMap((log) =>
+            log.measurements.map(({ time, value }) => ({ id: log.id, time, value })),
+          );
+        }),
+      );
+      terminal.rows<Row>(rows, [
+        { title: "id", value: (row) => row.id },
+        { title: "time", value: (row) => row.time },
+        { title: "value", value: (row) => row.value },
+      ]);
+    });
+}
+
+function moment(text: string): string {
+  const age = parseDuration(text);
+  const time =
+    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
+  if (iso === null) throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 24h.");
+  return iso;
+}
+
+function zone(text: string): string {
+  if (!IANAZone.isValidZone(text))
+    throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
+  return text;
+}

@@ -1,0 +1,85 @@
+import { Hono } from "hono";
+import { z } from "zod";
+import type { Clock } from "../clock.ts";
+import { operatorArrival } from "../commands/commands.ts";
+import type { Accept } from "../connector.ts";
+import { meaningOf, sentence } from "../errors.ts";
+import type { Secret } from "../log.ts";
+import type { Source } from "../source/source.ts";
+import { opens } from "./key.ts";
+
+/**
+ * What a running worker does for the command line: reading, history, lists and commands through the worker's own
+ * quota and gate, so that a second process never spends the same quota behind its back.
+ */
+export interface OperatorOptions {
+  readonly key: Secret;
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly accept: Accept;
+  readonly clock: Clock;
+}
+
+export const Call = z.discriminatedUnion("method", [
+  z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
+  z.strictObject({
+    method: z.literal("alarms"),
+    filter: z.looseObject({ status: z.enum(["active", "resolved", "all"]) }),
+  }),
+  z.strictObject({ method: z.literal("read"), tagIds: z.array(z.string()).min(1).max(20) }),
+  z.strictObject({ method: z.literal("history"), query: z.looseObject({}), totals: z.boolean() }),
+]);
+export type Call = z.output<typeof Call>;
+
+const CommandRequest = z.strictObject({
+  id: z.string().min(1).max(128),
+  source: z.string().nullable(),
+  tagId: z.string(),
+  value: z.union([z.number(), z.boolean()]),
+});
+
+export function operatorRoutes(options: OperatorOptions): Hono {
+  const app = new Hono();
+  app.use(async (context, next) => {
+    if (!opens(options.key, context.req.header("authorization"))) {
+      return context.json({ failure: "config", message: "The operator's key is wrong." }, 401);
+    }
+    return next();
+  });
+
+  app.post("/sources/:name", async (context) => {
+    const source = options.sources.get(context.req.param("name"));
+    if (source === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+    try {
+      return context.json({
+        result: await answer(source, Call.parse(await context.req.json()), context.req.raw.signal),
+      });
+    } catch (error) {
+      return context.json({ failure: meaningOf(error).kind, message: sentence(error) }, 502);
+    }
+  });
+
+  app.post("/commands", async (context) => {
+    const request = CommandRequest.safeParse(await context.req.json());
+    if (!request.success) return context.json({ failure: "config", message: "Not a command." }, 400);
+    await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
+    return context.json({ result: "journaled" });
+  });
+  return app;
+}
+
+async function answer(source: Source, call: Call, signal: AbortSignal): Promise<unknown> {
+  switch (call.method) {
+    case "sites":
+      return Array.fromAsync(source.sites(call.filter, signal));
+    case "alarms":
+      return Array.fromAsync(source.alarms(call.filter, signal));
+    case "read":
+      return source.read(call.tagIds, "on-demand", signal);
+    case "history": {
+      const query = call.query as unknown as Parameters<Source["history"]>[0];
+      return call.totals
+        ? source.totals(query, "on-demand", signal)
+        : source.history(query, "on-demand", signal);
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import { z } from "zod";
+import { SecretRef } from "../secret.ts";
+
+/** Where the status page, health and metrics are served. */
+export const StatusConfig = z
+  .strictObject({
+    host: z
+      .string()
+      .default("127.0.0.1")
+      .meta({ description: "Address to listen on; loopback unless you say otherwise." }),
+    port: z.int().min(0).max(65_535).default(9850).meta({ description: "Port; 0 takes a free one." }),
+    password: SecretRef.optional().meta({
+      description: "Password for the user `plenum`. Needed on any address but loopback; health needs none.",
+    }),
+    behind_tls_proxy: z.boolean().default(false).meta({
+      description: "True states that a proxy in front speaks TLS. Needed on any address but loopback.",
+    }),
+  })
+  .superRefine((status, context) => {
+    if (isLoopback(status.host)) return;
+    if (status.password === undefined || !status.behind_tls_proxy) {
+      context.addIssue({
+        code: "custom",
+        path: ["host"],
+        message: "An address that others can reach needs both a password and behind_tls_proxy: true.",
+      });
+    }
+  });
+export type StatusConfig = z.output<typeof StatusConfig>;
+
+function isLoopback(host: string): boolean {
+  return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
+}

@@ -1,0 +1,185 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { Gateway, Tag } from "#src/building.ts";
+import type { AllowedTag } from "#src/commands/config.ts";
+import { AllowedTag as AllowedTagSchema } from "#src/commands/config.ts";
+import { type ArrivalFacts, checkArrival, checkDispatch, type DispatchFacts } from "#src/commands/gate.ts";
+import type { Held, HeldValue } from "#src/sync/snapshot.ts";
+
+const NOW = Date.parse("2026-11-20T12:00:00Z");
+
+const setpoint: AllowedTag = AllowedTagSchema.parse({
+  site_id: 1,
+  tag_id: "10001",
+  type: "number",
+  min: 15,
+  max: 25,
+  max_step: 3,
+});
+const heldTag: Held<Tag> = {
+  value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
+  siteId: 1,
+  since: "2026-11-01T00:00:00Z",
+  missingSince: null,
+};
+
+function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } = {}): ArrivalFacts {
+  const { value = 21, ...rest } = changes;
+  return {
+    request: { id: "a", source: null, tagId: "10001", value, issuedAtMs: null, ttlMs: null, expect: null },
+    retained: false,
+    expirySeconds: null,
+    via: "broker",
+    receivedAtMs: NOW,
+    defaultTtlMs: 30_000,
+    maxTtlMs: 300_000,
+    entry: setpoint,
+    held: heldTag,
+    ...rest,
+  };
+}
+
+function reading(value: number | boolean | null, ageMs = 1000): HeldValue {
+  const time = new Date(NOW - ageMs).toISOString();
+  return { value, quality: value === null ? "bad" : "good", time, lastGood: null, nulls: 0 };
+}
+
+function gateway(id: string, online: boolean): Held<Gateway> {
+  const value = {
+    id,
+    displayName: id,
+    online,
+    version: null,
+    hardware: null,
+    ipAddress: null,
+    location: null,
+  };
+  return { value, siteId: 1, since: "", missingSince: null };
+}
+
+function dispatch(changes: Partial<DispatchFacts> = {}): DispatchFacts {
+  return {
+    value: 21,
+    expect: null,
+    entry: setpoint,
+    current: reading(20),
+    writesAtMs: [],
+    gateways: [gateway("1", true)],
+    timeZone: "Europe/Oslo",
+    nowMs: NOW,
+    ...changes,
+  };
+}
+
+function arrivalReason(facts: ArrivalFacts): string | null {
+  const verdict = checkArrival(facts);
+  return "refused" in verdict ? verdict.refused.reason : null;
+}
+
+describe("on arrival", () => {
+  test("a command that is in order passes, with the time at which it expires", () => {
+    expect(checkArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
+  });
+
+  test.each<[string, Partial<ArrivalFacts> & { value?: number | boolean }]>([
+    ["retained", { retained: true }],
+    ["not-allowed", { entry: undefined }],
+    ["not-allowed", { held: undefined }],
+    ["not-allowed", { held: { ...heldTag, siteId: 2 } }],
+    ["not-allowed", { entry: { ...setpoint, unit: "K" } }],
+    ["not-allowed", { entry: { ...setpoint, from: ["operator"] } }],
+    ["wrong-type", { value: true }],
+    ["wrong-type", { value: Number.NaN }],
+    ["wrong-type", { value: Number.POSITIVE_INFINITY }],
+    ["out-of-range", { value: 14.999999999999998 }],
+    ["out-of-range", { value: 25.000000000000004 }],
+    ["expired", { expirySeconds: 0 }],
+  ])("%s alone refuses: %j", (reason, changes) => {
+    expect(arrivalReason(arrival(changes))).toBe(reason);
+  });
+
+  test("the bounds themselves are allowed", () => {
+    expect(arrivalReason(arrival({ value: 15 }))).toBeNull();
+    expect(arrivalReason(arrival({ value: 25 }))).toBeNull();
+  });
+
+  test("the earlier check answers, whatever else is wrong", () => {
+    expect(arrivalReason(arrival({ expirySeconds: 0, retained: true, value: 99 }))).toBe("expired");
+    expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
+  });
+
+  test("life is the shortest of what the sender, the broker and the configuration say", () => {
+    const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
+    expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
+    expect(checkArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
+    expect(arrivalReason(arrival({ request: { ...request, issuedAtMs: NOW - 300_000 } }))).toBe("expired");
+    expect(arrivalReason(arrival({ request: { ...request, issuedAtMs: NOW + 31_000 } }))).toBe("clock-skew");
+  });
+});
+
+describe("before sending", () => {
+  test("a command that is in order passes", () => {
+    expect(checkDispatch(dispatch())).toBeNull();
+  });
+
+  test.each<[string, Partial<DispatchFacts>]>([
+    ["value-unknown", { current: undefined }],
+    ["value-unknown", { current: reading(null) }],
+    ["value-unknown", { current: reading(20, 60_001) }],
+    ["value-unknown", { expect: 19 }],
+    ["step-too-large", { value: 23.000000000000004 }],
+    ["step-too-large", { value: 16.9999999999 }],
+    ["step-too-large", { current: reading(true) }],
+    ["too-soon", { writesAtMs: [NOW - 59_999] }],
+    ["too-many", { writesAtMs: Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000) }],
+    ["outside-hours", { entry: { ...setpoint, hours: "14:00-18:00" } }],
+    ["gateway-offline", { gateways: [gateway("1", false), gateway("2", false)] }],
+    [
+      "gateway-offline",
+      { entry: { ...setpoint, gateway_id: "2" }, gateways: [gateway("1", true), gateway("2", false)] },
+    ],
+  ])("%s alone refuses: %j", (reason, changes) => {
+    expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
+  });
+
+  test("hours are those of the building and may run over midnight", () => {
+    // 12:00 UTC is 13:00 in Oslo in November.
+    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
+    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
+    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe(
+      "outside-hours",
+    );
+  });
+
+  test("the limits on rate and wear end when their time has passed", () => {
+    expect(checkDispatch(dispatch({ writesAtMs: [NOW - 60_000] }))).toBeNull();
+    const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
+    expect(checkDispatch(dispatch({ writesAtMs: yesterday }))).toBeNull();
+  });
+
+  test("whatever passes is inside the range, the step and the rate", () => {
+    fc.assert(
+      fc.property(
+        fc.double({ noNaN: true, min: -100, max: 100 }),
+        fc.double({ noNaN: true, min: -100, max: 100 }),
+        fc.integer({ min: 0, max: 200_000 }),
+        fc.integer({ min: 0, max: 200_000 }),
+        (value, present, ageMs, sinceWriteMs) => {
+          const passedArrival = arrivalReason(arrival({ value })) === null;
+          const passedDispatch =
+            checkDispatch(
+              dispatch({ value, current: reading(present, ageMs), writesAtMs: [NOW - sinceWriteMs] }),
+            ) === null;
+          const lawful =
+            value >= 15 &&
+            value <= 25 &&
+            Math.abs(value - present) <= 3 &&
+            ageMs <= 60_000 &&
+            sinceWriteMs >= 60_000;
+          expect(passedArrival && passedDispatch).toBe(lawful);
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+});

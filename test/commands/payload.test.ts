@@ -1,0 +1,117 @@
+import { describe, expect, test } from "vitest";
+import { parsePayload } from "#src/commands/payload.ts";
+import type { Arrival } from "#src/connector.ts";
+
+function arrival(payload: string | Uint8Array, changes: Partial<Arrival> = {}): Arrival {
+  return {
+    via: "broker",
+    topic: "plenum/cmd/main/10001/set",
+    tagId: "10001",
+    source: "main",
+    payload: typeof payload === "string" ? new TextEncoder().encode(payload) : payload,
+    retained: false,
+    duplicate: false,
+    expirySeconds: null,
+    replyTo: null,
+    correlation: null,
+    properties: {},
+    receivedAtMs: 1_000,
+    ...changes,
+  };
+}
+
+function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}): string | null {
+  const parsed = parsePayload(arrival(payload, changes), true);
+  return "refused" in parsed ? parsed.refused.reason : null;
+}
+
+describe("what is a command", () => {
+  test("a bare value on its tag's topic", () => {
+    const parsed = parsePayload(arrival("21.5"), true);
+    expect(parsed).toMatchObject({
+      requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }],
+    });
+    expect(parsePayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
+  });
+
+  test("two bare values at different times have different ids; a correlation serves as one", () => {
+    const idOf = (changes: Partial<Arrival>) => {
+      const parsed = parsePayload(arrival("1", changes), true);
+      return "requests" in parsed ? parsed.requests[0]?.id : null;
+    };
+    expect(idOf({ receivedAtMs: 1 })).not.toBe(idOf({ receivedAtMs: 2 }));
+    expect(idOf({ correlation: "abc" })).toBe("abc");
+    expect(idOf({ properties: { id: "from-property" } })).toBe("from-property");
+  });
+
+  test("JSON with an id, a life and an expected value", () => {
+    const text = '{"id":"x1","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}';
+    expect(parsePayload(arrival(text), true)).toEqual({
+      requests: [
+        {
+          id: "x1",
+          source: "main",
+          tagId: "10001",
+          value: 20,
+          issuedAtMs: Date.parse("2026-11-20T12:00:00Z"),
+          ttlMs: 10_000,
+          expect: 19,
+        },
+      ],
+    });
+  });
+
+  test("up to 20 tags in one message, each with an id of its own", () => {
+    const text = '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}';
+    const parsed = parsePayload(arrival(text, { tagId: null }), true);
+    expect(parsed).toMatchObject({
+      requests: [
+        { id: "g/1", tagId: "1", value: 1 },
+        { id: "g/2", tagId: "2", value: false },
+      ],
+    });
+  });
+});
+
+describe("what is none", () => {
+  const many = JSON.stringify({
+    id: "g",
+    writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })),
+  });
+  test.each<[string, string | Uint8Array, Partial<Arrival>?]>([
+    ["unreadable", new Uint8Array([0xff, 0xfe])],
+    ["unreadable", "on"],
+    ["unreadable", "NaN"],
+    ["unreadable", ""],
+    ["invalid", "null"],
+    ["invalid", '"21.5"'],
+    ["invalid", "21.5", { tagId: null }],
+    ["duplicate", "21.5", { duplicate: true }],
+    ["invalid", '{"value":1}'],
+    ["invalid", '{"id":"x","value":"1"}'],
+    ["invalid", '{"id":"x","value":null}'],
+    ["invalid", '{"id":"x","value":1,"force":true}'],
+    ["invalid", '{"id":"x","value":1,"tag":"10002"}'],
+    ["invalid", '{"id":"x","value":1,"issued_at":"2026-11-20T13:00:00"}'],
+    ["invalid", '{"id":"x","value":1,"ttl_s":-1}'],
+    ["invalid", '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"1","value":2}]}'],
+    ["invalid", '{"id":"g","writes":[]}'],
+    ["invalid", many],
+    ["invalid", "[1,2]"],
+    ["loop", '{"ts":"2026-11-20T12:00:00Z","value":21,"quality":"good"}'],
+    ["loop", '{"specversion":"1.0","id":"x","value":1}'],
+    ["loop", '{"id":"tag-value.AAAAAAAAAAAAAAAAAAAAAA","value":1}'],
+    ["loop", '{"id":"x","value":1}', { properties: { "plenum-event-id": "y" } }],
+  ])("%s: %s", (reason, payload, changes) => {
+    expect(reasonOf(payload, changes)).toBe(reason);
+  });
+
+  test("1e999 is infinite and the gate refuses it later as the wrong type, never as a number", () => {
+    const parsed = parsePayload(arrival('{"id":"x","value":1e999}'), true);
+    expect("refused" in parsed).toBe(true);
+  });
+
+  test("bare values can be switched off", () => {
+    expect(parsePayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
+  });
+});
