@@ -1,0 +1,118 @@
+import { describe, expect, test } from "vitest";
+import { errorsOf, simulatedService } from "./simulated-service.ts";
+
+describe("pages", () => {
+  test("all pages together hold every record once, and the links lead from one to the next", () => {
+    const service = simulatedService({ lists: { links: "keep" } });
+    const ids: string[] = [];
+    let query: Record<string, string> = { site_id: "1", per_page: "50" };
+    for (let page = 1; ; page += 1) {
+      const { body } = service.get("tags", query);
+      ids.push(...body.data.map((tag: { id: string }) => tag.id));
+      expect(body.meta).toMatchObject({ current_page: page, per_page: 50, total: 133, last_page: 3 });
+      expect(body.meta.from).toBe((page - 1) * 50 + 1);
+      if (body.links.next === null) break;
+      query = Object.fromEntries(new URL(body.links.next).searchParams);
+    }
+    expect(ids).toHaveLength(133);
+    expect(new Set(ids).size).toBe(133);
+  });
+
+  test("by default the links forget what was asked, as the framework does", () => {
+    const { body } = simulatedService().get("tags", { site_id: 1, per_page: 50, page: 2 });
+    expect(body.links).toEqual({
+      first: "http://service.test/api/v1/tags?page=1",
+      last: "http://service.test/api/v1/tags?page=3",
+      prev: "http://service.test/api/v1/tags?page=1",
+      next: "http://service.test/api/v1/tags?page=3",
+    });
+  });
+
+  test("a page beyond the last is empty, not an error", () => {
+    const { body } = simulatedService().get("tags", { site_id: 1, page: 99 });
+    expect(body.data).toEqual([]);
+    expect(body.meta).toMatchObject({ current_page: 99, from: null, to: null, total: 133 });
+  });
+
+  test("per_page: 100 by default; alarms refuse more than 500; other lists clamp or refuse as set", () => {
+    const service = simulatedService({ lists: { max_per_page: 120 } });
+    expect(service.get("tags", { site_id: 1 }).body.data).toHaveLength(100);
+    expect(service.get("tags", { site_id: 1, per_page: 500 }).body.meta.per_page).toBe(120);
+    expect(errorsOf(service.get("alarms", { per_page: 500 }))).toEqual([]);
+    expect(service.get("alarms", { per_page: 501 }).body.errors[0]).toMatchObject({
+      status: 422,
+      source: "per_page",
+    });
+    expect(errorsOf(service.get("alarms", { per_page: 0 }))).toEqual([422]);
+    const strict = simulatedService({ lists: { max_per_page: 120, over_max: "refuse" } });
+    expect(errorsOf(strict.get("tags", { site_id: 1, per_page: 121 }))).toEqual([422]);
+    expect(errorsOf(strict.get("tags", { site_id: 1, per_page: 120 }))).toEqual([]);
+  });
+});
+
+describe("filters", () => {
+  const service = simulatedService();
+  const ids = (path: string, query: Record<string, string | number>) =>
+    service.get(path, query).body.data.map((row: { id: string | number }) => String(row.id));
+
+  test("tags by system, and by name, description, host and unit", () => {
+    expect(ids("tags", { site_id: 1, system_id: 501 })).toEqual(["10001", "10002"]);
+    expect(ids("tags", { site_id: 6, search: "rt401_sp" })).toEqual(["10169"]);
+    expect(ids("tags", { site_id: 6, search: "l/s" })).toEqual(["10171"]);
+    expect(ids("tags", { site_id: 6, search: "Hot water SUPPLY" })).toContain("10168");
+    expect(ids("tags", { site_id: 6, search: "BACnet" }).length).toBeGreaterThan(0);
+    expect(ids("tags", { site_id: 6, search: "no such thing" })).toEqual([]);
+  });
+
+  test("hosts by gateway, systems by code, sites and gateways by name", () => {
+    const behind = ids("hosts", { site_id: 1, gateway_id: 102, per_page: 500 });
+    const all = ids("hosts", { site_id: 1, per_page: 500 });
+    expect(behind.length).toBeGreaterThan(0);
+    expect(behind.length).toBeLessThan(all.length);
+    expect(ids("systems", { site_id: 1, search: "b1=432" })).toContain("501");
+    expect(ids("sites", { search: "torino" })).toEqual(["14"]);
+    expect(ids("gateways", { site_id: 1, search: "OU002" })).toEqual(["102"]);
+  });
+
+  test("site_id: required, an integer, and existing", () => {
+    for (const path of ["tags", "gateways", "hosts", "systems"]) {
+      expect(service.get(path).body.errors).toMatchObject([{ status: 422, source: "site_id" }]);
+      expect(service.get(path, { site_id: "six" }).body.errors).toMatchObject([
+        { status: 422, source: "site_id" },
+      ]);
+      expect(service.get(path, { site_id: 4711 }).body.errors).toMatchObject([
+        { status: 422, source: "site_id" },
+      ]);
+    }
+  });
+
+  test("a record removed or renamed by hand", () => {
+    const own = simulatedService();
+    own.simulator.control.changeInventory("tags", "10169", { removed: true });
+    own.simulator.control.changeInventory("sites", 6, { attributes: { display_name: "Renamed" } });
+    expect(own.get("tags", { site_id: 6 }).body.meta.total).toBe(7);
+    expect(errorsOf(own.get("tags/read", { tags: "10168,10169" }))).toEqual([404]);
+    expect(own.get("sites", { search: "renamed" }).body.data).toEqual([{ id: 6, display_name: "Renamed" }]);
+    own.simulator.control.changeInventory("sites", 6, { removed: true });
+    expect(own.get("sites").body.meta.total).toBe(15);
+    expect(errorsOf(own.get("tags", { site_id: 6 }))).toEqual([422]);
+  });
+});
+
+test("copies of the sites make a world of 3,000 tags with ids of their own", () => {
+  const service = simulatedService({ replicate: 10, max_tags: 3000 });
+  expect(service.simulator.world.tags.size).toBe(3000);
+  expect(service.get("sites", { per_page: 500 }).body.meta.total).toBe(160);
+  const copied = service.get("tags", { site_id: 3_000_006 }).body.data;
+  expect(copied[0].id).toBe("3010168");
+  expect(service.get("tags/read", { tags: "10168,3010168" }).body.data).toHaveLength(2);
+  expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(
+    3_000_000,
+  );
+});
+
+test("only the chosen sites are there", () => {
+  const service = simulatedService({ sites: [6, "nab-office"] });
+  expect(service.get("sites").body.data.map((site: { id: number }) => site.id)).toEqual([6, 16]);
+  expect(() => simulatedService({ sites: ["elsewhere"] })).toThrow(/names no site/);
+});

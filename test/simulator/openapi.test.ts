@@ -1,0 +1,156 @@
+import { readFileSync } from "node:fs";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import addFormats from "ajv-formats";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { type Answer, errorsOf, type SimulatedService, simulatedService } from "./simulated-service.ts";
+
+const document = parse(readFileSync(new URL("../../src/simulator/openapi.yaml", import.meta.url), "utf8"));
+const ajv = new Ajv2020({ allErrors: true, strict: false });
+addFormats.default(ajv);
+ajv.addSchema(document, "service");
+
+/** The complaints of the document about an answer; empty when the answer is as described. */
+function complaints(method: string, path: string, answer: Answer): string[] {
+  const operation = document.paths[`/api/v1/${path}`][method.toLowerCase()];
+  const response = operation.responses[String(answer.status)];
+  if (response === undefined) return [`${path} may not answer with HTTP ${answer.status}`];
+  const place =
+    response.$ref ??
+    `#/paths/~1api~1v1~1${path.replaceAll("/", "~1")}/${method.toLowerCase()}/responses/${answer.status}`;
+  const validate = ajv.compile({ $ref: `service${place}/content/application~1json/schema` });
+  validate(answer.body);
+  return (validate.errors ?? []).map((error) => `${path} ${error.instancePath} ${error.message}`);
+}
+
+const RANGE = { from: "2026-11-01T00:00:00Z", to: "2026-11-21T12:00:00Z", tz: "Europe/Oslo" };
+const SITES = { site_id: 6 };
+
+/** Each endpoint in all its forms of success. */
+const SUCCESSES: readonly [string, Record<string, string | number>][] = [
+  ["sites", {}],
+  ["sites", { search: "nothing of that name" }],
+  ["alarms", { status: "all", per_page: 500 }],
+  ["alarms", { status: "active", priority: "a" }],
+  ["tags", { site_id: 1, per_page: 200 }],
+  ["tags", { site_id: 1, per_page: 20, page: 3 }],
+  ["tags/read", { tags: "10001,10146,10150,10168,10315" }],
+  ["tags/history", { tags: "10192,10150,10168", resolution: "5m", ...RANGE }],
+  ["tags/history", { tags: "10192,10002", resolution: "1mo", ...RANGE }],
+  ["tags/history", { tags: "10192,10002", resolution: "1d", scalar: "1", ...RANGE }],
+  ["tags/history", { tags: "10002", resolution: "1d", scalar: "1", ...RANGE, to: RANGE.from }],
+  ["healthcheck", {}],
+  ["me", {}],
+  ["gateways", { site_id: 1 }],
+  ["hosts", { site_id: 1, per_page: 200 }],
+  ["systems", SITES],
+];
+
+describe("every answer fits the OpenAPI document", () => {
+  test("the document names the eleven endpoints", () => {
+    expect(Object.keys(document.paths)).toHaveLength(11);
+  });
+
+  test.each(SUCCESSES)("GET %s %j", (path, query) => {
+    const answer = simulatedService().get(path, query);
+    expect(complaints("GET", path, answer)).toEqual([]);
+    expect(errorsOf(answer)).toEqual([]);
+  });
+
+  test("the document would notice a wrong answer", () => {
+    const answer = simulatedService().get("tags/read", { tags: "10001" });
+    const wrong = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
+    expect(complaints("GET", "tags/read", wrong)).not.toEqual([]);
+  });
+
+  test("write", () => {
+    const service = simulatedService();
+    const good = service.post("tags/write", {
+      tags: [
+        { tag_id: "10169", value: 55.5 },
+        { tag_id: "10150", value: false },
+      ],
+    });
+    expect(complaints("POST", "tags/write", good)).toEqual([]);
+    const bad = service.post("tags/write", { tags: [{ tag_id: 10169 }] });
+    expect(complaints("POST", "tags/write", bad)).toEqual([]);
+    expect(errorsOf(bad)).toEqual([422, 422]);
+  });
+
+  test.each(["value", "both", "measurements"] as const)("history as scalar in the form %s", (scalar_form) => {
+    const answer = simulatedService({ history: { scalar_form } }).get("tags/history", {
+      tags: "10002,10192",
+      resolution: "1d",
+      scalar: "true",
+      ...RANGE,
+    });
+    expect(complaints("GET", "tags/history", answer)).toEqual([]);
+  });
+
+  test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)(
+    "health check: %s",
+    (health) => {
+      expect(complaints("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
+    },
+  );
+
+  test("alarms that were acknowledged, recovering, retriggered and raised by hand", () => {
+    const service = simulatedService();
+    const { control } = service.simulator;
+    const id = control.raiseAlarm({ siteId: 6 });
+    control.acknowledgeAlarm(id, "operator", "on my way");
+    control.recoverAlarm(id, service.nowMs() + 60_000);
+    control.resolveAlarm(control.raiseAlarm({ tagId: "10001", description: "By hand" }));
+    control.retriggerAlarm(id);
+    expect(complaints("GET", "alarms", service.get("alarms", { status: "all", per_page: 500 }))).toEqual([]);
+  });
+
+  const PATHS = [
+    "sites",
+    "alarms",
+    "tags",
+    "tags/read",
+    "tags/history",
+    "me",
+    "gateways",
+    "hosts",
+    "systems",
+  ];
+  const QUERY = { site_id: 6, tags: "10168", resolution: "1h", ...RANGE };
+  const spoil: readonly [string, (service: SimulatedService, path: string) => Answer][] = [
+    ["without a token", (service, path) => service.get(path, QUERY, { authorization: "" })],
+    ["with nothing asked", (service, path) => service.get(path, {})],
+    [
+      "with nonsense asked",
+      (service, path) =>
+        service.get(path, { site_id: "x", per_page: "y", tags: "z", from: 1, to: 2, resolution: 3, tz: 4 }),
+    ],
+    [
+      "failing with 500",
+      (service, path) => {
+        service.simulator.control.setFaults([{ fault: { kind: "error", status: 500 } }]);
+        return service.get(path, QUERY);
+      },
+    ],
+    [
+      "throttled",
+      (service, path) => {
+        service.simulator.control.setFaults([{ fault: { kind: "throttled", retry_after_s: 7 } }]);
+        return service.get(path, QUERY);
+      },
+    ],
+    [
+      "in maintenance",
+      (service, path) => {
+        service.simulator.control.setFaults([{ fault: { kind: "maintenance", retry_after: 30 } }]);
+        return service.get(path, QUERY);
+      },
+    ],
+  ];
+  test.each(spoil.flatMap(([name, ask]) => PATHS.map((path) => [name, path, ask] as const)))(
+    "%s: %s",
+    (_, path, ask) => {
+      expect(complaints("GET", path, ask(simulatedService(), path))).toEqual([]);
+    },
+  );
+});

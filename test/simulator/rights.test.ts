@@ -1,0 +1,127 @@
+import { describe, expect, test } from "vitest";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import { errorsOf, simulatedService } from "./simulated-service.ts";
+
+const ALL = ["sites", "alarms", "tags", "tags/read", "tags/history", "me", "gateways", "hosts", "systems"];
+const QUERY = {
+  site_id: 6,
+  tags: "10168",
+  from: "2026-11-20T00:00:00Z",
+  to: "2026-11-21T00:00:00Z",
+  resolution: "1h",
+  tz: "UTC",
+};
+
+describe("tokens", () => {
+  test("a missing, wrong or expired token is Unauthenticated inside HTTP 200, everywhere but on the health check", () => {
+    const service = simulatedService({ tokens: [{ token: "short", expires_at: "2026-11-21T10:01:00Z" }] });
+    const short = { authorization: "Bearer short" };
+    for (const path of ALL) {
+      for (const headers of [
+        { authorization: "" },
+        { authorization: "Bearer other" },
+        { authorization: "short" },
+      ]) {
+        const answer = service.get(path, QUERY, headers);
+        expect(answer.status).toBe(200);
+        expect(answer.body.errors).toMatchObject([
+          { status: 401, message: expect.stringContaining("Unauthenticated") },
+        ]);
+      }
+      expect(errorsOf(service.get(path, QUERY, short))).toEqual([]);
+    }
+    service.advance(61);
+    expect(errorsOf(service.get("me", {}, short))).toEqual([401]);
+    expect(service.get("healthcheck", {}, { authorization: "" }).body.status).toBe("healthy");
+  });
+
+  test("me shows what the token may do", () => {
+    const service = simulatedService();
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["read:alarms"], sites: [6] });
+    const { token } = service.get("me").body.data;
+    expect(token).toMatchObject({
+      abilities: ["read:alarms"],
+      sites: [{ id: 6, display_name: "Bygg 105 Office" }],
+    });
+  });
+
+  test.each([
+    ["alarms", "read:alarms"],
+    ["tags", "read:tags"],
+    ["tags/read", "read:tags"],
+    ["tags/history", "read:tags"],
+    ["gateways", "read:gateways"],
+    ["hosts", "read:hosts"],
+    ["systems", "read:systems"],
+  ])("%s needs %s", (path, ability) => {
+    const service = simulatedService();
+    const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
+    service.simulator.control.changeToken(DEFAULT_TOKEN, {
+      abilities: abilities.filter((other) => other !== ability),
+    });
+    expect(errorsOf(service.get(path, QUERY))).toEqual([403]);
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: [ability] });
+    expect(errorsOf(service.get(path, QUERY))).toEqual([]);
+  });
+
+  test("gateways, hosts and systems also need the user's own permission", () => {
+    const service = simulatedService();
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { permissions: [] });
+    expect(["gateways", "hosts", "systems"].map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual([
+      403, 403, 403,
+    ]);
+  });
+
+  test("a 403 can carry the real status", () => {
+    const service = simulatedService({ forbidden: "real" });
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: [] });
+    expect(service.get("alarms").status).toBe(403);
+  });
+});
+
+describe("scope", () => {
+  test("a token without sites may only inspect itself", () => {
+    const service = simulatedService();
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [] });
+    expect(ALL.filter((path) => errorsOf(service.get(path, QUERY)).length === 0)).toEqual(["me"]);
+  });
+
+  test("sites outside the scope are not listed, their tags not read, their alarms not seen", () => {
+    const service = simulatedService();
+    service.simulator.control.raiseAlarm({ siteId: 6 });
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [1] });
+    expect(service.get("sites").body.meta.total).toBe(1);
+    expect(errorsOf(service.get("tags", { site_id: 6 }))).toEqual([403]);
+    expect(errorsOf(service.get("tags/read", { tags: "10001,10168" }))).toEqual([403]);
+    expect(service.get("alarms", { site_id: 6 }).body).toMatchObject({ data: [], meta: { total: 0 } });
+    const seen = service.get("alarms", { status: "all", per_page: 500 }).body.data;
+    expect(
+      new Set(seen.map((alarm: { attributes: { site: { id: number } } }) => alarm.attributes.site.id)),
+    ).toEqual(new Set([1]));
+  });
+
+  test("component permissions: only the tags of the views", () => {
+    const service = simulatedService({ tokens: [{ token: DEFAULT_TOKEN, visible_tags: ["10168"] }] });
+    expect(service.get("tags", { site_id: 6 }).body.meta.total).toBe(1);
+    expect(errorsOf(service.get("tags/read", { tags: "10168" }))).toEqual([]);
+    expect(errorsOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual([403]);
+    expect(errorsOf(service.get("tags/history", { ...QUERY, tags: "10169" }))).toEqual([403]);
+    expect(errorsOf(service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] }))).toEqual([403]);
+  });
+});
+
+test("unknown paths and methods are errors inside HTTP 200", () => {
+  const service = simulatedService();
+  expect(service.get("nothing").status).toBe(200);
+  expect(errorsOf(service.get("nothing"))).toEqual([404]);
+  expect(errorsOf(service.post("sites", {}))).toEqual([405]);
+});
+
+test("without Accept the service may redirect to its log-in page", () => {
+  const service = simulatedService({ without_accept: "redirect" });
+  expect(service.get("me", {}, { accept: "text/html" })).toMatchObject({
+    status: 302,
+    headers: { location: "/login" },
+  });
+  expect(service.get("me").status).toBe(200);
+});
