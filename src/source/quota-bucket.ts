@@ -1,0 +1,290 @@
+import PQueue from "p-queue";
+import type { Clock } from "../clock.ts";
+import type { QuotaEndpoint } from "./limiter.ts";
+import { createCaution } from "./quota-caution.ts";
+import { createForeignWatch, type ForeignUse } from "./quota-foreign.ts";
+import { createSlotLog, type Slot } from "./quota-log.ts";
+import { createPace } from "./quota-pace.ts";
+import type { QuotaRecord } from "./quota-record.ts";
+import { LANES, type Lane, type QuotaBucketStatus } from "./source.ts";
+
+/** One request on its way through a bucket. */
+export interface QuotaRequest {
+  readonly lane: Lane;
+  readonly endpoint: QuotaEndpoint;
+  readonly task: () => Promise<unknown>;
+  readonly signal: AbortSignal;
+  /** Monotonic time at which it was asked for. */
+  readonly since: number;
+  /** True once it has its slot. */
+  started: boolean;
+}
+
+/** One count of the service: a queue by lanes, and the log that says when its next request may leave. */
+export interface QuotaBucket {
+  run(request: QuotaRequest): Promise<unknown>;
+  /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
+  hold(untilMs: number, refused: boolean): void;
+  /** The service says that it has counted `taken` requests and allows `limit`. */
+  observe(endpoint: QuotaEndpoint, taken: number, limit: number): void;
+  status(): QuotaBucketStatus;
+  foreign(): ForeignUse | null;
+  slots(): readonly Slot[];
+  heldUntil(): number;
+  /** Rejects what waits, so that it can queue in another bucket; what is under way ends here. */
+  retire(): void;
+  retired(): boolean;
+}
+
+export interface QuotaBucketOptions {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly record: QuotaRecord;
+  readonly perMinute: number;
+  readonly reserve: number;
+  readonly concurrency: number;
+  readonly occupiedMs: number;
+  readonly inherited: readonly Slot[];
+  readonly heldUntilMs: number;
+  /** Until then (monotonic time) requests may be in the service's window that no record tells of. */
+  readonly carefulUntilMs: number;
+  onSlot(request: QuotaRequest): void;
+  onForeign(use: ForeignUse): void;
+  /** A reply's time could not be stored: the stored bound stays, so a restart waits a little longer. */
+  onUnsaved(error: unknown): void;
+}
+
+/** Higher first. */
+const PRIORITY: Readonly<Record<Lane, number>> = { write: 3, "on-demand": 2, live: 1, history: 0 };
+const NEXT_OF_ALL = 10;
+const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
+/** A lane that waits gets at least one slot in this time, whatever the lanes before it want. */
+const PATIENCE_MS = 30_000;
+/** While the record is missing, this share of the pace. */
+const CAREFUL_SHARE = 0.5;
+
+export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
+  const { clock, record, occupiedMs } = options;
+  const queue = new PQueue({ concurrency: options.concurrency, autoStart: false });
+  const log = createSlotLog(occupiedMs, options.inherited);
+  const pace = createPace(clock.monotonic());
+  const foreign = createForeignWatch(occupiedMs, options.onForeign);
+  const waiting: Readonly<Record<Lane, Map<string, QuotaRequest>>> = {
+    write: new Map(),
+    "on-demand": new Map(),
+    live: new Map(),
+    history: new Map(),
+  };
+  const servedAt = new Map<Lane, number>();
+  const inFlight = new Set<Slot>();
+  let limit = options.perMinute;
+  let caution = createCaution(limit);
+  let heldUntil = options.heldUntilMs;
+  let throttled = 0;
+  let entries = 0;
+  let started = 0;
+  let wakeAt = Number.POSITIVE_INFINITY;
+  let wakeUp: AbortController | undefined;
+  let isRetired = false;
+
+  /** What the moment allows: slots in the window, the time between paced requests, and who is paced. */
+  const terms = (now: number) => {
+    const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
+    const careful = now < options.carefulUntilMs;
+    const slots = Math.max(1, perWindow - foreign.occupied(now));
+    return {
+      slots: Math.floor(slots),
+      periodMs:
+        (occupiedMs + marginMs) / Math.max(1, slots - options.reserve) / (careful ? CAREFUL_SHARE : 1),
+      catchUp: !throttled && !careful,
+      everyLanePaced: spaced || careful,
+    };
+  };
+
+  /** When a request of this lane may leave. A starving one may use the reserve. */
+  const readyAt = (lane: Lane, now: number, starving = false) => {
+    const { slots, everyLanePaced } = terms(now);
+    const reserved = lane === "write" || starving ? 0 : options.reserve;
+    const free = log.freeAt(now, Math.max(1, slots - reserved));
+    const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
+    return Math.max(now, heldUntil, free, paced);
+  };
+
+  const firstWaiting = () => LANES.find((lane) => waiting[lane].size > 0);
+
+  /** The first request of a lane that has waited too long behind others, if it may leave now. */
+  const starving = (first: Lane, now: number): string | undefined => {
+    for (const lane of LANES) {
+      const [oldest] = waiting[lane];
+      if (lane === first || oldest === undefined || oldest[1].signal.aborted) continue;
+      const waitingSince = Math.max(oldest[1].since, servedAt.get(lane) ?? Number.NEGATIVE_INFINITY);
+      if (now - waitingSince >= PATIENCE_MS && readyAt(lane, now, true) <= now) return oldest[0];
+    }
+    return undefined;
+  };
+
+  /**
+   * Lets out what may leave now and sleeps until the next may. The queue stays paused; to start it lets exactly
+   * one request out, because each pauses it again as the first thing it does.
+   */
+  const release = () => {
+    for (;;) {
+      const lane = firstWaiting();
+      if (isRetired || lane === undefined || queue.pending >= options.concurrency) return;
+      const now = clock.monotonic();
+      const at = readyAt(lane, now);
+      const starved = starving(lane, now);
+      if (at > now && starved === undefined) {
+        void wake(at);
+        return;
+      }
+      if (starved !== undefined) queue.setPriority(starved, NEXT_OF_ALL);
+      const startedBefore = started;
+      queue.start();
+      queue.pause();
+      if (started === startedBefore) return;
+    }
+  };
+
+  const wake = async (at: number) => {
+    if (at >= wakeAt || !Number.isFinite(at)) return;
+    wakeUp?.abort();
+    const controller = new AbortController();
+    wakeUp = controller;
+    wakeAt = at;
+    try {
+      await clock.sleep(at - clock.monotonic(), controller.signal);
+    } catch {
+      // An earlier moment has taken its place.
+      return;
+    }
+    wakeAt = Number.POSITIVE_INFINITY;
+    release();
+  };
+
+  const takeSlot = (id: string, request: QuotaRequest): Slot => {
+    const now = clock.monotonic();
+    started += 1;
+    request.started = true;
+    waiting[request.lane].delete(id);
+    servedAt.set(request.lane, now);
+    const { periodMs, catchUp, everyLanePaced } = terms(now);
+    if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
+    const slot: Slot = {
+      id: record.nextId(),
+      endpoint: request.endpoint,
+      sentAt: now,
+      countedBy: Number.POSITIVE_INFINITY,
+    };
+    log.add(slot);
+    options.onSlot(request);
+    return slot;
+  };
+
+  const send = async (slot: Slot, request: QuotaRequest): Promise<unknown> => {
+    try {
+      await record.beforeSend(slot);
+      request.signal.throwIfAborted();
+    } catch (error) {
+      log.drop(slot);
+      release();
+      throw error;
+    }
+    inFlight.add(slot);
+    release();
+    let answered = false;
+    try {
+      const result = await request.task();
+      answered = true;
+      return result;
+    } catch (error) {
+      answered = isReply(error);
+      throw error;
+    } finally {
+      inFlight.delete(slot);
+      if (answered) slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
+      release();
+      await record.afterReply(slot).catch(options.onUnsaved);
+    }
+  };
+
+  return {
+    async run(request) {
+      entries += 1;
+      const id = String(entries);
+      waiting[request.lane].set(id, request);
+      const task = () => {
+        queue.pause();
+        return send(takeSlot(id, request), request);
+      };
+      const done = queue.add(task, { id, priority: PRIORITY[request.lane], signal: request.signal });
+      release();
+      try {
+        return await done;
+      } finally {
+        waiting[request.lane].delete(id);
+        // A request that ends makes room within the concurrency; the queue has noticed it by then.
+        queueMicrotask(release);
+      }
+    },
+    hold(untilMs, refused) {
+      const now = clock.monotonic();
+      // Requests that were under way together are refused together: that is one lesson.
+      if (refused && now >= heldUntil) {
+        const known = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
+        caution.refused(now, log.used(now) - 1, known);
+        if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
+      }
+      if (refused) throttled += 1;
+      heldUntil = Math.max(heldUntil, untilMs);
+    },
+    observe(endpoint, taken, stated) {
+      const now = clock.monotonic();
+      if (stated < limit) {
+        limit = stated;
+        caution = createCaution(limit);
+      }
+      let since = now;
+      for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
+      foreign.excess(now, clock.now(), taken - log.usedSince(since));
+    },
+    status() {
+      const now = clock.monotonic();
+      return {
+        name: options.name,
+        perMinute: limit,
+        used: log.used(now),
+        waiting: {
+          write: waiting.write.size,
+          "on-demand": waiting["on-demand"].size,
+          live: waiting.live.size,
+          history: waiting.history.size,
+        },
+        heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
+        nextSlotInMs: readyAt("live", now) - now,
+        throttled,
+      };
+    },
+    foreign: () => foreign.use(clock.monotonic()),
+    slots: log.slots,
+    heldUntil: () => heldUntil,
+    retire() {
+      isRetired = true;
+      wakeUp?.abort();
+      queue.clear();
+    },
+    retired: () => isRetired,
+  };
+}
+
+/** True when the task ended because a reply had come, so that the service has certainly counted the request by now. */
+function isReply(error: unknown): boolean {
+  const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
+  return (
+    kind === "throttled" ||
+    kind === "config" ||
+    kind === "rejected" ||
+    kind === "no-log" ||
+    kind === "malformed"
+  );
+}

@@ -1,0 +1,66 @@
+import type { QuotaEndpoint } from "./limiter.ts";
+
+/**
+ * The requests that may count against a window of the service, seen from both sides.
+ *
+ * The service counts a request somewhere between its send and its response, and forgets it one window later.
+ * So a request occupies its slot from the send until `countedBy` + window, where `countedBy` is the response or
+ * the send + the longest believable way, whichever is earlier. Whoever never holds more than N slots by this
+ * measure is never refused by a sliding log of N, by a fixed window however it is aligned, or by a token bucket
+ * of N: any 21 arrivals are then more than one window apart.
+ *
+ * All times are milliseconds of `Clock.monotonic()`.
+ */
+export interface Slot {
+  readonly id: number;
+  readonly endpoint: QuotaEndpoint;
+  sentAt: number;
+  /** The latest moment at which the service can have counted it; infinite until it is known when it leaves. */
+  countedBy: number;
+}
+
+export interface SlotLog {
+  add(slot: Slot): void;
+  /** Takes back a slot whose request never left. */
+  drop(slot: Slot): void;
+  used(now: number): number;
+  /** When fewer than `allowed` slots are occupied: `now` if that is so already, infinite if it is not known. */
+  freeAt(now: number, allowed: number): number;
+  /** Slots that may have counted at any moment since then. */
+  usedSince(since: number): number;
+  /** Everything it remembers, for a log that takes over. */
+  slots(): readonly Slot[];
+}
+
+/** Freed slots are remembered this much longer, to judge answers that took long. */
+const REMEMBER_MS = 60_000;
+
+export function createSlotLog(occupiedMs: number, inherited: readonly Slot[] = []): SlotLog {
+  let slots = [...inherited];
+  return {
+    add(slot) {
+      const oldest = slot.sentAt - REMEMBER_MS - occupiedMs;
+      slots = slots.filter((each) => each.countedBy > oldest);
+      slots.push(slot);
+    },
+    drop(slot) {
+      slots = slots.filter((each) => each !== slot);
+    },
+    used: (now) => count(slots, now - occupiedMs),
+    usedSince: (since) => count(slots, since - occupiedMs),
+    freeAt(now, allowed) {
+      if (allowed < 1) return Number.POSITIVE_INFINITY;
+      const ends = slots.map((slot) => slot.countedBy + occupiedMs).filter((end) => end > now);
+      if (ends.length < allowed) return now;
+      ends.sort((a, b) => a - b);
+      return ends[ends.length - allowed] ?? now;
+    },
+    slots: () => slots,
+  };
+}
+
+function count(slots: readonly Slot[], countedAfter: number): number {
+  let sum = 0;
+  for (const slot of slots) if (slot.countedBy > countedAfter) sum += 1;
+  return sum;
+}

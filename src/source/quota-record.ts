@@ -1,0 +1,111 @@
+import type { Clock } from "../clock.ts";
+import type { QuotaSlot, StoredQuotaLog } from "../store/store.ts";
+import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
+import type { Slot } from "./quota-log.ts";
+
+/**
+ * Keeps the slot log over restarts. A slot is durable before its request leaves, with the latest moment at which
+ * the service can count it, so that a kill at any moment leaves a log that says at least as much as the service
+ * knows. Stored stamps are wall time, the only time that survives a process; where the wall clock has jumped they
+ * are put right before anybody reads them.
+ */
+export interface QuotaRecord {
+  /** Slots of the time before this process, and whether there was any record at all. */
+  load(): Promise<{ readonly slots: readonly Slot[]; readonly found: boolean }>;
+  nextId(): number;
+  /** Durable once it returns; sets the slot's times as if the request left at that moment. */
+  beforeSend(slot: Slot): Promise<void>;
+  /** Notes what the reply taught about the slot's time. */
+  afterReply(slot: Slot): Promise<void>;
+}
+
+export interface QuotaRecordOptions {
+  readonly store: StoredQuotaLog;
+  readonly source: string;
+  readonly clock: Clock;
+  /** How long a slot is occupied after the service counted it, in milliseconds. */
+  readonly occupiedMs: number;
+  /** The longest believable way of a request to the service, in milliseconds. */
+  readonly longestWayMs: number;
+}
+
+/** A save that takes longer than this is repeated with a later bound. */
+const SAVE_WITHIN_MS = 250;
+/** A change of the wall clock against measured time that is a jump, not the slewing of a time server. */
+const JUMP_MS = 100;
+/** What is older is of no use; the newest records stay as the proof that there is a record. */
+const KEEP_MS = 3_600_000;
+const FORGET_EVERY_REPLIES = 500;
+
+export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
+  const { store, source, clock, occupiedMs, longestWayMs } = options;
+  const bucketOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
+  let live: Slot[] = [];
+  let lastId = 0;
+  let replies = 0;
+  let wallOffset = clock.now() - clock.monotonic();
+
+  const save = async (slot: Slot) => {
+    const stored: QuotaSlot = {
+      id: slot.id,
+      sentAtMs: Math.floor(slot.sentAt + wallOffset),
+      countedByMs: Math.ceil(slot.countedBy + wallOffset),
+    };
+    await store.save(bucketOf(slot.endpoint), stored);
+  };
+
+  const followWallClock = async () => {
+    const offset = clock.now() - clock.monotonic();
+    const jumped = Math.abs(offset - wallOffset) > JUMP_MS;
+    wallOffset = offset;
+    if (!jumped) return;
+    for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
+  };
+
+  return {
+    async load() {
+      const now = clock.monotonic();
+      wallOffset = clock.now() - now;
+      let found = false;
+      for (const endpoint of QUOTA_ENDPOINTS) {
+        for (const stored of await store.load(bucketOf(endpoint))) {
+          found = true;
+          lastId = Math.max(lastId, stored.id);
+          // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
+          const latest = now + longestWayMs + SAVE_WITHIN_MS;
+          const told = stored.countedByMs - wallOffset;
+          const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
+          if (slot.countedBy + occupiedMs <= now) continue;
+          live.push(slot);
+          if (told > latest) await save(slot);
+        }
+      }
+      return { slots: [...live], found };
+    },
+    nextId() {
+      lastId += 1;
+      return lastId;
+    },
+    async beforeSend(slot) {
+      await followWallClock();
+      live = live.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
+      live.push(slot);
+      for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
+        const began = clock.monotonic();
+        const bound = began + withinMs + longestWayMs;
+        await save({ ...slot, sentAt: began, countedBy: bound });
+        slot.sentAt = clock.monotonic();
+        slot.countedBy = slot.sentAt + longestWayMs;
+        if (slot.countedBy <= bound) break;
+      }
+    },
+    async afterReply(slot) {
+      await followWallClock();
+      await save(slot);
+      replies += 1;
+      if (replies % FORGET_EVERY_REPLIES === 0) {
+        await store.forget(bucketOf(slot.endpoint), clock.now() - KEEP_MS);
+      }
+    },
+  };
+}

@@ -1,0 +1,204 @@
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { StoredQuotaLog } from "../store/store.ts";
+import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
+import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./quota-bucket.ts";
+import type { ForeignUse } from "./quota-foreign.ts";
+import type { Slot } from "./quota-log.ts";
+import { createQuotaRecord } from "./quota-record.ts";
+import { createSharingEvidence } from "./quota-sharing.ts";
+
+/**
+ * The quota of one source: never exceeded, hardly ever idle.
+ *
+ * p-queue holds what waits, by lane; the slot log (quota-log.ts) says when the next request may leave; the record
+ * (quota-record.ts) keeps the log over restarts; caution (quota-caution.ts) learns from refusals. Measured against
+ * seven kinds of limiters by `npm run bench:quota`.
+ */
+export interface QuotaOptions {
+  /** Name of the source; part of the stored log's name and a label of the metrics. */
+  readonly source: string;
+  readonly clock: Clock;
+  readonly store: StoredQuotaLog;
+  /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
+  readonly perMinute?: number;
+  /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
+  readonly reserve?: number;
+  /** `auto` begins with one shared count and splits it when the service's own counts prove it separate. */
+  readonly sharing?: "shared" | "separate" | "auto";
+  /** Requests under way at once. The HTTP client needs as many connections, or a request waits after its slot began. */
+  readonly concurrency?: number;
+  /** The longest believable way of a request to the service, in milliseconds (a lost packet is sent again after 3 s). */
+  readonly longestWayMs?: number;
+  /**
+   * When no record is found: `pace` sends at half the pace for one window, `wait` sends nothing for one window.
+   * A first start cannot be told from a lost file; half the pace never exceeds the window together with an even
+   * use before, and a new user sees the first values at once.
+   */
+  readonly withoutRecord?: "pace" | "wait";
+  readonly log?: Pick<Log, "warn">;
+  readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
+  /** Somebody else seems to use the same token; told once until half an hour has passed without a sign. */
+  readonly onForeign?: (use: ForeignUse) => void;
+}
+
+export interface Quota extends Limiter {
+  /** Loads the stored log; `run` does it by itself. Rejects when the store cannot be read. */
+  start(): Promise<void>;
+  /** What is known of somebody else who uses the same token; null when nothing is. */
+  foreign(): ForeignUse | null;
+}
+
+/** The window of the interface's limit, "20 requests per minute". */
+const WINDOW_MS = 60_000;
+/** Two clocks of ordinary quality differ by less: 12 ms in a minute. */
+const DRIFT = 200e-6;
+/** The interface's Limits. */
+const PER_MINUTE = 20;
+/** A service that says "wait 0 seconds" means that it has rounded. */
+const LEAST_HOLD_MS = 1_000;
+
+type Groups = readonly (readonly QuotaEndpoint[])[];
+const SHARED: Groups = [QUOTA_ENDPOINTS];
+const SEPARATE: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
+
+export function createQuota(options: QuotaOptions): Quota {
+  const { clock, source } = options;
+  const perMinute = Math.min(PER_MINUTE, options.perMinute ?? PER_MINUTE);
+  const sharing = options.sharing ?? "auto";
+  const longestWayMs = options.longestWayMs ?? 3_000;
+  const occupiedMs = WINDOW_MS * (1 + DRIFT);
+  const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs });
+  const evidence = createSharingEvidence();
+  const buckets = new Map<QuotaEndpoint, QuotaBucket>();
+  let maySplit = sharing === "auto";
+  let started: Promise<void> | undefined;
+  let everythingHeldUntil = Number.NEGATIVE_INFINITY;
+  let carefulUntilMs = Number.NEGATIVE_INFINITY;
+
+  const bucketOf = (endpoint: QuotaEndpoint): QuotaBucket => {
+    const bucket = buckets.get(endpoint);
+    if (bucket === undefined) throw new Error("The quota has not been started.");
+    return bucket;
+  };
+  const all = () => [...new Set(buckets.values())];
+
+  /** Puts the endpoints into new buckets, each with the slots that its endpoints have used. */
+  const regroup = (groups: Groups, slots: readonly Slot[], heldUntilMs: number) => {
+    const old = all();
+    for (const group of groups) {
+      const bucket = createQuotaBucket({
+        name: groups.length === 1 ? "tags" : group.join("+"),
+        clock,
+        record,
+        perMinute,
+        reserve: group.includes("write") ? (options.reserve ?? 0) : 0,
+        concurrency: options.concurrency ?? 8,
+        occupiedMs,
+        inherited: slots.filter((slot) => group.includes(slot.endpoint)),
+        heldUntilMs,
+        carefulUntilMs,
+        onSlot({ lane, since }) {
+          options.metrics?.quotaSlots.inc({ source, lane });
+          options.metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - since) / 1000);
+        },
+        onForeign: (use) => options.onForeign?.(use),
+        onUnsaved: (error) => options.log?.warn({ source, err: error }, "quota slot not updated"),
+      });
+      for (const endpoint of group) buckets.set(endpoint, bucket);
+    }
+    for (const bucket of old) bucket.retire();
+  };
+
+  const load = async () => {
+    const { slots, found } = await record.load();
+    const now = clock.monotonic();
+    const unknownUntil = now + occupiedMs + longestWayMs;
+    if (!found) carefulUntilMs = unknownUntil;
+    const heldUntilMs = !found && options.withoutRecord === "wait" ? unknownUntil : everythingHeldUntil;
+    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, heldUntilMs);
+  };
+  const start = async () => {
+    started ??= load();
+    try {
+      await started;
+    } catch (error) {
+      started = undefined;
+      throw error;
+    }
+  };
+
+  /** A shared count after all: one refusal while the other buckets are in use takes the split back for good. */
+  const mergeAgain = () => {
+    const together = all();
+    if (together.length === 1 || sharing !== "auto") return;
+    regroup(
+      SHARED,
+      together.flatMap((bucket) => bucket.slots()),
+      Math.max(...together.map((each) => each.heldUntil())),
+    );
+  };
+
+  const showHold = () => {
+    const until = Math.max(everythingHeldUntil, ...all().map((bucket) => bucket.heldUntil()));
+    const now = clock.monotonic();
+    options.metrics?.quotaHeld.set({ source }, until > now ? (clock.now() + until - now) / 1000 : 0);
+  };
+
+  return {
+    start,
+    async run<T>(
+      lane: Parameters<Limiter["run"]>[0],
+      endpoint: QuotaEndpoint,
+      task: () => Promise<T>,
+      signal: AbortSignal,
+    ) {
+      await start();
+      signal.throwIfAborted();
+      const request: QuotaRequest = {
+        lane,
+        endpoint,
+        task,
+        signal,
+        since: clock.monotonic(),
+        started: false,
+      };
+      for (;;) {
+        const bucket = bucketOf(endpoint);
+        try {
+          return (await bucket.run(request)) as T;
+        } catch (error) {
+          if (request.started || signal.aborted || !bucket.retired()) throw error;
+        }
+      }
+    },
+    hold(forMs, scope, endpoint) {
+      const until = clock.monotonic() + Math.max(LEAST_HOLD_MS, forMs);
+      if (scope === "everything") everythingHeldUntil = Math.max(everythingHeldUntil, until);
+      const concerned = scope === "everything" || endpoint === undefined ? all() : [bucketOf(endpoint)];
+      for (const bucket of concerned) bucket.hold(until, scope === "bucket");
+      if (scope === "bucket") mergeAgain();
+      showHold();
+    },
+    observe(endpoint, { limit, remaining }) {
+      // A limit above the interface's is that of some wider count, of which these requests are a part.
+      if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
+      const taken = limit - remaining;
+      bucketOf(endpoint).observe(endpoint, taken, limit);
+      if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;
+      maySplit = false;
+      const [shared] = all();
+      if (shared !== undefined) regroup(SEPARATE, shared.slots(), shared.heldUntil());
+    },
+    status() {
+      const now = clock.monotonic();
+      const heldUntilMs = everythingHeldUntil > now ? clock.now() + everythingHeldUntil - now : null;
+      return { buckets: all().map((bucket) => bucket.status()), heldUntilMs };
+    },
+    foreign: () =>
+      all()
+        .map((bucket) => bucket.foreign())
+        .find((use) => use !== null) ?? null,
+  };
+}

@@ -1,0 +1,61 @@
+import type { Clock } from "#src/clock.ts";
+import type { QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { VirtualClock } from "../../virtual-clock.ts";
+
+/** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
+export interface Life {
+  readonly clock: Clock;
+  kill(): void;
+  readonly dead: () => boolean;
+}
+
+/** `ppm`: how much faster than true time this process's clock runs. */
+export function createLife(truth: VirtualClock, ppm: number): Life {
+  const rate = 1 + ppm * 1e-6;
+  let dead = false;
+  return {
+    clock: {
+      now: () => truth.now() + truth.monotonic() * (rate - 1),
+      monotonic: () => truth.monotonic() * rate,
+      async sleep(ms, signal) {
+        try {
+          await truth.sleep(ms / rate, signal);
+        } finally {
+          if (dead) await forEver();
+        }
+      },
+    },
+    kill() {
+      dead = true;
+    },
+    dead: () => dead,
+  };
+}
+
+function forEver(): Promise<never> {
+  return new Promise(() => undefined);
+}
+
+export type Disk = Map<string, Map<number, QuotaSlot>>;
+
+/** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
+export function createDiskLog(disk: Disk, clock: Clock, commitMs: () => number): StoredQuotaLog {
+  const slotsOf = (bucket: string) => {
+    const slots = disk.get(bucket) ?? new Map<number, QuotaSlot>();
+    disk.set(bucket, slots);
+    return slots;
+  };
+  return {
+    load: async (bucket) => [...slotsOf(bucket).values()],
+    async save(bucket, slot) {
+      const takesMs = commitMs();
+      if (takesMs > 0) await clock.sleep(takesMs / 2);
+      slotsOf(bucket).set(slot.id, slot);
+      if (takesMs > 0) await clock.sleep(takesMs / 2);
+    },
+    async forget(bucket, beforeMs) {
+      const slots = slotsOf(bucket);
+      for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);
+    },
+  };
+}

@@ -1,0 +1,206 @@
+import { Throttled } from "#src/errors.ts";
+import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
+import type { Lane } from "#src/source/source.ts";
+import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
+import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
+import { createDiskLog, createLife, type Disk, type Life } from "./mortal.ts";
+import { type Network, ordinary } from "./network.ts";
+import { createRandom, type Random } from "./random.ts";
+
+/** One simulated stretch of time: the real quota against a limiter that it does not know. */
+export interface Scenario {
+  readonly limiter: LimiterName;
+  readonly hours: number;
+  readonly seed: number;
+  readonly network?: Network;
+  /** Mean time between urgent writes, in milliseconds; none by default. */
+  readonly urgentEveryMs?: number;
+  readonly reserve?: number;
+  /** Mean time between kills, in milliseconds; the process is down for three seconds each time. */
+  readonly killEveryMs?: number;
+  /** What is lost with each kill. */
+  readonly loses?: "nothing" | "state";
+  /** Mean time between steps of the wall clock by up to two seconds, in milliseconds. */
+  readonly clockStepEveryMs?: number;
+  /** Requests per minute that somebody else sends on the same count, from `rivalFromMs` on. */
+  readonly rivalPerMinute?: number;
+  readonly rivalFromMs?: number;
+  /** The service sends x-ratelimit headers. */
+  readonly headers?: boolean;
+  readonly client?: ClientMaker;
+}
+
+export interface Outcome {
+  readonly utilisation: number;
+  readonly accepted: number;
+  readonly refused: number;
+  readonly refusedPerHour: number;
+  readonly refusalTimesMs: readonly number[];
+  readonly kills: number;
+  readonly urgentWaitsMs: readonly number[];
+  /** True time at which a foreign client was reported; null when it was not. */
+  readonly foreignToldMs: number | null;
+  readonly meanRoundTripMs: number;
+}
+
+/** What drives the requests in a process: our quota, or something to compare it with. */
+export interface Client {
+  run(lane: Lane, send: () => Promise<Verdict>): Promise<void>;
+}
+export type ClientMaker = (life: Life, disk: Disk, random: Random, onForeign: () => void) => Client;
+
+/** 2024-01-01T00:00:00Z, a Monday without significance. */
+const START_MS = 1_704_067_200_000;
+/** Callers that always have a request waiting. */
+const BACKLOG = 24;
+const DOWN_MS = 3_000;
+
+export async function simulate(scenario: Scenario): Promise<Outcome> {
+  const random = createRandom(scenario.seed);
+  const truth = createVirtualClock(START_MS);
+  const limiter = LIMITERS[scenario.limiter]();
+  const network = scenario.network ?? ordinary;
+  const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
+  const endMs = scenario.hours * 3_600_000;
+  const disk: Disk = new Map();
+  const refusalTimesMs: number[] = [];
+  const urgentWaitsMs: number[] = [];
+  let accepted = 0;
+  let kills = 0;
+  let sent = 0;
+  let roundTripsMs = 0;
+  let foreignToldMs: number | null = null;
+
+  const exchange = async (life: Life): Promise<Verdict> => {
+    const way = network(random);
+    sent += 1;
+    roundTripsMs += way.upMs + way.downMs;
+    await truth.sleep(way.upMs);
+    const verdict = limiter.arrive(truth.monotonic());
+    if (verdict.ok) accepted += 1;
+    else refusalTimesMs.push(truth.monotonic());
+    await life.clock.sleep(way.downMs);
+    return verdict;
+  };
+
+  const boot = (): Life => {
+    const life = createLife(truth, random.between(-100, 100));
+    const client = makeClient(life, disk, random, () => {
+      foreignToldMs ??= truth.monotonic();
+    });
+    for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver(life, client, exchange);
+    if (scenario.urgentEveryMs !== undefined) {
+      void urgentForEver(life, client, exchange, random, scenario.urgentEveryMs, urgentWaitsMs);
+    }
+    return life;
+  };
+
+  const rival = async (perMinute: number) => {
+    await truth.sleep(scenario.rivalFromMs ?? 0);
+    for (;;) {
+      await truth.sleep(random.after(60_000 / perMinute));
+      limiter.arrive(truth.monotonic());
+    }
+  };
+  const steps = async (everyMs: number) => {
+    for (;;) {
+      await truth.sleep(random.after(everyMs));
+      truth.stepWall(random.between(-2_000, 2_000));
+    }
+  };
+  if (scenario.rivalPerMinute !== undefined) void rival(scenario.rivalPerMinute);
+  if (scenario.clockStepEveryMs !== undefined) void steps(scenario.clockStepEveryMs);
+
+  let life = boot();
+  while (scenario.killEveryMs !== undefined) {
+    const next = truth.monotonic() + random.after(scenario.killEveryMs);
+    if (next >= endMs) break;
+    await truth.run(next);
+    life.kill();
+    kills += 1;
+    if (scenario.loses === "state") disk.clear();
+    await truth.advance(DOWN_MS);
+    life = boot();
+  }
+  await truth.run(endMs);
+  life.kill();
+  return {
+    utilisation: accepted / (20 * 60 * scenario.hours),
+    accepted,
+    refused: refusalTimesMs.length,
+    refusedPerHour: refusalTimesMs.length / scenario.hours,
+    refusalTimesMs,
+    kills,
+    urgentWaitsMs,
+    foreignToldMs,
+    meanRoundTripMs: roundTripsMs / sent,
+  };
+}
+
+async function callForEver(
+  life: Life,
+  client: Client,
+  exchange: (life: Life) => Promise<Verdict>,
+): Promise<void> {
+  while (!life.dead()) await client.run("live", () => exchange(life));
+}
+
+async function urgentForEver(
+  life: Life,
+  client: Client,
+  exchange: (life: Life) => Promise<Verdict>,
+  random: Random,
+  everyMs: number,
+  waitsMs: number[],
+): Promise<void> {
+  const one = async () => {
+    const since = life.clock.monotonic();
+    await client.run("write", () => {
+      waitsMs.push(life.clock.monotonic() - since);
+      return exchange(life);
+    });
+  };
+  while (!life.dead()) {
+    await life.clock.sleep(random.after(everyMs));
+    void one();
+  }
+}
+
+/** The real thing, with a reply decoder in miniature: a refusal becomes a hold of the told time and one second. */
+export function quotaClient(
+  options: Partial<QuotaOptions>,
+  scenario: { readonly killEveryMs?: number; readonly headers?: boolean },
+): ClientMaker {
+  return (life, disk, random, onForeign) => {
+    const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
+    const store = createDiskLog(disk, life.clock, commitMs);
+    const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
+    const never = new AbortController().signal;
+    return {
+      async run(lane, send) {
+        try {
+          await quota.run(
+            lane,
+            lane === "write" ? "write" : "read",
+            () => decoded(quota, send, scenario.headers ?? true),
+            never,
+          );
+        } catch (error) {
+          if (!(error instanceof Throttled)) throw error;
+        }
+      },
+    };
+  };
+}
+
+async function decoded(quota: Quota, send: () => Promise<Verdict>, headers: boolean): Promise<void> {
+  const verdict = await send();
+  if (headers && verdict.remaining !== null)
+    quota.observe("read", { limit: 20, remaining: verdict.remaining });
+  if (verdict.ok) return;
+  const waitMs = (verdict.retryAfterS + 1) * 1000;
+  quota.hold(waitMs, "bucket", "read");
+  throw new Throttled("refused", waitMs);
+}
+
+export type { VirtualClock };

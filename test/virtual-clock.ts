@@ -1,0 +1,127 @@
+import type { Clock } from "#src/clock.ts";
+
+/**
+ * Time that moves only when told to, so that a day can be driven through real code in a second.
+ *
+ * Sleepers wake in the order of their times, and of their calls where the times are equal. After each one the
+ * event loop turns, so that everything that hangs on promises has run before time moves on. Code under test
+ * must wait by this clock only; what waits for real input or output (sockets, files) needs `turns` above 1.
+ */
+export interface VirtualClock extends Clock {
+  /** Moves on until `monotonic()` is `untilMs`; it begins at 0 whatever the wall time is. */
+  run(untilMs: number): Promise<void>;
+  /** Moves on by so many milliseconds. */
+  advance(ms: number): Promise<void>;
+  /** Sets the wall clock forward or back, as a person or a time server does; measured time does not notice. */
+  stepWall(ms: number): void;
+  /** How many sleepers there are, to notice what was left behind. */
+  sleepers(): number;
+}
+
+interface Sleeper {
+  readonly atMs: number;
+  readonly order: number;
+  /** Undefined once the sleeper has been woken or aborted. */
+  wake: (() => void) | undefined;
+}
+
+export function createVirtualClock(startMs: number, options: { readonly turns?: number } = {}): VirtualClock {
+  const turns = options.turns ?? 1;
+  const heap: Sleeper[] = [];
+  let monotonicMs = 0;
+  let wallOffsetMs = startMs;
+  let order = 0;
+  let asleep = 0;
+
+  const settle = async () => {
+    for (let turn = 0; turn < turns; turn += 1) await eventLoopTurn();
+  };
+
+  const clock: VirtualClock = {
+    now: () => wallOffsetMs + monotonicMs,
+    monotonic: () => monotonicMs,
+    sleep(ms, signal) {
+      return new Promise((resolve, reject) => {
+        if (signal?.aborted) {
+          reject(signal.reason);
+          return;
+        }
+        const abort = () => {
+          sleeper.wake = undefined;
+          asleep -= 1;
+          reject(signal?.reason);
+        };
+        order += 1;
+        asleep += 1;
+        const sleeper: Sleeper = {
+          atMs: monotonicMs + Math.max(0, ms),
+          order,
+          wake() {
+            signal?.removeEventListener("abort", abort);
+            asleep -= 1;
+            resolve();
+          },
+        };
+        signal?.addEventListener("abort", abort, { once: true });
+        push(heap, sleeper);
+      });
+    },
+    async run(untilMs) {
+      await settle();
+      for (let next = heap[0]; next !== undefined && next.atMs <= untilMs; next = heap[0]) {
+        pop(heap);
+        const { wake } = next;
+        if (wake === undefined) continue;
+        next.wake = undefined;
+        monotonicMs = Math.max(monotonicMs, next.atMs);
+        wake();
+        await settle();
+      }
+      monotonicMs = Math.max(monotonicMs, untilMs);
+    },
+    advance: (ms) => clock.run(monotonicMs + ms),
+    stepWall(ms) {
+      wallOffsetMs += ms;
+    },
+    sleepers: () => asleep,
+  };
+  return clock;
+}
+
+/** Every promise that can settle without time has settled when an immediate runs. */
+function eventLoopTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
+
+function before(a: Sleeper, b: Sleeper): boolean {
+  return a.atMs === b.atMs ? a.order < b.order : a.atMs < b.atMs;
+}
+
+function push(heap: Sleeper[], sleeper: Sleeper): void {
+  let index = heap.push(sleeper) - 1;
+  while (index > 0) {
+    const parentIndex = (index - 1) >> 1;
+    const parent = heap[parentIndex];
+    if (parent === undefined || !before(sleeper, parent)) break;
+    heap[index] = parent;
+    index = parentIndex;
+  }
+  heap[index] = sleeper;
+}
+
+function pop(heap: Sleeper[]): void {
+  const last = heap.pop();
+  if (last === undefined || heap.length === 0) return;
+  let index = 0;
+  for (;;) {
+    const left = heap[2 * index + 1];
+    const right = heap[2 * index + 2];
+    if (left === undefined) break;
+    const smallerIsRight = right !== undefined && before(right, left);
+    const smaller = smallerIsRight ? right : left;
+    if (!before(smaller, last)) break;
+    heap[index] = smaller;
+    index = 2 * index + (smallerIsRight ? 2 : 1);
+  }
+  heap[index] = last;
+}
