@@ -7,12 +7,7 @@ export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 /** What the client asks of the quota of the tag endpoints. */
 export interface Limiter {
   /** Runs the task once a slot is free; the slot is taken (and persisted) before the task starts; the task's end marks the response. */
-  run<T>(
-    lane: Lane,
-    endpoint: QuotaEndpoint,
-    task: () => Promise<T>,
-    signal: AbortSignal,
-  ): Promise<T>;
+  run<T>(lane: Lane, endpoint: QuotaEndpoint, task: () => Promise<T>, signal: AbortSignal): Promise<T>;
   /** No request leaves before `forMs` have passed: of one bucket after a 429, of every lane after a 503. */
   hold(forMs: number, scope: "bucket" | "everything", endpoint?: QuotaEndpoint): void;
   /** What the reply's `X-RateLimit-*` headers say about the bucket; null where the reply does not say. */

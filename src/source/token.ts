@@ -11,17 +11,17 @@ export interface Token {
   refused(): void;
 }
 
-export interface TokenOptions {
-  readonly environment?: Readonly<Record<string, string | undefined>>;
-  readonly platform?: NodeJS.Platform;
-}
+export type Environment = Readonly<Record<string, string | undefined>>;
 
-export function createToken(from: TokenFrom, options: TokenOptions = {}): Token {
-  const { environment = process.env, platform = process.platform } = options;
+export function createToken(
+  from: TokenFrom,
+  environment: Environment = process.env,
+  platform: NodeJS.Platform = process.platform,
+): Token {
   return "file" in from ? fromFile(from.file, platform) : fromEnvironment(from.env, environment);
 }
 
-function fromEnvironment(name: string, environment: Readonly<Record<string, string | undefined>>): Token {
+function fromEnvironment(name: string, environment: Environment): Token {
   return {
     async current() {
       return checked(environment[name] ?? "", `the environment variable ${name}`);

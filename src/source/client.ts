@@ -1,0 +1,176 @@
+import type { ZodType } from "zod";
+import type { Clock } from "../clock.ts";
+import { Malformed } from "../errors.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import { checkedGroup, checkedWrites } from "./batches.ts";
+import type { SourceConfig } from "./config.ts";
+import type { Limiter } from "./limiter.ts";
+import { createListPace } from "./list-pace.ts";
+import { createPaging, type Listing } from "./pages.ts";
+import { type Filters, filterQuery, historyQuery } from "./query.ts";
+import { recordSchemas } from "./schema.ts";
+import { createSend, type ListEndpoint } from "./send.ts";
+import type { HistoryQuery, Lane, Page, Source } from "./source.ts";
+import { valueReader } from "./tag-values.ts";
+import { createToken } from "./token.ts";
+import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
+
+/**
+ * The client of the whole interface: one short method per endpoint, eleven endpoints.
+ *
+ * Every request goes one way: its limit (the quota for tags read, write and history; a gentle pace for the rest),
+ * then src/source/send.ts (token, headers, transport, decoder), then src/source/schema.ts into the nouns of
+ * src/building.ts. Nothing is tried again here: jobs and commands know what a second try costs.
+ */
+export interface SourceOptions {
+  readonly name: string;
+  readonly config: SourceConfig;
+  readonly limiter: Limiter;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  /** Real HTTP unless given; a simulation gives its own. */
+  readonly transport?: Transport;
+  /** Where `token: {env}` looks; the process's environment unless given. */
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  readonly random?: () => number;
+}
+
+export function createSource(options: SourceOptions): Source {
+  const { name, config, limiter, clock, metrics, log } = options;
+  const note = (field: string) => metrics.unknownWords.inc({ source: name, field });
+  const schemas = recordSchemas(note);
+  const values = valueReader(schemas, note);
+  const http: HttpTransport =
+    options.transport === undefined
+      ? createHttpTransport(config)
+      : { send: options.transport, close: async () => {} };
+  const send = createSend({
+    name,
+    baseUrl: config.base_url,
+    transport: http.send,
+    token: createToken(config.token, options.environment),
+    limiter,
+    lists: createListPace({ perMinute: config.quota.list_requests_per_minute, clock }),
+    clock,
+    metrics,
+    log,
+    note,
+    random: options.random ?? Math.random,
+  });
+  const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
+
+  function list<T>(
+    endpoint: ListEndpoint,
+    Item: ZodType<T>,
+    filters: Filters,
+    signal: AbortSignal,
+  ): AsyncIterable<Page<T>> {
+    const listing: Listing<T> = {
+      name: endpoint,
+      filters: filterQuery(filters),
+      pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
+      Item,
+      ask: (query) => send.list({ endpoint, query }, signal),
+    };
+    return paging.pages(listing);
+  }
+
+  async function logged(query: HistoryQuery, scalar: boolean, lane: Lane, signal: AbortSignal) {
+    const ids = checkedGroup(query.tagIds);
+    const call = { endpoint: "history", query: historyQuery(query, ids, scalar) } as const;
+    return { ids, answer: (await send.tags(call, lane, signal)).answer };
+  }
+
+  return {
+    name,
+
+    sites: (filter, signal) => list("sites", schemas.site, { search: filter.search }, signal),
+
+    alarms: (filter, signal) =>
+      list(
+        "alarms",
+        schemas.alarm(filter.siteId),
+        {
+          site_id: filter.siteId,
+          status: filter.status,
+          priority: filter.priority,
+          acknowledged: filter.acknowledged,
+          search: filter.search,
+        },
+        signal,
+      ),
+
+    tags: (filter, signal) =>
+      list(
+        "tags",
+        schemas.tag,
+        { site_id: filter.siteId, search: filter.search, system_id: filter.systemId },
+        signal,
+      ),
+
+    gateways: (filter, signal) =>
+      list("gateways", schemas.gateway, { site_id: filter.siteId, search: filter.search }, signal),
+
+    hosts: (filter, signal) =>
+      list(
+        "hosts",
+        schemas.host,
+        { site_id: filter.siteId, gateway_id: filter.gatewayId, search: filter.search },
+        signal,
+      ),
+
+    systems: (filter, signal) =>
+      list("systems", schemas.system, { site_id: filter.siteId, search: filter.search }, signal),
+
+    async read(tagIds, lane, signal) {
+      const ids = checkedGroup(tagIds);
+      const query = new URLSearchParams({ tags: ids.join(",") });
+      const { answer, latencyMs } = await send.tags({ endpoint: "read", query }, lane, signal);
+      return { readings: values.readings(answer, ids), receivedAtMs: clock.now(), latencyMs };
+    },
+
+    async write(prepare, signal) {
+      let ids: string[] = [];
+      const body = async () => {
+        const writes = await prepare();
+        if (writes.length === 0) throw new NothingToWrite();
+        const tags = checkedWrites(writes).map(({ tagId, value }) => ({ tag_id: tagId, value }));
+        ids = tags.map((tag) => tag.tag_id);
+        return { tags };
+      };
+      try {
+        const { answer } = await send.tags({ endpoint: "write", body }, "write", signal);
+        return { written: values.readings(answer, ids), receivedAtMs: clock.now() };
+      } catch (error) {
+        if (!(error instanceof NothingToWrite)) throw error;
+        return { written: [], receivedAtMs: clock.now() };
+      }
+    },
+
+    async history(query, lane, signal) {
+      const { answer, ids } = await logged(query, false, lane, signal);
+      return values.logs(answer, ids);
+    },
+
+    async totals(query, lane, signal) {
+      const { answer, ids } = await logged(query, true, lane, signal);
+      return values.totals(answer, ids);
+    },
+
+    async me(signal) {
+      const { answer } = await send.list({ endpoint: "me" }, signal);
+      const info = schemas.tokenInfo.safeParse(answer.envelope.data);
+      if (info.success) return info.data;
+      throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
+    },
+
+    health: (signal) => send.health(signal),
+    quota: () => limiter.status(),
+    close: () => http.close(),
+  };
+}
+
+/** The slot came, and by then there was nothing left to write. */
+class NothingToWrite extends Error {}

@@ -1,0 +1,85 @@
+import PQueue from "p-queue";
+import type { Clock } from "../clock.ts";
+
+/**
+ * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
+ * endpoints other than the three tag endpoints: not shown"). It starts at the configured rate; a refusal halves
+ * it, at most to what the service had granted in that minute, and it comes back by one request per minute every
+ * ten minutes. Two requests at a time, so that slow lists never take all connections from the tag endpoints.
+ */
+export interface ListPace {
+  run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T>;
+  /** Nothing leaves for this long: the whole service is in maintenance. */
+  hold(forMs: number): void;
+  /** A request that left at `startedMs` (monotonic) was refused with 429 and the wish to wait `forMs`. */
+  refused(startedMs: number, forMs: number): void;
+  observe(headers: { readonly limit: number | null; readonly remaining: number | null }): void;
+}
+
+/** A minute as the service may count it, and a second for requests that travel at different speeds. */
+const WINDOW_MS = 61_000;
+const RECOVER_EVERY_MS = 600_000;
+/** How long a refusal is believed to show the real limit. */
+const REMEMBER_MS = 86_400_000;
+const AT_A_TIME = 2;
+
+export function createListPace(options: { readonly perMinute: number; readonly clock: Clock }): ListPace {
+  const { perMinute, clock } = options;
+  const queue = new PQueue({ concurrency: AT_A_TIME });
+  let starts: number[] = [];
+  let heldUntilMs = Number.NEGATIVE_INFINITY;
+  let lowered: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
+  let statedLimit = Number.POSITIVE_INFINITY;
+
+  function rate(nowMs: number): number {
+    if (lowered === null) return Math.min(perMinute, statedLimit);
+    const age = nowMs - lowered.atMs;
+    const recovered = lowered.rate + Math.floor(age / RECOVER_EVERY_MS);
+    return Math.min(perMinute, statedLimit, age < REMEMBER_MS ? lowered.ceiling : perMinute, recovered);
+  }
+
+  function waitMs(nowMs: number): number {
+    starts = starts.filter((startedMs) => startedMs > nowMs - WINDOW_MS);
+    const blocking = starts.at(-rate(nowMs));
+    const windowMs = blocking === undefined ? 0 : blocking + WINDOW_MS - nowMs;
+    return Math.max(windowMs, heldUntilMs - nowMs, 0);
+  }
+
+  async function slot(signal: AbortSignal): Promise<void> {
+    for (let ms = waitMs(clock.monotonic()); ms > 0; ms = waitMs(clock.monotonic())) {
+      await clock.sleep(ms, signal);
+    }
+    signal.throwIfAborted();
+    starts.push(clock.monotonic());
+  }
+
+  function hold(forMs: number) {
+    heldUntilMs = Math.max(heldUntilMs, clock.monotonic() + forMs);
+  }
+
+  return {
+    run(task, signal) {
+      const turn = async () => {
+        await slot(signal);
+        return task();
+      };
+      return queue.add(turn, { signal });
+    },
+    hold,
+    refused(startedMs, forMs) {
+      const nowMs = clock.monotonic();
+      // A second refusal of requests that were under way together says nothing new about the limit.
+      if (lowered === null || startedMs > lowered.atMs) {
+        const granted = starts.filter((ms) => ms > nowMs - WINDOW_MS && ms < startedMs).length;
+        const ceiling = Math.max(1, granted);
+        lowered = { atMs: nowMs, ceiling, rate: Math.max(1, Math.min(Math.floor(rate(nowMs) / 2), ceiling)) };
+      }
+      hold(forMs);
+    },
+    observe({ limit, remaining }) {
+      if (limit !== null && limit > 0) statedLimit = limit;
+      const oldest = starts[0];
+      if (remaining === 0 && oldest !== undefined) hold(oldest + WINDOW_MS - clock.monotonic());
+    },
+  };
+}

@@ -1,0 +1,178 @@
+import type { ZodType } from "zod";
+import type { Clock } from "../clock.ts";
+import { ConfigError, Malformed } from "../errors.ts";
+import { type Answer, isRecord } from "./reply.ts";
+import type { Page } from "./source.ts";
+import type { Note } from "./wire.ts";
+
+/**
+ * The pages of a list, one request each.
+ *
+ * The service's `links.next` may have lost our filters (the usual framework forgets them), or name another machine.
+ * So nothing is taken from it but the parameters that say where to continue, merged under our own query: address,
+ * path and filters stay what they were. A listing that does not advance, changes its page size on the way or does
+ * not end is `Malformed`, never a short list.
+ */
+export interface Listing<T> {
+  /** For messages and for remembering the page size, e.g. `alarms`. */
+  readonly name: string;
+  readonly filters: Readonly<Record<string, string>>;
+  readonly pageSize: number;
+  readonly Item: ZodType<T>;
+  readonly ask: (query: URLSearchParams) => Promise<Asked>;
+}
+
+export interface Asked {
+  readonly answer: Answer;
+  /** Milliseconds that the request waited for our own limits; a listing is not to blame for them. */
+  readonly queuedMs: number;
+}
+
+export interface PagingOptions {
+  readonly clock: Clock;
+  readonly note: Note;
+  /** Of the service; a link to another one is counted. */
+  readonly origin: string;
+  readonly maxPages?: number;
+  readonly maxMs?: number;
+}
+
+export interface Paging {
+  pages<T>(listing: Listing<T>): AsyncGenerator<Page<T>, void, undefined>;
+}
+
+const MAX_PAGES = 1_000;
+const MAX_MS = 300_000;
+/** The service's own page size, which it cannot refuse (interface, Common list parameters). */
+const DEFAULT_PAGE_SIZE = 100;
+
+/** Every filter of the interface: a link that brings one that we did not set would list something else. */
+const FILTERS = new Set([
+  "site_id",
+  "status",
+  "priority",
+  "acknowledged",
+  "search",
+  "system_id",
+  "gateway_id",
+  "per_page",
+]);
+
+export function createPaging(options: PagingOptions): Paging {
+  const { clock, note, origin, maxPages = MAX_PAGES, maxMs = MAX_MS } = options;
+  const refusedSizes = new Set<string>();
+
+  async function firstPage<T>(listing: Listing<T>) {
+    const wanted = refusedSizes.has(listing.name)
+      ? Math.min(listing.pageSize, DEFAULT_PAGE_SIZE)
+      : listing.pageSize;
+    try {
+      return { asked: await listing.ask(queryOf(listing, wanted, {})), size: wanted };
+    } catch (error) {
+      const refused = error instanceof ConfigError && error.field === "per_page";
+      if (!refused || wanted <= DEFAULT_PAGE_SIZE) throw error;
+      refusedSizes.add(listing.name);
+      return { asked: await listing.ask(queryOf(listing, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
+    }
+  }
+
+  return {
+    async *pages(listing) {
+      const startedMs = clock.monotonic();
+      const first = await firstPage(listing);
+      let queuedMs = first.asked.queuedMs;
+      let page = pageIn(first.asked.answer, listing, 1);
+      // A service that clamps the size without a word is asked for the size that it uses.
+      const size = page.perPage ?? first.size;
+      const seen = new Set([positionKey({})]);
+      for (;;) {
+        if (leadsAway(page.link, origin)) note("links.next");
+        yield page.page;
+        if (!page.page.more) return;
+        const number = page.page.number + 1;
+        const position = positionIn(page.link) ?? { page: String(number) };
+        const key = positionKey(position);
+        const trouble = seen.has(key)
+          ? "leads back to a page that was read already"
+          : number > maxPages
+            ? `has more than ${maxPages} pages`
+            : clock.monotonic() - startedMs - queuedMs > maxMs
+              ? `did not end within ${maxMs / 1000} s`
+              : null;
+        if (trouble !== null) throw new Malformed(`The list of ${listing.name} ${trouble}.`, "");
+        seen.add(key);
+        const asked = await listing.ask(queryOf(listing, size, position));
+        queuedMs += asked.queuedMs;
+        page = pageIn(asked.answer, listing, number);
+        if (page.perPage !== null && page.perPage !== size) {
+          throw new Malformed(`The list of ${listing.name} changed its page size on the way.`, "");
+        }
+      }
+    },
+  };
+}
+
+type Position = Readonly<Record<string, string>>;
+
+function queryOf<T>(listing: Listing<T>, size: number, position: Position): URLSearchParams {
+  return new URLSearchParams({ ...position, ...listing.filters, per_page: String(size) });
+}
+
+function positionKey(position: Position): string {
+  // Page 1 is the page that comes without being named.
+  const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
+  return JSON.stringify(named.sort());
+}
+
+interface ReadPage<T> {
+  readonly page: Page<T>;
+  readonly perPage: number | null;
+  /** `links.next`, unbelieved. */
+  readonly link: string | null;
+}
+
+function pageIn<T>(answer: Answer, listing: Listing<T>, number: number): ReadPage<T> {
+  const { data, links, meta } = answer.envelope;
+  const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
+  if (!Array.isArray(data)) throw broken("has no list of records");
+  const items = (data as unknown[]).map((record, index) => {
+    const item = listing.Item.safeParse(record);
+    if (!item.success) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
+    return item.data;
+  });
+
+  const facts = isRecord(meta) ? meta : {};
+  const total = countIn(facts.total);
+  if (total === null) throw broken("does not say how many records there are");
+  const current = countIn(facts.current_page);
+  if (current !== null && current !== number) {
+    throw broken(`answered page ${current} when asked for page ${number}`);
+  }
+  const lastPage = countIn(facts.last_page) ?? number;
+  const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;
+  const more = link !== null || lastPage > number;
+  const page = { items, number, lastPage: Math.max(lastPage, number), total, more };
+  return { page, perPage: countIn(facts.per_page), link };
+}
+
+/** The parameters of a link that say where to continue. Null when it has none: then the next number is meant. */
+function positionIn(link: string | null): Position | null {
+  const url = link === null ? null : URL.parse(link, "http://relative.invalid");
+  if (url === null) return null;
+  const position: Record<string, string> = Object.create(null);
+  for (const [name, value] of [...url.searchParams].slice(0, 20)) {
+    const filter = FILTERS.has(name.replace(/\[.*/s, ""));
+    if (!filter && name.length <= 100 && value.length <= 1000) position[name] = value;
+  }
+  return Object.keys(position).length === 0 ? null : position;
+}
+
+function leadsAway(link: string | null, origin: string): boolean {
+  return link !== null && URL.parse(link, origin)?.origin !== origin;
+}
+
+/** A count; some frameworks repeat `per_page` as the text of the query. */
+function countIn(value: unknown): number | null {
+  const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
+  return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
+}

@@ -1,0 +1,268 @@
+import { z } from "zod";
+import type {
+  Alarm,
+  AlarmActivity,
+  Gateway,
+  Health,
+  Host,
+  Site,
+  System,
+  Tag,
+  TokenInfo,
+} from "../building.ts";
+import { isRecord } from "./reply.ts";
+import { type Fields, fields, type Note, NumericId, RecordId } from "./wire.ts";
+
+/**
+ * The records of the interface ("Resources and their fields"), turned into the nouns of src/building.ts.
+ *
+ * The reader is tolerant (src/source/wire.ts): new members are let go, unknown words are kept and counted, nulls in
+ * places that should have none become the emptiest value that invents nothing: no text, not acknowledged, not
+ * online (so that nothing is written behind a gateway of which nobody says that it is there). A record without a
+ * usable id fails, and its whole page with it, because a listing that cannot be counted is no snapshot.
+ */
+export type RecordSchemas = ReturnType<typeof recordSchemas>;
+
+const STATUSES = ["active", "resolved"];
+const PRIORITIES = ["A", "B", "C"];
+
+export function recordSchemas(note: Note) {
+  const field = fields(note);
+  return {
+    site: siteSchema(field),
+    alarm: (askedSiteId: number | undefined) => alarmSchema(field, askedSiteId),
+    tag: tagSchema(field),
+    gateway: gatewaySchema(field),
+    host: hostSchema(field),
+    system: systemSchema(field),
+    tokenInfo: tokenInfoSchema(field),
+  };
+}
+
+function siteSchema(field: Fields) {
+  return z
+    .object({ id: NumericId, display_name: field.text("site.display_name") })
+    .transform(({ id, display_name }): Site => ({ id, displayName: display_name }));
+}
+
+/** A site or gateway inside another record, where a missing one must not cost the record. */
+function reference(field: Fields, name: string) {
+  return field
+    .inside({ id: field.id(`${name}.id`), display_name: field.text(`${name}.display_name`) })
+    .transform(({ id, display_name }) => ({ id, displayName: display_name }));
+}
+
+function alarmSchema(field: Fields, askedSiteId: number | undefined) {
+  const attributes = field.inside({
+    site: reference(field, "alarm.site"),
+    trigger: field.inside({
+      id: field.id("alarm.trigger.id"),
+      display_name: field.text("alarm.trigger.display_name"),
+      description: field.textOrNull("alarm.trigger.description"),
+      priority: field.word("alarm.trigger.priority", PRIORITIES),
+      enabled: field.flag("alarm.trigger.enabled", true),
+    }),
+    status: field.word("alarm.status", STATUSES),
+    source: field.text("alarm.source"),
+    description: field.text("alarm.description"),
+    triggered_at: field.time("alarm.triggered_at"),
+    resolved_at: field.timeOrNull("alarm.resolved_at"),
+    recovering_until: field.timeOrNull("alarm.recovering_until"),
+    acknowledged: field.flag("alarm.acknowledged", false),
+    acknowledged_by: field.textOrNull("alarm.acknowledged_by"),
+    acknowledged_message: field.textOrNull("alarm.acknowledged_message"),
+    acknowledged_at: field.timeOrNull("alarm.acknowledged_at"),
+    last_active_event: activitySchema(field),
+  });
+  return z.object({ id: RecordId, attributes }).transform(
+    ({ id, attributes: told }): Alarm => ({
+      id,
+      // The service was asked for one site only, so an alarm that does not say its site belongs to that one.
+      site: told.site.id === 0 && askedSiteId !== undefined ? { ...told.site, id: askedSiteId } : told.site,
+      trigger: {
+        id: told.trigger.id,
+        displayName: told.trigger.display_name,
+        description: told.trigger.description,
+        priority: told.trigger.priority,
+        enabled: told.trigger.enabled,
+      },
+      status: told.status,
+      source: told.source,
+      description: told.description,
+      triggeredAt: told.triggered_at.text,
+      triggeredAtRaw: told.triggered_at.raw,
+      resolvedAt: told.resolved_at.text,
+      resolvedAtRaw: told.resolved_at.raw,
+      recoveringUntil: told.recovering_until.text,
+      acknowledged: told.acknowledged,
+      acknowledgedBy: told.acknowledged_by,
+      acknowledgedMessage: told.acknowledged_message,
+      acknowledgedAt: told.acknowledged_at.text,
+      lastActiveEvent: told.last_active_event,
+    }),
+  );
+}
+
+function activitySchema(field: Fields) {
+  return z
+    .object({
+      id: field.id("alarm.last_active_event.id"),
+      source: field.text("alarm.last_active_event.source"),
+      type: field.text("alarm.last_active_event.type"),
+      triggered_on: field.text("alarm.last_active_event.triggered_on"),
+      value: field.numberOrNull("alarm.last_active_event.value"),
+      textlist_value: field.textOrNull("alarm.last_active_event.textlist_value"),
+      triggered_at: field.time("alarm.last_active_event.triggered_at"),
+    })
+    .transform(
+      (told): AlarmActivity => ({
+        id: told.id,
+        source: told.source,
+        type: told.type,
+        triggeredOn: told.triggered_on,
+        value: told.value,
+        textlistValue: told.textlist_value,
+        triggeredAt: told.triggered_at.text,
+      }),
+    )
+    .nullable()
+    .catch(null);
+}
+
+function tagSchema(field: Fields) {
+  return z.object({ id: RecordId, attributes: tagAttributes(field) }).transform(
+    ({ id, attributes }): Tag => ({
+      id,
+      displayName: attributes.display_name,
+      description: attributes.description,
+      unit: attributes.unit,
+    }),
+  );
+}
+
+function tagAttributes(field: Fields) {
+  return field.inside({
+    display_name: field.text("tag.display_name"),
+    description: field.textOrNull("tag.description"),
+    unit: field.textOrNull("tag.unit"),
+  });
+}
+
+function gatewaySchema(field: Fields) {
+  const attributes = field.inside({
+    display_name: field.text("gateway.display_name"),
+    online: field.flag("gateway.online", false),
+    version: field.textOrNull("gateway.version"),
+    hardware: field.textOrNull("gateway.hardware"),
+    ip_address: field.textOrNull("gateway.ip_address"),
+    location: field.textOrNull("gateway.location"),
+  });
+  return z.object({ id: RecordId, attributes }).transform(
+    ({ id, attributes: told }): Gateway => ({
+      id,
+      displayName: told.display_name,
+      online: told.online,
+      version: told.version,
+      hardware: told.hardware,
+      ipAddress: told.ip_address,
+      location: told.location,
+    }),
+  );
+}
+
+function hostSchema(field: Fields) {
+  const gateway = z
+    .object({ id: NumericId, display_name: field.text("host.gateway.display_name") })
+    .transform(({ id, display_name }) => ({ id, displayName: display_name }))
+    .nullable()
+    .catch(null);
+  const attributes = field.inside({
+    display_name: field.text("host.display_name"),
+    description: field.textOrNull("host.description"),
+    type: field.textOrNull("host.type"),
+    model_name: field.textOrNull("host.model_name"),
+    ip: field.textOrNull("host.ip"),
+    mac_address: field.textOrNull("host.mac_address"),
+    gateway,
+  });
+  return z.object({ id: RecordId, attributes }).transform(
+    ({ id, attributes: told }): Host => ({
+      id,
+      displayName: told.display_name,
+      description: told.description,
+      type: told.type,
+      modelName: told.model_name,
+      ip: told.ip,
+      macAddress: told.mac_address,
+      gateway: told.gateway,
+    }),
+  );
+}
+
+function systemSchema(field: Fields) {
+  const attributes = field.inside({
+    code: field.text("system.code"),
+    display_name: field.text("system.display_name"),
+    discipline: field.textOrNull("system.discipline"),
+    description: field.textOrNull("system.description"),
+    location: field.textOrNull("system.location"),
+    manufacturer: field.textOrNull("system.manufacturer"),
+    installed_year: field.numberOrNull("system.installed_year"),
+    maintenance_notes: field.textOrNull("system.maintenance_notes"),
+    datapoints_count: field.numberOrNull("system.datapoints_count"),
+  });
+  return z.object({ id: RecordId, attributes }).transform(
+    ({ id, attributes: told }): System => ({
+      id,
+      code: told.code,
+      displayName: told.display_name,
+      discipline: told.discipline,
+      description: told.description,
+      location: told.location,
+      manufacturer: told.manufacturer,
+      installedYear: told.installed_year,
+      maintenanceNotes: told.maintenance_notes,
+      datapointsCount: told.datapoints_count,
+    }),
+  );
+}
+
+/** Abilities and sites are strict: a token that seems to have lost them freezes half of the worker. */
+function tokenInfoSchema(field: Fields) {
+  return z
+    .object({
+      user: field.inside({
+        id: field.id("me.user.id"),
+        name: field.text("me.user.name"),
+        email: field.text("me.user.email"),
+      }),
+      token: z.object({
+        name: field.text("me.token.name"),
+        abilities: z.array(z.string()),
+        expires_at: field.timeOrNull("me.token.expires_at"),
+        sites: z.array(siteSchema(field)),
+      }),
+    })
+    .transform(
+      ({ user, token }): TokenInfo => ({
+        user,
+        name: token.name,
+        abilities: token.abilities,
+        expiresAt: token.expires_at.text,
+        sites: token.sites,
+      }),
+    );
+}
+
+/** The health check has no envelope. What says nothing usable is `unhealthy`: it is a hint and never gates anything. */
+export function healthIn(body: unknown, note: Note): Health {
+  if (!isRecord(body)) return { status: "unhealthy", time: null };
+  const field = fields(note);
+  const schema = z.object({
+    status: z.string().min(1).max(100),
+    timestamp: field.timeOrNull("health.timestamp"),
+  });
+  const told = schema.safeParse(body);
+  if (!told.success) return { status: "unhealthy", time: null };
+  return { status: told.data.status, time: told.data.timestamp.text };
+}

@@ -1,0 +1,246 @@
+import type { Health } from "../building.ts";
+import type { Clock } from "../clock.ts";
+import { type Failure, meaningOf } from "../errors.ts";
+import { type Log, type Secret, withoutCredentials } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import { StaleSocket } from "./connection-failure.ts";
+import { parseJson } from "./json.ts";
+import type { Limiter, QuotaEndpoint } from "./limiter.ts";
+import type { ListPace } from "./list-pace.ts";
+import { createMaintenance } from "./maintenance.ts";
+import { type Answer, decodeReply, type Reading } from "./reply.ts";
+import { healthIn } from "./schema.ts";
+import type { Lane } from "./source.ts";
+import type { Token } from "./token.ts";
+import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
+import type { Note } from "./wire.ts";
+
+/**
+ * The one way of a request: limit, token, headers, transport, decoder, measurement. What the service asks for in
+ * its reply (wait, come back with another token) reaches the limits before the request gives up its place in
+ * them, so that nothing leaves in between.
+ */
+export interface Send {
+  /** One of the three tag endpoints, under the quota. */
+  tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent>;
+  /** Everything else that needs the token, at the gentle pace of lists. */
+  list(call: ListCall, signal: AbortSignal): Promise<Sent>;
+  /** Without token and limit, and without consequences: whatever goes wrong is `unhealthy`. */
+  health(signal: AbortSignal): Promise<Health>;
+}
+
+export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
+
+export interface TagCall {
+  readonly endpoint: QuotaEndpoint;
+  readonly query?: URLSearchParams;
+  /**
+   * Makes it a POST. Called at the last moment, in the request's slot and with a token at hand; when it rejects,
+   * nothing is sent, and the error goes to the caller as it is.
+   */
+  readonly body?: () => Promise<unknown>;
+}
+
+export interface ListCall {
+  readonly endpoint: ListEndpoint | "me";
+  readonly query?: URLSearchParams;
+}
+
+export interface Sent {
+  readonly answer: Answer;
+  /** From the send to the whole reply. */
+  readonly latencyMs: number;
+  /** From the wish to the send. */
+  readonly queuedMs: number;
+}
+
+export interface SendOptions {
+  readonly name: string;
+  readonly baseUrl: string;
+  readonly transport: Transport;
+  readonly token: Token;
+  readonly limiter: Limiter;
+  readonly lists: ListPace;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly note: Note;
+  readonly random: () => number;
+}
+
+const PATHS = {
+  sites: "/api/v1/sites",
+  alarms: "/api/v1/alarms",
+  tags: "/api/v1/tags",
+  read: "/api/v1/tags/read",
+  write: "/api/v1/tags/write",
+  history: "/api/v1/tags/history",
+  me: "/api/v1/me",
+  gateways: "/api/v1/gateways",
+  hosts: "/api/v1/hosts",
+  systems: "/api/v1/systems",
+  healthcheck: "/api/v1/healthcheck",
+} as const;
+
+/** Both media types on every request (interface, What the service does); without Accept it may answer in HTML. */
+const HEADERS = {
+  accept: "application/json",
+  "content-type": "application/json",
+  "accept-encoding": "identity",
+  "user-agent": "plenum",
+};
+
+/** What each endpoint's limit is told about a reply. */
+interface Limit {
+  observe(headers: { readonly limit: number | null; readonly remaining: number | null }): void;
+  refused(startedMs: number, forMs: number): void;
+}
+
+export function createSend(options: SendOptions): Send {
+  const { name: source, transport, token, limiter, lists, clock, metrics, log, note } = options;
+  const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
+  const maintenance = createMaintenance({ clock, random: options.random });
+
+  async function requestFor(call: TagCall | ListCall, secret: Secret): Promise<TransportRequest> {
+    const query = call.query === undefined ? "" : `?${call.query}`;
+    const body = isPost(call) ? JSON.stringify(await call.body()) : null;
+    return {
+      method: body === null ? "GET" : "POST",
+      path: `${prefix}${PATHS[call.endpoint]}${query}`,
+      headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
+      body,
+    };
+  }
+
+  async function attempt(call: TagCall | ListCall, limit: Limit, signal: AbortSignal) {
+    const { endpoint } = call;
+    const secret = await token.current();
+    const request = await requestFor(call, secret);
+    const startedMs = clock.monotonic();
+    try {
+      const reply = await transport(request, signal);
+      limit.observe(rateLimitIn(reply));
+      const answer = decodeReply(reply, readingOf(endpoint, secret, clock));
+      maintenance.over();
+      const latencyMs = measure(endpoint, "ok", startedMs);
+      return { answer, latencyMs, startedMs };
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      const failure = meaningOf(error);
+      measure(endpoint, failure.kind, startedMs);
+      obey(failure, endpoint, limit, startedMs);
+      throw failure;
+    }
+  }
+
+  function obey(failure: Failure, endpoint: string, limit: Limit, startedMs: number) {
+    if (failure.kind === "config" && failure.reason === "unauthenticated") token.refused();
+    if (failure.kind !== "throttled") return;
+    let waitMs = failure.retryAfterMs ?? 0;
+    if (failure.scope === "everything") {
+      waitMs = maintenance.seen(failure.retryAfterMs);
+      limiter.hold(waitMs, "everything");
+      lists.hold(waitMs);
+    } else {
+      limit.refused(startedMs, waitMs);
+    }
+    log.warn({ source, endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
+  }
+
+  function measure(endpoint: string, outcome: string, startedMs: number): number {
+    const latencyMs = clock.monotonic() - startedMs;
+    metrics.apiRequests.inc({ source, endpoint, outcome });
+    metrics.apiSeconds.observe({ source, endpoint }, latencyMs / 1000);
+    return latencyMs;
+  }
+
+  /** `turn` runs a task when the limit allows it. Each try takes a place of its own, as the service counts it. */
+  async function sent(
+    call: TagCall | ListCall,
+    limit: Limit,
+    turn: <T>(task: () => Promise<T>) => Promise<T>,
+    signal: AbortSignal,
+  ): Promise<Sent> {
+    const wishedMs = clock.monotonic();
+    const once = async () => {
+      const { answer, latencyMs, startedMs } = await turn(() => attempt(call, limit, signal));
+      return { answer, latencyMs, queuedMs: startedMs - wishedMs };
+    };
+    try {
+      return await once();
+    } catch (error) {
+      if (!(error instanceof StaleSocket) || isPost(call)) throw error;
+      return once();
+    }
+  }
+
+  const listLimit: Limit = { observe: lists.observe, refused: lists.refused };
+
+  return {
+    tags(call, lane, signal) {
+      const { endpoint } = call;
+      const limit: Limit = {
+        observe: (headers) => limiter.observe(endpoint, headers),
+        refused: (_startedMs, forMs) => limiter.hold(forMs, "bucket", endpoint),
+      };
+      return sent(call, limit, (task) => limiter.run(lane, endpoint, task, signal), signal);
+    },
+
+    list: (call, signal) => sent(call, listLimit, (task) => lists.run(task, signal), signal),
+
+    async health(signal) {
+      const endpoint = "healthcheck";
+      const startedMs = clock.monotonic();
+      const path = `${prefix}${PATHS[endpoint]}`;
+      try {
+        const reply = await transport({ method: "GET", path, headers: HEADERS, body: null }, signal);
+        const body = parseJson(reply.body);
+        measure(endpoint, "ok", startedMs);
+        const told = healthIn(body.ok ? body.value : null, note);
+        // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
+        return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
+      } catch (error) {
+        if (signal.aborted) throw signal.reason;
+        measure(endpoint, meaningOf(error).kind, startedMs);
+        return { status: "unhealthy", time: null };
+      }
+    },
+  };
+}
+
+function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
+  return "body" in call && call.body !== undefined;
+}
+
+function readingOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): Reading {
+  const missing =
+    endpoint === "history" ? "no-log" : endpoint === "read" || endpoint === "write" ? "rejected" : "settings";
+  return {
+    endpoint: PATHS[endpoint].replace("/api/v1/", ""),
+    missing,
+    scrub: (text) => withoutToken(withoutCredentials(text), secret.reveal()),
+    nowMs: clock.now(),
+  };
+}
+
+/** Also in the spellings that a service may echo: inside JSON, inside an address, as base64. */
+function withoutToken(text: string, token: string): string {
+  const spellings = [
+    token,
+    token.replaceAll("/", "\\/"),
+    encodeURIComponent(token),
+    Buffer.from(token).toString("base64").replace(/=+$/, ""),
+  ];
+  return spellings.reduce((clean, spelling) => clean.replaceAll(spelling, "[redacted]"), text);
+}
+
+function rateLimitIn(reply: TransportReply) {
+  return {
+    limit: wholeNumber(reply.headers["x-ratelimit-limit"]),
+    remaining: wholeNumber(reply.headers["x-ratelimit-remaining"]),
+  };
+}
+
+function wholeNumber(text: string | undefined): number | null {
+  return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
+}

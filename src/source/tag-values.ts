@@ -1,0 +1,114 @@
+import { z } from "zod";
+import type { Measurement, Tag, TagLog, TagReading, TagTotal, TagValue } from "../building.ts";
+import { Malformed } from "../errors.ts";
+import { wireTime } from "./iso-time.ts";
+import { type Answer, isRecord } from "./reply.ts";
+import type { RecordSchemas } from "./schema.ts";
+import type { Note } from "./wire.ts";
+
+/**
+ * Values of tags out of read, write and history replies.
+ *
+ * A value is a number, a boolean or null (interface, Tag); null says that the gateway could not read the device, so
+ * nothing else may become null. A value of another kind, also the text "21.5", says nothing that we could pass on:
+ * the tag or bucket is left out, as if it had not been answered, and counted. What was not asked for is left out
+ * too, and of a tag that comes twice the first counts.
+ */
+export interface ValueReader {
+  readings(answer: Answer, askedIds: readonly string[]): TagReading[];
+  logs(answer: Answer, askedIds: readonly string[]): TagLog[];
+  totals(answer: Answer, askedIds: readonly string[]): TagTotal[];
+}
+
+export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
+  function records(answer: Answer, askedIds: readonly string[]) {
+    const { data } = answer.envelope;
+    if (!Array.isArray(data)) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+    const asked = new Set(askedIds);
+    const found: { tag: Tag; record: Readonly<Record<string, unknown>> }[] = [];
+    for (const record of data as unknown[]) {
+      const tag = schemas.tag.safeParse(record);
+      if (!tag.success || !isRecord(record)) {
+        throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
+      }
+      if (asked.delete(tag.data.id)) found.push({ tag: tag.data, record });
+      else note("tag.id");
+    }
+    return found;
+  }
+
+  return {
+    readings(answer, askedIds) {
+      return records(answer, askedIds).flatMap(({ tag, record }) => {
+        const value = Value.safeParse(record.value);
+        if (value.success) return [{ ...tag, value: value.data }];
+        note("tag.value");
+        return [];
+      });
+    },
+
+    logs(answer, askedIds) {
+      return records(answer, askedIds).map(({ tag, record }) => {
+        if (!Array.isArray(record.measurements)) {
+          throw new Malformed(`The log of tag ${tag.id} has no list of measurements.`, answer.sample);
+        }
+        const measurements = (record.measurements as unknown[]).flatMap((entry) =>
+          measurement(entry, tag, answer, note),
+        );
+        return { ...tag, measurements };
+      });
+    },
+
+    totals(answer, askedIds) {
+      return records(answer, askedIds).map(({ tag, record }) => {
+        const total = totalIn(record);
+        if (total === undefined) {
+          throw new Malformed(`The total of tag ${tag.id} is not one number.`, answer.sample);
+        }
+        return { ...tag, total };
+      });
+    },
+  };
+}
+
+const Value = z.union([z.number(), z.boolean(), z.null()]);
+
+/** Not zod: a reply may hold a quarter of a million of these. */
+function measurement(entry: unknown, tag: Tag, answer: Answer, note: Note): readonly Measurement[] {
+  const stamp = isRecord(entry) ? entry.timestamp : undefined;
+  const time = typeof stamp === "string" ? wireTime(stamp) : null;
+  if (!isRecord(entry) || time === null || !time.known) {
+    throw new Malformed(`The log of tag ${tag.id} has a measurement without a time.`, answer.sample);
+  }
+  if (isValue(entry.value)) return [{ time: time.text, value: entry.value }];
+  note("measurement.value");
+  return [];
+}
+
+function isValue(value: unknown): value is TagValue {
+  return (
+    value === null || typeof value === "boolean" || (typeof value === "number" && Number.isFinite(value))
+  );
+}
+
+/**
+ * The one number of a scalar reply. The prose of the interface puts it under `value`, its sample into
+ * `measurements`; seen are a number, a list of one number, an object with `value`, and a list of one such object.
+ * Null when the service says that there is none; undefined when this is something else, such as a whole series.
+ */
+function totalIn(record: Readonly<Record<string, unknown>>): number | null | undefined {
+  const stated = numberIn(record.value);
+  return stated ?? numberIn(record.measurements) ?? stated;
+}
+
+function numberIn(told: unknown): number | null | undefined {
+  if (told === null) return null;
+  if (typeof told === "number") return Number.isFinite(told) ? told : undefined;
+  if (Array.isArray(told)) {
+    if (told.length === 0) return null;
+    return told.length === 1 && !Array.isArray(told[0]) ? numberIn(told[0]) : undefined;
+  }
+  return isRecord(told) && !isRecord(told.value) && !Array.isArray(told.value)
+    ? numberIn(told.value)
+    : undefined;
+}

@@ -1,0 +1,98 @@
+import { z } from "zod";
+import { wireTime } from "./iso-time.ts";
+import { isRecord } from "./reply.ts";
+
+/**
+ * The tolerant building blocks of src/source/schema.ts. Unknown members are let go, a member of the wrong kind
+ * becomes the emptiest value of the right kind and is counted through `note` under its name. Only ids are strict:
+ * without them nobody can tell records apart or count them.
+ */
+export type Note = (field: string) => void;
+
+/** Names and descriptions beyond this are cut; no screen, topic or column has room for them. */
+const LONGEST_TEXT = 10_000;
+
+/** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
+export const RecordId = z
+  .union([z.string().min(1).max(255), z.int()])
+  .transform((id) => String(id).toWellFormed());
+
+export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
+
+/** UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. */
+function wellFormed(text: string): string {
+  return text.slice(0, LONGEST_TEXT).toWellFormed();
+}
+
+export function fields(note: Note) {
+  const noted =
+    <T>(field: string, instead: T) =>
+    () => {
+      note(field);
+      return instead;
+    };
+
+  return {
+    text: (field: string) => z.string().transform(wellFormed).catch(noted(field, "")),
+
+    textOrNull: (field: string) =>
+      z
+        .string()
+        .transform(wellFormed)
+        .nullish()
+        .transform((text) => text ?? null)
+        .catch(noted(field, null)),
+
+    /** A word of which the interface names the usual ones; any other is kept and counted. */
+    word: (field: string, usual: readonly string[]) =>
+      z
+        .string()
+        .transform((text) => {
+          if (!usual.includes(text)) note(field);
+          return wellFormed(text);
+        })
+        .catch(noted(field, "")),
+
+    numberOrNull: (field: string) =>
+      z
+        .number()
+        .nullish()
+        .transform((value) => value ?? null)
+        .catch(noted(field, null)),
+
+    id: (field: string) => NumericId.catch(noted(field, 0)),
+
+    flag: (field: string, instead: boolean) =>
+      z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]).catch(noted(field, instead)),
+
+    /** A time and its raw text. What is no time is kept as it came. */
+    time: (field: string) =>
+      z
+        .string()
+        .transform((raw) => {
+          const { text, known } = wireTime(wellFormed(raw));
+          if (!known) note(field);
+          return { text, raw: wellFormed(raw) };
+        })
+        .catch(noted(field, { text: "", raw: "" })),
+
+    /** What is no time is no time here: a broken `resolved_at` must not resolve an alarm. */
+    timeOrNull: (field: string) =>
+      z
+        .string()
+        .nullish()
+        .transform((raw) => {
+          if (raw === null || raw === undefined || raw === "") return { text: null, raw: null };
+          const { text, known } = wireTime(wellFormed(raw));
+          if (!known) note(field);
+          return { text: known ? text : null, raw: wellFormed(raw) };
+        })
+        .catch(noted(field, { text: null, raw: null })),
+
+    /** An object, or one without members where none came, so that its own fields can say what is missing. */
+    inside: <Shape extends z.ZodRawShape>(shape: Shape) =>
+      z.preprocess((value) => (isRecord(value) ? value : {}), z.object(shape)),
+  };
+}
+
+export type Fields = ReturnType<typeof fields>;
