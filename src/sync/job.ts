@@ -20,10 +20,13 @@ export interface Job {
 }
 
 /**
+ * `ok`: done; `remark` (one sentence) where a person should know that a part of it is refused for good.
  * `incomplete`: the run told what it could be sure of, and something has to wait for another run, for this reason
  * (one sentence). It is repeated with back-off, or at the next tick if that is earlier.
  */
-export type JobOutcome = { readonly kind: "ok" } | { readonly kind: "incomplete"; readonly reason: string };
+export type JobOutcome =
+  | { readonly kind: "ok"; readonly remark?: string }
+  | { readonly kind: "incomplete"; readonly reason: string };
 
 export const OK: JobOutcome = { kind: "ok" };
 

@@ -59,8 +59,8 @@ export interface HeldAlarmSite {
 export interface HeldSweep {
   /** The latest resolution that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
-  /** True when the last complete reading of several pages went from the newest resolution to the oldest. */
-  readonly newestFirst: boolean;
+  /** By which time the service lists the newest first, as the last reading of several pages showed; null when by none. */
+  readonly newestFirstBy: "resolved" | "triggered" | null;
   /** When all pages were last read, UTC. */
   readonly wholeAt: string;
 }

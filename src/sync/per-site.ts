@@ -1,0 +1,63 @@
+import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
+import { incomplete, type JobOutcome, OK } from "./job.ts";
+
+/** What visiting every site brought; a site that failed is missing from `seen` and named in `failures`. */
+export interface Visits<T> {
+  readonly seen: ReadonlyMap<number, T>;
+  readonly failures: ReadonlyMap<number, Failure>;
+}
+
+/**
+ * Visits the sites one after the other. The trouble of one site is its own: the others go on. Only what concerns all
+ * of them (a refused token, an order to wait, a stop) ends the round, and so does the failure of every single one.
+ */
+export async function perSite<T>(
+  siteIds: Iterable<number>,
+  visit: (siteId: number) => Promise<T>,
+  signal: AbortSignal,
+): Promise<Visits<T>> {
+  const seen = new Map<number, T>();
+  const failures = new Map<number, Failure>();
+  for (const siteId of siteIds) {
+    try {
+      seen.set(siteId, await visit(siteId));
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      if (concernsAll(failure)) throw failure;
+      failures.set(siteId, failure);
+    }
+  }
+  const [first] = failures.values();
+  if (seen.size === 0 && first !== undefined) throw first;
+  return { seen, failures };
+}
+
+/** A refusal of one site (403, or 422 because it is gone) stays until a person acts, so it is no reason to repeat. */
+export function isRefusal(failure: Failure): boolean {
+  return failure instanceof ConfigError;
+}
+
+/** The outcome of a round: repeated for what may pass by itself, remarked for what is refused. */
+export function outcomeOf(
+  failures: ReadonlyMap<number, Failure>,
+  reasons: readonly string[] = [],
+): JobOutcome {
+  const passing = [...failures].filter(([, failure]) => !isRefusal(failure));
+  const refused = [...failures].filter(([, failure]) => isRefusal(failure));
+  const [trouble] = passing;
+  if (trouble !== undefined) return incomplete(`Site ${trouble[0]}: ${sentence(trouble[1])}`);
+  const [reason] = reasons;
+  if (reason !== undefined) return incomplete(reason);
+  const [refusal] = refused;
+  if (refusal === undefined) return OK;
+  const ids = refused.map(([siteId]) => siteId).join(", ");
+  return { kind: "ok", remark: `Left out: site ${ids}. ${sentence(refusal[1])}` };
+}
+
+function concernsAll(failure: Failure): boolean {
+  if (failure instanceof Throttled) return true;
+  return (
+    failure instanceof ConfigError && (failure.reason === "unauthenticated" || failure.reason === "settings")
+  );
+}

@@ -1,0 +1,21 @@
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Source } from "../source/source.ts";
+import type { Change } from "../store/store.ts";
+import type { SyncConfig } from "./config.ts";
+import type { Holding } from "./holding.ts";
+import type { TokenScope } from "./scope.ts";
+
+/** What every poll of a source works with. */
+export interface PollParts {
+  readonly source: Source;
+  readonly config: SyncConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly scope: TokenScope;
+  readonly holding: Holding;
+  /** Commits what a job found, together with the news that the service is there again, where that is due. */
+  commit(job: string, change: Change): Promise<void>;
+}
