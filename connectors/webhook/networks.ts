@@ -1,0 +1,78 @@
+import { BlockList, isIP } from "node:net";
+
+/** A network in CIDR notation. */
+export interface Network {
+  readonly address: string;
+  readonly prefix: number;
+  readonly family: "ipv4" | "ipv6";
+}
+
+/** Null when the text is no network. A single address needs its prefix length, so that nobody guesses. */
+export function parseNetwork(text: string): Network | null {
+  const match = /^([0-9a-fA-F.:]+)\/(\d{1,3})$/.exec(text);
+  const address = match?.[1] ?? "";
+  const prefix = Number(match?.[2]);
+  const version = isIP(address);
+  if (version === 0 || prefix > (version === 4 ? 32 : 128)) return null;
+  return { address, prefix, family: version === 4 ? "ipv4" : "ipv6" };
+}
+
+/**
+ * Networks that are not the public internet: the special-purpose registries of IANA for IPv4 and IPv6. Of IPv6
+ * everything but 2000::/3 is closed, which covers loopback, IPv4-mapped, NAT64, unique local, link-local and
+ * multicast.
+ */
+const CLOSED: readonly string[] = [
+  "0.0.0.0/8", // this network
+  "10.0.0.0/8", // private
+  "100.64.0.0/10", // carrier-grade NAT
+  "127.0.0.0/8", // loopback
+  "169.254.0.0/16", // link-local, and the metadata service of clouds
+  "172.16.0.0/12", // private
+  "192.0.0.0/24", // protocol assignments
+  "192.0.2.0/24", // documentation
+  "192.88.99.0/24", // 6to4 relays
+  "192.168.0.0/16", // private
+  "198.18.0.0/15", // benchmarking
+  "198.51.100.0/24", // documentation
+  "203.0.113.0/24", // documentation
+  "224.0.0.0/4", // multicast
+  "240.0.0.0/4", // reserved, and broadcast
+  "::/3", // all below global unicast: loopback, unspecified, IPv4-mapped and -compatible, NAT64
+  "4000::/2",
+  "8000::/1", // unique local, link-local, multicast
+  "2001::/23", // protocol assignments: Teredo, benchmarking, ORCHID
+  "2001:db8::/32", // documentation
+  "2002::/16", // 6to4
+  "3fff::/20", // documentation
+];
+
+export interface Reach {
+  /** The user named the network that the address is in. */
+  isAllowed(address: string): boolean;
+  /** Public, or allowed. Anything that is no address at all is refused. */
+  isOpen(address: string): boolean;
+}
+
+export function reachOf(allowNetworks: readonly string[]): Reach {
+  const allowed = membership(allowNetworks);
+  const closed = membership(CLOSED);
+  return {
+    isAllowed: allowed,
+    isOpen: (address) => isIP(address) !== 0 && (allowed(address) || !closed(address)),
+  };
+}
+
+/** One list a family: in a common one, an IPv4 address would be looked for among the IPv6 networks as well. */
+function membership(networks: readonly string[]): (address: string) => boolean {
+  const lists = { ipv4: new BlockList(), ipv6: new BlockList() };
+  for (const text of networks) {
+    const network = parseNetwork(text);
+    if (network !== null) lists[network.family].addSubnet(network.address, network.prefix, network.family);
+  }
+  return (address) => {
+    const version = isIP(address);
+    if (version === 0) return false;
+    return version === 4 ? lists.ipv4.check(address, "ipv4") : lists.ipv6.check(address, "ipv6");
+  };
+}

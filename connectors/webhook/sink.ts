@@ -1,0 +1,150 @@
+import { lookup as systemLookup } from "node:dns";
+import { readFileSync } from "node:fs";
+import { Client } from "undici";
+import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
+import { ConfigError } from "../../src/errors.ts";
+import type { Event } from "../../src/event.ts";
+import type { Secret } from "../../src/log.ts";
+import { readSecret } from "../../src/secret.ts";
+import type { WebhookConfig } from "./config.ts";
+import { guardedConnector, knock, type Lookup } from "./guard.ts";
+import { type Answer, failureOf, meaningOfNoAnswer } from "./outcome.ts";
+import { payloadOf } from "./payload.ts";
+import { keyOf, signature } from "./signature.ts";
+
+/** How much of an answer is read before the connection is closed, in bytes. Nobody looks at it. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+
+/** Time for lookup, connection and handshake, in milliseconds. */
+const CONNECT_MS = 5_000;
+
+/** Accepted means: the receiver answered 2xx within the time limit. */
+export function createWebhookSink(
+  config: WebhookConfig,
+  context: ConnectorContext,
+  lookup: Lookup = systemLookup,
+): Sink {
+  const url = new URL(config.url);
+  let ready: Ready | null = null;
+
+  /** Secrets are read again whenever the sink is opened, so an exchanged key needs no restart. */
+  async function open(): Promise<Ready> {
+    const keys = config.secrets.map((ref) => keyOf(readSecret(ref)));
+    const headers: Record<string, string> = {};
+    for (const [name, value] of Object.entries(config.headers)) {
+      headers[name.toLowerCase()] = typeof value === "string" ? value : secretHeader(name, readSecret(value));
+    }
+    const client = ready?.client ?? newClient();
+    ready = { client, keys, headers };
+    return ready;
+  }
+
+  function connector() {
+    return guardedConnector({
+      url,
+      allowNetworks: config.allow_networks,
+      ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
+      timeoutMs: Math.min(CONNECT_MS, config.timeout_ms),
+      lookup,
+    });
+  }
+
+  function newClient(): Client {
+    return new Client(url.origin, { connect: connector(), pipelining: 1, keepAliveTimeout: 4_000 });
+  }
+
+  async function post(event: Event, signal: AbortSignal): Promise<void> {
+    const { client, keys, headers } = ready ?? (await open());
+    const { body, contentType } = payloadOf(event, config.format);
+    const seconds = Math.floor(context.clock.now() / 1_000);
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout_ms)]);
+    const answer = await exchange(client, limited, body, {
+      "user-agent": "plenum",
+      ...headers,
+      "content-type": contentType,
+      "webhook-id": event.id,
+      "webhook-timestamp": String(seconds),
+      ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, event.id, seconds, body) }),
+    });
+    const failure = failureOf(answer, url.origin, context.clock.now());
+    if (failure !== null) throw failure;
+  }
+
+  async function exchange(
+    client: Client,
+    signal: AbortSignal,
+    body: Buffer,
+    headers: Record<string, string>,
+  ): Promise<Answer> {
+    const path = url.pathname + url.search;
+    const response = await client.request({ method: "POST", path, headers, body, signal });
+    // The status is the answer. A body that is too long or too slow only costs its connection.
+    await response.body
+      .dump({ limit: MAX_ANSWER_BYTES, signal })
+      .catch((error: unknown) => context.log.debug({ err: error }, "the answer's body was cut"));
+    const retryAfter = response.headers["retry-after"];
+    return {
+      status: response.statusCode,
+      retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
+    };
+  }
+
+  return {
+    maxBatch: 20,
+
+    async open(signal) {
+      signal.throwIfAborted();
+      await open();
+    },
+
+    async write(batch, signal) {
+      signal.throwIfAborted();
+      for (const [index, event] of batch.entries()) {
+        try {
+          await post(event, signal);
+        } catch (thrown) {
+          const error = signal.aborted ? signal.reason : meaningOfNoAnswer(thrown, url.origin);
+          if (index === 0) throw error;
+          // What was answered with 2xx is settled even when we are stopping, so it is not sent twice.
+          return { rejected: [], kept: { from: index, error } };
+        }
+      }
+      return ACCEPTED;
+    },
+
+    async close() {
+      const { client } = ready ?? {};
+      ready = null;
+      await client?.destroy();
+    },
+
+    async probe(signal) {
+      await open();
+      await knock(connector(), url, signal).catch((error: unknown) => {
+        throw signal.aborted ? signal.reason : meaningOfNoAnswer(error, url.origin);
+      });
+    },
+  };
+}
+
+interface Ready {
+  readonly client: Client;
+  readonly keys: readonly Buffer[];
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+function secretHeader(name: string, secret: Secret): string {
+  const text = secret.reveal();
+  if (/^[\x20-\x7e]*$/.test(text)) return text;
+  throw new ConfigError(`The secret for the header ${name} has to be one line of plain ASCII characters.`, {
+    field: "headers",
+  });
+}
+
+function certificates(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    throw new ConfigError(`The certificate file ${path} cannot be read.`, { field: "ca_file", cause: error });
+  }
+}

@@ -1,0 +1,105 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createSecureServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { gunzipSync } from "node:zlib";
+
+export interface Seen {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Unpacked when it came gzipped. */
+  readonly body: Buffer;
+}
+
+export interface StubAnswer {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Buffer;
+}
+
+/** A far end over HTTP that answers as it is told and remembers what it saw. */
+export interface StubServer {
+  readonly port: number;
+  readonly url: string;
+  readonly seen: readonly Seen[];
+  /** TCP connections so far. */
+  readonly connections: number;
+  /** `null`: take the request and never answer. A function of the raw response may do worse. */
+  answer: (seen: Seen, response: ServerResponse) => StubAnswer | null | undefined;
+  /** Closes port and connections; `start` opens the same port again. */
+  stop(): Promise<void>;
+  start(): Promise<void>;
+}
+
+interface StubOptions {
+  readonly host?: string;
+  readonly tls?: { readonly key: string; readonly cert: string };
+}
+
+export async function startStub(options: StubOptions = {}): Promise<StubServer> {
+  const host = options.host ?? "127.0.0.1";
+  const seen: Seen[] = [];
+  let connections = 0;
+  let port = 0;
+
+  const respond = async (request: IncomingMessage, response: ServerResponse) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const raw = Buffer.concat(chunks);
+    const headers: Record<string, string> = {};
+    for (const [name, value] of Object.entries(request.headers)) headers[name] = String(value);
+    const one: Seen = {
+      method: request.method ?? "",
+      url: request.url ?? "",
+      headers,
+      body: headers["content-encoding"] === "gzip" ? gunzipSync(raw) : raw,
+    };
+    const answer = stub.answer(one, response);
+    seen.push(one);
+    if (answer === null || answer === undefined) return;
+    response.writeHead(answer.status, answer.headers);
+    response.end(answer.body);
+  };
+  const listener = (request: IncomingMessage, response: ServerResponse) => {
+    respond(request, response).catch(() => response.destroy());
+  };
+
+  const newServer = () =>
+    options.tls === undefined ? createServer(listener) : createSecureServer(options.tls, listener);
+  let server = newServer();
+
+  const stub: StubServer = {
+    get port() {
+      return port;
+    },
+    get url() {
+      return `${options.tls === undefined ? "http" : "https"}://${host.includes(":") ? `[${host}]` : host}:${port}`;
+    },
+    seen,
+    get connections() {
+      return connections;
+    },
+    answer: () => ({ status: 204 }),
+    stop() {
+      return new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      });
+    },
+    start() {
+      server = newServer();
+      server.on("connection", () => {
+        connections += 1;
+      });
+      return new Promise((resolve, reject) => {
+        server.once("error", reject);
+        server.listen(port, host, () => {
+          port = (server.address() as AddressInfo).port;
+          resolve();
+        });
+      });
+    },
+  };
+  await stub.start();
+  return stub;
+}

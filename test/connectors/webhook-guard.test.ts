@@ -1,0 +1,223 @@
+import { execFileSync } from "node:child_process";
+import type { LookupAddress } from "node:dns";
+import { readFileSync, rmSync } from "node:fs";
+import { isIP } from "node:net";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import type { Lookup } from "#connectors/webhook/guard.ts";
+import { parseNetwork, reachOf } from "#connectors/webhook/networks.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { contextFor, never } from "./context.ts";
+import { type StubServer, startStub } from "./stub-server.ts";
+
+/** A webhook must not become a way into the house of the one who runs it (server-side request forgery). */
+let stub: StubServer;
+beforeAll(async () => {
+  stub = await startStub({ host: "0.0.0.0" });
+});
+afterAll(() => stub.stop());
+
+/** Ways to write an address that is not public; `:port` is added where a port belongs. */
+const HOSTS = [
+  "127.0.0.1",
+  "127.1",
+  "127.0.1",
+  "127.255.255.254",
+  "2130706433",
+  "0x7f000001",
+  "0x7f.0x0.0x0.0x1",
+  "017700000001",
+  "0177.0.0.1",
+  "127.0.0.1.",
+  "127.0.0.0x1",
+  "１２７.０.０.１",
+  "127。0。0。1",
+  "0",
+  "0.0.0.0",
+  "0.1.2.3",
+  "10.0.0.1",
+  "10.255.255.255",
+  "0xa.1",
+  "100.64.0.1",
+  "100.127.255.255",
+  "169.254.169.254",
+  "0xa9fea9fe",
+  "2852039166",
+  "169.254.0.1",
+  "172.16.0.1",
+  "172.31.255.255",
+  "192.0.0.1",
+  "192.0.2.1",
+  "192.88.99.1",
+  "192.168.0.1",
+  "198.18.0.1",
+  "198.19.255.255",
+  "198.51.100.1",
+  "203.0.113.1",
+  "224.0.0.1",
+  "239.255.255.255",
+  "240.0.0.1",
+  "255.255.255.255",
+  "[::]",
+  "[::1]",
+  "[0:0:0:0:0:0:0:1]",
+  "[::127.0.0.1]",
+  "[::ffff:127.0.0.1]",
+  "[::ffff:7f00:1]",
+  "[::ffff:10.0.0.1]",
+  "[64:ff9b::7f00:1]",
+  "[64:ff9b:1::1]",
+  "[100::1]",
+  "[2001::1]",
+  "[2001:2::1]",
+  "[2001:db8::1]",
+  "[2002:7f00:1::]",
+  "[3fff::1]",
+  "[fc00::1]",
+  "[fd00:ec2::254]",
+  "[fe80::1]",
+  "[fec0::1]",
+  "[ff02::1]",
+  "localhost",
+  "localhost.",
+  "LOCALHOST",
+  "inside.example",
+  "mixed.example",
+];
+
+const NAMES: Readonly<Record<string, readonly string[]>> = {
+  localhost: ["127.0.0.1", "::1"],
+  "inside.example": ["192.168.1.10"],
+  "mixed.example": ["93.184.216.34", "127.0.0.1"],
+};
+
+describe("webhook: addresses inside the house", () => {
+  test.each(HOSTS.flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]))(
+    "%s gets no connection",
+    async (form) => {
+      const before = stub.connections;
+      const sink = sinkFor(form.replace("PORT", String(stub.port)), {}, namesIn(NAMES));
+      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+      expect(error).toMatchObject({ kind: "config", field: "url" });
+      await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+      await sink.close();
+      expect(stub.connections).toBe(before);
+    },
+  );
+
+  test.each([
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1/",
+    "https://user:password@example.com/",
+    "https://user@127.0.0.1/",
+    "//127.0.0.1/",
+    "127.0.0.1",
+    "javascript:alert(1)",
+    "https://",
+  ])("the configuration refuses %s", (url) => {
+    expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(false);
+  });
+
+  test("a name that moves inside between two connections is caught at the second", async () => {
+    const answers = [["127.0.0.2"], ["127.0.0.1"]];
+    let lookups = 0;
+    const moving: Lookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
+    const sink = sinkFor(`http://moving.example:${stub.port}/`, { allow_networks: ["127.0.0.2/32"] }, moving);
+    await sink.write([valueEvent(1)], never());
+    const { connections } = stub;
+    await sink.close();
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
+    await sink.close();
+    expect(lookups).toBe(2);
+    expect(stub.connections).toBe(connections);
+  });
+
+  test("a name that nobody knows is tried again, not given up", async () => {
+    const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: "The name nobody.example could not be resolved (ENOTFOUND).",
+    });
+    await sink.close();
+  });
+
+  test("public addresses are open, and an allowed network opens itself only", () => {
+    const reach = reachOf(["10.20.0.0/16", "fd12::/16"]);
+    for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"]) {
+      expect(reach.isOpen(address), address).toBe(true);
+    }
+    for (const address of ["10.21.0.1", "fd13::1", "127.0.0.1", "example.com", ""]) {
+      expect(reach.isOpen(address), address).toBe(false);
+    }
+    expect(reach.isAllowed("93.184.216.34")).toBe(false);
+  });
+
+  test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
+    "%s is no network",
+    (text) => {
+      expect(parseNetwork(text)).toBeNull();
+    },
+  );
+});
+
+describe("webhook: https", () => {
+  const { key, cert, path } = certificate("hook.example");
+  const names = namesIn({ "hook.example": ["127.0.0.1"], "other.example": ["127.0.0.1"] });
+  const allowed = { allow_networks: ["127.0.0.0/8"] };
+
+  test("trusts a private authority when told so, and no one else", async () => {
+    const secure = await startStub({ tls: { key, cert } });
+    onTestFinished(() => secure.stop());
+    const url = `https://hook.example:${secure.port}/`;
+    const trusting = sinkFor(url, { ...allowed, ca_file: path }, names);
+    await trusting.probe?.(never());
+    expect(await trusting.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    await trusting.close();
+
+    const strict = sinkFor(url, allowed, names);
+    await expect(strict.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "config",
+      field: "ca_file",
+    });
+    await strict.close();
+
+    const wrongName = sinkFor(url.replace("hook.", "other."), { ...allowed, ca_file: path }, names);
+    await expect(wrongName.write([valueEvent(1)], never())).rejects.toThrow("ERR_TLS_CERT_ALTNAME_INVALID");
+    await wrongName.close();
+    expect(secure.seen).toHaveLength(1);
+  });
+});
+
+function sinkFor(url: string, options: Record<string, unknown>, lookup: Lookup) {
+  const config = WebhookConfig.parse({ url, unsigned: true, timeout_ms: 2_000, ...options });
+  return createWebhookSink(config, contextFor("hook"), lookup);
+}
+
+function namesIn(names: Readonly<Record<string, readonly string[]>>): Lookup {
+  return (host, _options, done) => {
+    const found = names[host.toLowerCase().replace(/\.$/, "")];
+    if (found === undefined) done(Object.assign(new Error("not found"), { code: "ENOTFOUND" }), []);
+    else done(null, addresses(found));
+  };
+}
+
+function addresses(found: readonly string[]): LookupAddress[] {
+  return found.map((address) => ({ address, family: isIP(address) }));
+}
+
+function certificate(name: string) {
+  const folder = temporaryFolder();
+  const path = join(folder, "cert.pem");
+  const keyPath = join(folder, "key.pem");
+  const curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(" ");
+  const names = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=DNS:${name}`];
+  execFileSync("openssl", ["req", "-x509", ...curve, "-keyout", keyPath, "-out", path, ...names], {
+    stdio: "ignore",
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+  return { path, cert: readFileSync(path, "utf8"), key: readFileSync(keyPath, "utf8") };
+}

@@ -1,0 +1,282 @@
+import { randomBytes } from "node:crypto";
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Webhook } from "standardwebhooks";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import type { Clock } from "#src/clock.ts";
+import { systemClock } from "#src/clock.ts";
+import { toCloudEvent } from "#src/event.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
+import { describeSink } from "../suites/sink-suite.ts";
+import { clockAt, contextFor, never } from "./context.ts";
+import { type Seen, type StubAnswer, startStub } from "./stub-server.ts";
+
+const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
+
+describeSink("webhook", {
+  async make() {
+    const stub = await startStub();
+    const key = secretFile();
+    const sink = sinkFor({ url: `${stub.url}/hook?tenant=1`, secrets: [key.ref], ...LOOPBACK });
+    return {
+      sink,
+      received: async () =>
+        stub.seen.map(({ headers, body }) => ({
+          identity: headers["webhook-id"] ?? "",
+          event: JSON.parse(body.toString()) as unknown,
+        })),
+      breakServer: () => stub.stop(),
+      heal: () => stub.start(),
+      async stall() {
+        stub.answer = () => null;
+      },
+      dispose: () => stub.stop(),
+    };
+  },
+});
+
+describe("webhook: signature", () => {
+  test("the library of the standard verifies 1,000 payloads", async () => {
+    const { stub, sink, keys } = await signed();
+    const events = Array.from({ length: 1_000 }, (_, n) => {
+      const text = AWKWARD_TEXTS[n % AWKWARD_TEXTS.length] ?? "";
+      return sampleEvent(
+        "source-unavailable",
+        { data: { reason: `${text.slice(0, 200)} ${n}`, since: "" } },
+        n,
+      );
+    });
+    for (let from = 0; from < events.length; from += 20) {
+      expect(await sink.write(events.slice(from, from + 20), never())).toEqual({ rejected: [] });
+    }
+    const verifier = new Webhook(keys[0]?.text ?? "");
+    expect(stub.seen).toHaveLength(1_000);
+    stub.seen.forEach(({ body, headers }, n) => {
+      const event = events[n];
+      if (event === undefined) throw new Error("too many");
+      expect(verifier.verify(body, { ...headers })).toEqual(JSON.parse(JSON.stringify(toCloudEvent(event))));
+    });
+  });
+
+  test("any flipped bit of the body, the id or the time fails", async () => {
+    const { stub, sink, keys } = await signed();
+    await sink.write([sampleEvent("gateway-offline")], never());
+    const verifier = new Webhook(keys[0]?.text ?? "");
+    const [seen] = stub.seen;
+    if (seen === undefined) throw new Error("nothing was sent");
+    const { body, headers } = seen;
+    for (let bit = 0; bit < body.length * 8; bit += 1) {
+      const altered = Buffer.from(body);
+      altered[bit >> 3] = (altered[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+      expect(() => verifier.verify(altered, { ...headers }), `bit ${bit}`).toThrow();
+    }
+    expect(() => verifier.verify(body, { ...headers, "webhook-id": `${headers["webhook-id"]}x` })).toThrow();
+    const later = String(Number(headers["webhook-timestamp"]) + 1);
+    expect(() => verifier.verify(body, { ...headers, "webhook-timestamp": later })).toThrow();
+  });
+
+  test("while a key is exchanged, receivers with either key verify; the new one is read without a restart", async () => {
+    const { stub, sink, keys } = await signed({}, 2);
+    await sink.write([valueEvent(1)], never());
+    const before = stub.seen[0];
+    for (const { text } of keys) expect(() => verify(text, before)).not.toThrow();
+    const fresh = `whsec_${randomBytes(32).toString("base64")}`;
+    writeFileSync(keys[0]?.path ?? "", fresh);
+    await sink.open(never());
+    await sink.write([valueEvent(2)], never());
+    expect(() => verify(fresh, stub.seen[1])).not.toThrow();
+    expect(() => verify(keys[0]?.text ?? "", stub.seen[1])).toThrow();
+  });
+
+  test("a retry keeps id and content, and signs the time of the attempt", async () => {
+    const clock = clockAt("2026-11-21T12:00:00Z");
+    const { stub, sink } = await signed({}, 1, clock);
+    stub.answer = () => ({ status: 500 });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    stub.answer = () => ({ status: 200 });
+    clock.set("2026-11-21T12:05:00Z");
+    await sink.write([valueEvent(1)], never());
+    const [first, second] = stub.seen;
+    expect(second?.headers["webhook-id"]).toBe(first?.headers["webhook-id"]);
+    expect(second?.body).toEqual(first?.body);
+    expect(Number(second?.headers["webhook-timestamp"]) - Number(first?.headers["webhook-timestamp"])).toBe(
+      300,
+    );
+    expect(second?.headers["webhook-signature"]).not.toBe(first?.headers["webhook-signature"]);
+  });
+
+  test.each(["whsec_c2hvcnQ=", "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_not base64!", "wrong"])(
+    "refuses the secret %s without repeating it",
+    async (text) => {
+      const sink = sinkFor({ url: "https://example.com/", secrets: [secretFile(text).ref] });
+      const error: unknown = await sink.open(never()).catch((error: unknown) => error);
+      expect(error).toMatchObject({ kind: "config", field: "secrets" });
+      expect(String(error)).not.toContain(text.slice(6) || text);
+    },
+  );
+
+  test("unsigned only when said so", () => {
+    const url = "https://example.com/";
+    expect(WebhookConfig.safeParse({ url }).success).toBe(false);
+    expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(true);
+    expect(WebhookConfig.safeParse({ url, unsigned: true, secrets: [{ env: "KEY" }] }).success).toBe(false);
+  });
+});
+
+describe("webhook: request and answer", () => {
+  test("`standard` sends type, timestamp and data of every kind", async () => {
+    const { stub, sink } = await signed({ format: "standard" });
+    for (const event of sampleOfEveryKind()) await sink.write([event], never());
+    sampleOfEveryKind().forEach((event, n) => {
+      expect(stub.seen[n]?.headers["content-type"]).toBe("application/json; charset=utf-8");
+      expect(JSON.parse(stub.seen[n]?.body.toString() ?? "")).toMatchObject({
+        type: event.type,
+        timestamp: event.time,
+        data: JSON.parse(JSON.stringify(event.data)) as object,
+        id: event.id,
+        subject: event.subject,
+      });
+    });
+  });
+
+  test("sends further headers, also from secrets, and none that are ours to set", async () => {
+    const { stub, sink } = await signed({
+      headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc").ref },
+    });
+    await sink.write([valueEvent(1)], never());
+    expect(stub.seen[0]?.headers).toMatchObject({ "x-tenant": "north", authorization: "Bearer abc" });
+    for (const name of ["webhook-id", "Content-Type", "Host", "Transfer-Encoding", "a b", "x\r\ny"]) {
+      const config = { url: "https://example.com/", unsigned: true, headers: { [name]: "x" } };
+      expect(WebhookConfig.safeParse(config).success, name).toBe(false);
+    }
+  });
+
+  test("a failure keeps the rest of the batch, and nothing is sent twice", async () => {
+    const { stub, sink } = await signed();
+    const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
+    let calls = 0;
+    stub.answer = () => {
+      calls += 1;
+      return { status: calls === 3 ? 500 : 204 };
+    };
+    const receipt = await sink.write(batch, never());
+    expect(receipt).toMatchObject({ rejected: [], kept: { from: 2, error: { kind: "retryable" } } });
+    await sink.write(batch.slice(2), never());
+    const ids = stub.seen.map(({ headers }) => headers["webhook-id"]);
+    expect(ids).toEqual([0, 1, 2, 2, 3].map((n) => batch[n]?.id));
+  });
+
+  test.each<[StubAnswer, object]>([
+    [{ status: 301, headers: { location: "http://127.0.0.1:1/" } }, { kind: "config" }],
+    [{ status: 307, headers: { location: "/elsewhere" } }, { kind: "config" }],
+    [{ status: 400 }, { kind: "retryable" }],
+    [{ status: 401 }, { kind: "config", reason: "unauthenticated" }],
+    [{ status: 403 }, { kind: "config", reason: "forbidden" }],
+    [{ status: 404 }, { kind: "retryable" }],
+    [{ status: 410 }, { kind: "config", reason: "gone" }],
+    [{ status: 413 }, { kind: "retryable" }],
+    [{ status: 422 }, { kind: "retryable" }],
+    [
+      { status: 429, headers: { "retry-after": "7" } },
+      { kind: "throttled", retryAfterMs: 7_000, scope: "bucket" },
+    ],
+    [
+      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT" } },
+      { kind: "throttled", retryAfterMs: 60_000, scope: "everything" },
+    ],
+    [
+      { status: 503, headers: { "retry-after": "soon" } },
+      { kind: "throttled", retryAfterMs: null },
+    ],
+    [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT" } }, { retryAfterMs: null }],
+    [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
+    [{ status: 500, body: "secret details" }, { kind: "retryable" }],
+  ])("the answer %j", async (answer, expected) => {
+    const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
+    stub.answer = () => answer;
+    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+    expect(error).toMatchObject(expected);
+    expect(String(error)).toContain(`answered ${answer.status}`);
+    expect(String(error)).not.toContain("secret details");
+    expect(stub.seen).toHaveLength(1);
+  });
+
+  test("a success with an endless body is a success, and costs little", async () => {
+    const { stub, sink } = await signed();
+    let sent = 0;
+    stub.answer = (_seen, response) => {
+      response.writeHead(200);
+      const more = () => {
+        while (!response.destroyed && sent < 1e9) {
+          sent += 65_536;
+          if (!response.write(Buffer.alloc(65_536))) return void response.once("drain", more);
+        }
+      };
+      more();
+      return null;
+    };
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    expect(sent).toBeLessThan(64 * 1024 * 1024);
+  });
+
+  test("a receiver that never answers is given up after the time limit", async () => {
+    const { stub, sink } = await signed({ timeout_ms: 200 });
+    stub.answer = () => null;
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: `${stub.url} did not answer (TimeoutError).`,
+    });
+  });
+
+  test("stopping in the middle of a batch keeps what was not answered", async () => {
+    const { stub, sink } = await signed();
+    const stop = new AbortController();
+    stub.answer = ({ headers }) => {
+      if (headers["webhook-id"] === valueEvent(1).id) return { status: 204 };
+      stop.abort(new Error("stop"));
+      return null;
+    };
+    const receipt = await sink.write([valueEvent(1), valueEvent(2)], stop.signal);
+    expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
+  });
+
+  test("probing opens a connection and sends nothing", async () => {
+    const { stub, sink } = await signed();
+    await sink.probe?.(never());
+    expect(stub.connections).toBe(1);
+    expect(stub.seen).toHaveLength(0);
+    await stub.stop();
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
+  });
+});
+
+function verify(secret: string, seen: Seen | undefined): unknown {
+  if (seen === undefined) throw new Error("nothing was sent");
+  return new Webhook(secret).verify(seen.body, { ...seen.headers });
+}
+
+/** A sink with `count` signing keys against a stub that answers 204. */
+async function signed(options: Record<string, unknown> = {}, count = 1, clock: Clock = systemClock) {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  const keys = Array.from({ length: count }, () => secretFile());
+  const config = { url: `${stub.url}/hook`, secrets: keys.map(({ ref }) => ref), ...LOOPBACK, ...options };
+  const sink = sinkFor(config, clock);
+  onTestFinished(() => sink.close());
+  return { stub, sink, keys };
+}
+
+function sinkFor(config: Record<string, unknown>, clock: Clock = systemClock) {
+  return createWebhookSink(WebhookConfig.parse(config), contextFor("hook", clock));
+}
+
+function secretFile(text = `whsec_${randomBytes(32).toString("base64")}`) {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "secret");
+  writeFileSync(path, text, { mode: 0o600 });
+  return { path, text, ref: { file: path } };
+}
