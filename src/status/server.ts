@@ -1,0 +1,176 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { fileURLToPath } from "node:url";
+import { createAdaptorServer, type ServerType } from "@hono/node-server";
+import type { Registry } from "@prometheus-io/client";
+import { type Context, Hono, type MiddlewareHandler } from "hono";
+import { ConfigError } from "../errors.ts";
+import { KINDS } from "../event.ts";
+import type { Service } from "../lifecycle.ts";
+import type { Log, Secret } from "../log.ts";
+import type { Outbox } from "../store/store.ts";
+import type { StatusConfig } from "./config.ts";
+import type { Status } from "./report.ts";
+
+/**
+ * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
+ * operator's door, mounted beside it, with a key of its own.
+ */
+export interface StatusServerOptions {
+  readonly config: StatusConfig;
+  readonly password: Secret | null;
+  readonly status: Status;
+  readonly outbox: Outbox;
+  readonly metrics: Registry;
+  /** Whether the configuration is loaded and the store open: what readiness means. Null when it is. */
+  readonly notReady: () => string | null;
+  /** Called before each scrape and report, for gauges that are computed when asked for. */
+  readonly refresh: () => Promise<void>;
+  /** Further routes, under a path of their own. */
+  readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
+  readonly log: Log;
+}
+
+export interface StatusServer extends Service {
+  /** Base address without a trailing slash, once started. */
+  url(): string;
+}
+
+/** Values come by the hundred a minute and have a panel of their own. */
+const FACTS = KINDS.filter((kind) => kind !== "tag-value");
+
+const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
+  "/": asset("./page/index.html", "text/html; charset=utf-8"),
+  "/app.mjs": asset("./page/app.mjs", "text/javascript; charset=utf-8"),
+  "/parts.mjs": asset("./page/parts.mjs", "text/javascript; charset=utf-8"),
+  "/style.css": asset("./page/style.css", "text/css; charset=utf-8"),
+  "/favicon.svg": asset("./page/favicon.svg", "image/svg+xml"),
+  "/htm.mjs": {
+    file: fileURLToPath(import.meta.resolve("htm/preact/standalone")),
+    type: "text/javascript; charset=utf-8",
+  },
+};
+
+function asset(file: string, type: string) {
+  return { file: fileURLToPath(new URL(file, import.meta.url)), type };
+}
+
+/** No inline code, nothing from elsewhere, not inside a frame. */
+const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cache-control": "no-store",
+};
+
+export function statusRoutes(options: StatusServerOptions): Hono {
+  const app = new Hono();
+  app.use(async (context, next) => {
+    await next();
+    for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
+  });
+  app.onError((error, context) => {
+    options.log.error({ err: error, path: context.req.path }, "a status request failed");
+    return context.json({ message: "This could not be answered; the log says why." }, 500);
+  });
+
+  app.get("/healthz", (context) => context.text("ok\n"));
+  app.get("/readyz", (context) => {
+    const reason = options.notReady();
+    return reason === null ? context.text("ready\n") : context.text(`${reason}\n`, 503);
+  });
+  for (const { path, app: routes } of options.mounted) app.route(path, routes);
+
+  app.use(guard(options));
+  app.get("/metrics", async (context) => {
+    await options.refresh();
+    return context.body(await options.metrics.metrics(), 200, {
+      "content-type": options.metrics.contentType,
+    });
+  });
+  app.get("/api/status", async (context) => {
+    await options.refresh();
+    return context.json(await options.status.report());
+  });
+  app.get("/api/alarms", async (context) => context.json(await options.status.alarms()));
+  app.get("/api/values", async (context) => {
+    const site = context.req.query("site");
+    const search = context.req.query("search");
+    return context.json(
+      await options.status.values({
+        limit: 500,
+        ...(site !== undefined && /^\d+$/.test(site) ? { site: Number(site) } : {}),
+        ...(search === undefined ? {} : { search }),
+      }),
+    );
+  });
+  app.get("/api/events", async (context) => context.json(await options.outbox.latest(50, FACTS)));
+  for (const [path, { file, type }] of Object.entries(ASSETS)) {
+    app.get(path, (context) => context.body(readFileSync(file), 200, { "content-type": type }));
+  }
+  return app;
+}
+
+/** Only names that we serve under (against DNS rebinding), and the password where one is set. */
+function guard(options: StatusServerOptions): MiddlewareHandler {
+  const { config, password } = options;
+  const local = new Set(["localhost", "127.0.0.1", "[::1]", config.host]);
+  return async (context, next) => {
+    if (password === null) {
+      const host = (context.req.header("host") ?? "").replace(/:\d+$/, "");
+      if (!local.has(host)) return context.text("Unknown host name.\n", 403);
+    } else if (!passes(context, password)) {
+      context.header("www-authenticate", 'Basic realm="Plenum", charset="UTF-8"');
+      return context.text("The user name is plenum; the password is the configured one.\n", 401);
+    }
+    return next();
+  };
+}
+
+function passes(context: Context, password: Secret): boolean {
+  const given = /^Basic ([A-Za-z0-9+/=]+)$/.exec(context.req.header("authorization") ?? "")?.[1] ?? "";
+  const digest = (text: string) => createHash("sha256").update(text).digest();
+  const wanted = Buffer.from(`plenum:${password.reveal()}`).toString("base64");
+  return timingSafeEqual(digest(given), digest(wanted));
+}
+
+export function createStatusServer(options: StatusServerOptions): StatusServer {
+  const { host, port } = options.config;
+  let server: ServerType | undefined;
+  return {
+    name: "status",
+    url() {
+      const address = server?.address() as AddressInfo | null | undefined;
+      return `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`;
+    },
+    async start() {
+      const created = createAdaptorServer({ fetch: statusRoutes(options).fetch });
+      await new Promise<void>((resolve, reject) => {
+        created.once("error", (error: NodeJS.ErrnoException) => {
+          const why =
+            error.code === "EADDRINUSE" ? "is in use by another program" : `cannot be used (${error.code})`;
+          reject(
+            new ConfigError(`The status page's address ${host}:${port} ${why}.`, {
+              hint: "Set status.port to a free port, or to 0 for any free one.",
+              cause: error,
+            }),
+          );
+        });
+        created.listen(port, host, () => resolve());
+      });
+      server = created;
+    },
+    async stop() {
+      const running = server;
+      server = undefined;
+      if (running === undefined) return;
+      await new Promise<void>((resolve) => {
+        running.close(() => resolve());
+        if ("closeAllConnections" in running) running.closeAllConnections();
+      });
+    },
+  };
+}
