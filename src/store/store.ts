@@ -66,6 +66,8 @@ export interface StoreDescription {
   readonly file: string;
   readonly bytes: number;
   readonly schemaVersion: number;
+  /** Where a damaged state file was put at opening; absent when it was sound. */
+  readonly setAside?: string;
 }
 
 /** The snapshot sets of one source; a key is the object's id as text. */
@@ -98,11 +100,16 @@ export interface Outbox {
   /**
    * What a sink is to be offered next: events marked to be sent again first (with their old positions), then
    * the log after its cursor, ascending. Empty when there is nothing. It moves nothing; `settle` does.
+   * `after` skips what the caller has looked at already and not settled yet, because its filter took it out.
+   * An offer of large events may hold fewer than `limit`, though at least one.
    */
-  next(sink: string, limit: number): Promise<Offer>;
+  next(sink: string, limit: number, after?: number): Promise<Offer>;
   /** Moves a sink past an offer, in one transaction with its dead letters. */
   settle(sink: string, settlement: Settlement): Promise<void>;
-  /** Stops a sink for good (410 Gone), or lets it go on. */
+  /**
+   * Stops a sink for good (410 Gone, or taken out of the configuration), or lets it go on with null. An ended
+   * sink keeps its cursor, holds nothing back in the log, and what it misses is not counted as dropped.
+   */
   setEnded(sink: string, reason: string | null): Promise<void>;
   deadLetters(sink?: string, limit?: number): Promise<readonly DeadLetter[]>;
   /** Marks dead letters to be sent again; answers how many. */
@@ -112,7 +119,11 @@ export interface Outbox {
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
   lag(): Promise<readonly SinkLag[]>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
-  /** Enforces the bounds; what a sink had not settled is lost to it, leaves a gap record and is counted. */
+  /**
+   * Enforces the bounds, in short transactions with room for others between them. What a sink had not settled
+   * is lost to it: counted, and gathered in a gap record in the same transaction. A gap is told as a
+   * `delivery-gap` event at once, and what the same sink loses within an hour after that as one more.
+   */
   prune(bounds: RetentionBounds): Promise<PruneReport>;
   /** Latest events, newest first, for the status page and the command line. */
   latest(limit: number, kinds?: readonly Kind[]): Promise<readonly LoggedEvent[]>;
@@ -168,16 +179,22 @@ export interface StoredGap {
 }
 
 export interface RetentionBounds {
-  /** Bytes of the log's event bodies. Telemetry goes first, then the oldest. */
+  /**
+   * Bytes that the log takes. Beyond, goes first what every sink has, then telemetry, then facts, each from the
+   * oldest on, until a twentieth is free: a full log shrinks in rare large steps, each with one gap record.
+   */
   readonly maxBytes: number;
   /** Milliseconds that an unsettled event is kept. */
   readonly maxAgeMs: number;
   /** Milliseconds that an event is kept after every sink settled it, so that it can be sent again. */
   readonly replayMs: number;
+  /** Whether a sink's filter matches an event; without it every unsettled event counts as lost to the sink. */
+  readonly wanted?: (sink: string, event: Event) => boolean;
 }
 
 export interface PruneReport {
   readonly removed: number;
+  /** What this run lost, by sink and reason. */
   readonly gaps: readonly StoredGap[];
 }
 

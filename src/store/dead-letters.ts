@@ -1,0 +1,90 @@
+import { isoUtc } from "../clock.ts";
+import type { Event } from "../event.ts";
+import type { Database } from "./sqlite.ts";
+import type { DeadLetter } from "./store.ts";
+
+/**
+ * What a sink will never accept, with the reason and a copy of the event, because a letter outlives the log.
+ * While a letter is being sent again it is hidden; it disappears when it is settled, or comes back with a new
+ * reason. Changes belong inside a transaction.
+ */
+export function createDeadLetters(database: Database) {
+  function idsOf(sink: string, ids: readonly number[] | "all"): readonly number[] {
+    if (ids !== "all") return ids;
+    return database
+      .prepare("select id from dead_letter where sink = ? and resending = 0")
+      .all<{ readonly id: number }>(sink)
+      .map(({ id }) => id);
+  }
+
+  return {
+    list(sink: string | undefined, limit: number): readonly DeadLetter[] {
+      const rows = database
+        .prepare(
+          `select id, sink, reason, at_ms, body from dead_letter
+           where resending = 0 and (?1 is null or sink = ?1) order by id desc limit ?2`,
+        )
+        .all<LetterRow>(sink ?? null, limit);
+      return rows.map(({ id, sink, reason, at_ms, body }) => ({
+        id,
+        sink,
+        reason,
+        at: isoUtc(at_ms),
+        event: JSON.parse(body) as Event,
+      }));
+    },
+
+    /** Of an event that has left the log in the meantime nothing is kept: pruning has counted it as lost. */
+    add(sink: string, position: number, reason: string, nowMs: number): void {
+      const back = database
+        .prepare(
+          "update dead_letter set reason = ?, at_ms = ?, resending = 0 where sink = ? and position = ?",
+        )
+        .run(reason, nowMs, sink, position);
+      if (back > 0) return;
+      database
+        .prepare(
+          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
+           select ?, position, ?, ?, committed_ms, body from event where position = ?`,
+        )
+        .run(sink, reason, nowMs, position);
+    },
+
+    remove(sink: string, positions: readonly number[], except: ReadonlySet<number>): void {
+      const removal = database.prepare("delete from dead_letter where sink = ? and position = ?");
+      for (const position of positions) if (!except.has(position)) removal.run(sink, position);
+    },
+
+    resend(sink: string, ids: readonly number[] | "all"): number {
+      const hide = database.prepare(
+        "update dead_letter set resending = 1 where sink = ? and id = ? and resending = 0",
+      );
+      const mark = database.prepare(
+        `insert into again (sink, position) select sink, position from dead_letter where sink = ? and id = ?
+         on conflict do nothing`,
+      );
+      let marked = 0;
+      for (const id of idsOf(sink, ids)) {
+        if (hide.run(sink, id) === 0) continue;
+        mark.run(sink, id);
+        marked += 1;
+      }
+      return marked;
+    },
+
+    discard(sink: string, ids: readonly number[] | "all"): number {
+      const removal = database.prepare("delete from dead_letter where sink = ? and id = ? and resending = 0");
+      let removed = 0;
+      for (const id of idsOf(sink, ids)) removed += removal.run(sink, id);
+      return removed;
+    },
+  };
+}
+
+interface LetterRow {
+  readonly id: number;
+  readonly sink: string;
+  readonly reason: string;
+  readonly at_ms: number;
+  readonly body: string;
+}

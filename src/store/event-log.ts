@@ -1,0 +1,97 @@
+import { type Event, isTelemetry, type Kind } from "../event.ts";
+import type { Database } from "./sqlite.ts";
+import type { LoggedEvent } from "./store.ts";
+
+/** Bytes that a row takes besides its body and its id (twice: row and index): measured by test/bench/store.ts. */
+const ROW_BYTES = 60;
+
+/** No offer holds more than this, unless a single event does, in bytes; an event of history has 300 kB. */
+export const OFFER_BYTES = 4 * 1024 ** 2;
+
+export interface EventRow {
+  readonly position: number;
+  readonly committed_ms: number;
+  readonly body: string;
+}
+
+/** The append-only log of events. Changes belong inside a transaction. */
+export function createEventLog(database: Database) {
+  return {
+    /** Answers false when the id is in the log already; then nothing is changed. */
+    append(event: Event, nowMs: number): boolean {
+      const body = JSON.stringify(event);
+      const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
+      const added = database
+        .prepare(
+          `insert into event (id, kind, telemetry, committed_ms, bytes, body) values (?, ?, ?, ?, ?, ?)
+           on conflict do nothing`,
+        )
+        .run(event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body);
+      if (added === 0) return false;
+      database.prepare("update log_size set bytes = bytes + ?").run(bytes);
+      return true;
+    },
+
+    /** The position of the last event that was ever committed; 0 before the first. */
+    end(): number {
+      return (
+        database
+          .prepare("select seq from sqlite_sequence where name = 'event'")
+          .get<{ readonly seq: number }>()?.seq ?? 0
+      );
+    },
+
+    after(position: number, limit: number): readonly LoggedEvent[] {
+      const sizes = database
+        .prepare("select position, bytes from event where position > ? order by position limit ?")
+        .all<{ readonly position: number; readonly bytes: number }>(position, limit);
+      const last = lastWithin(sizes, OFFER_BYTES);
+      if (last === undefined) return [];
+      return database
+        .prepare(
+          "select position, committed_ms, body from event where position > ? and position <= ? order by position",
+        )
+        .all<EventRow>(position, last)
+        .map(toLoggedEvent);
+    },
+
+    latest(limit: number, kinds: readonly Kind[] | undefined): readonly LoggedEvent[] {
+      // Facts are rare among telemetry: the index on the class finds them without reading the values between.
+      const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
+      const conditions = [
+        ...(facts ? ["telemetry = 0"] : []),
+        ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
+      ];
+      const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
+      return database
+        .prepare(`select position, committed_ms, body from event ${where} order by position desc limit ?`)
+        .all<EventRow>(...(kinds ?? []), limit)
+        .map(toLoggedEvent);
+    },
+  };
+}
+
+export type EventLog = ReturnType<typeof createEventLog>;
+
+/** The last position of a prefix that stays within a number of bytes; of at least one row. */
+export function lastWithin(
+  rows: readonly { readonly position: number; readonly bytes: number }[],
+  bytes: number,
+): number | undefined {
+  let last = rows[0]?.position;
+  let sum = 0;
+  for (const row of rows) {
+    sum += row.bytes;
+    if (sum > bytes) break;
+    last = row.position;
+  }
+  return last;
+}
+
+export function toLoggedEvent(row: EventRow): LoggedEvent {
+  return {
+    position: row.position,
+    committedAt: new Date(row.committed_ms).toISOString(),
+    event: JSON.parse(row.body) as Event,
+  };
+}

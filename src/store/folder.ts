@@ -1,0 +1,80 @@
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, renameSync, statfsSync } from "node:fs";
+import { join } from "node:path";
+import { isoUtc } from "../clock.ts";
+import { ConfigError } from "../errors.ts";
+
+/** The file system's type number, as statfs(2) tells it. */
+export type FileSystemType = (folder: string) => number;
+
+export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
+
+/** Type numbers from Linux's statfs(2) and include/uapi/linux/magic.h. Locks over a network cannot be trusted. */
+const NETWORK: ReadonlyMap<number, string> = new Map([
+  [0x6969, "NFS"],
+  [0x517b, "SMB"],
+  [0xff534d42, "CIFS"],
+  [0xfe534d42, "SMB 2"],
+  [0x564c, "NCP"],
+  [0x5346414f, "AFS"],
+  [0x73757245, "Coda"],
+  [0x00c36400, "Ceph"],
+  [0x0bd00bd0, "Lustre"],
+  [0x47504653, "GPFS"],
+  [0x7461636f, "OCFS2"],
+  [0x01021997, "9P"],
+]);
+
+/** Creates the folder for its owner only; an existing one keeps its rights, because it may hold other things. */
+export function prepareFolder(folder: string, typeOf: FileSystemType): void {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new ConfigError(`The state folder ${folder} cannot be created (${codeOf(error)}).`, {
+      cause: error,
+      hint: "Set state.folder to a folder that the worker may write.",
+    });
+  }
+  if (process.platform !== "linux") return;
+  const network = NETWORK.get(typeOf(folder) >>> 0);
+  if (network !== undefined) {
+    throw new ConfigError(`The state folder ${folder} is on a network file system (${network}).`, {
+      hint: "Set state.folder to a folder on a local disk: locks over a network do not protect the state.",
+    });
+  }
+}
+
+/** Makes sure that a file exists and only its owner can read it; SQLite gives its side files the same rights. */
+export function preparePrivateFile(path: string): void {
+  try {
+    closeSync(openSync(path, "a", 0o600));
+    chmodSync(path, 0o600);
+  } catch (error) {
+    throw new ConfigError(`${path} cannot be written (${codeOf(error)}).`, {
+      cause: error,
+      hint: "Run the worker as the owner of the state folder, and check that the disk has space.",
+    });
+  }
+}
+
+/** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
+export function setAside(path: string, nowMs: number): string {
+  const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
+  let aside = `${path}.damaged-${stamp}`;
+  for (let n = 2; existsSync(aside); n += 1) aside = `${path}.damaged-${stamp}-${n}`;
+  for (const side of ["", "-wal", "-shm"]) {
+    if (existsSync(path + side)) renameSync(path + side, aside + side);
+  }
+  return aside;
+}
+
+export function stateFile(folder: string): string {
+  return join(folder, "plenum.db");
+}
+
+export function lockFile(folder: string): string {
+  return join(folder, "worker.lock");
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : String(error);
+}

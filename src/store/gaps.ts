@@ -1,0 +1,139 @@
+import { isoUtc } from "../clock.ts";
+import { makeEvent } from "../event.ts";
+import type { EventLog } from "./event-log.ts";
+import type { Database } from "./sqlite.ts";
+import type { StoredGap } from "./store.ts";
+
+/** One gap event per sink and reason in this time; what is lost in between is gathered for the next one. */
+const GATHER_MS = 60 * 60_000;
+/** How long told gaps can be looked up. */
+const REMEMBERED_MS = 90 * 24 * 60 * 60_000;
+
+/** One event that one sink will not get, because it is gone. */
+export interface Loss {
+  readonly sink: string;
+  readonly reason: "age" | "size";
+  /** The event's own time. */
+  readonly time: string;
+}
+
+interface GapRow extends Omit<StoredGap, "at"> {
+  readonly id: number;
+  readonly at_ms: number;
+}
+
+const COLUMNS = "id, sink, reason, first_time as firstTime, last_time as lastTime, count, at_ms";
+
+/** What sinks have lost: counted, recorded, and told as an event. Changes belong inside a transaction. */
+export function createGaps(database: Database, log: EventLog) {
+  function record(gap: StoredGap, nowMs: number): void {
+    database.prepare("update sink set dropped = dropped + ? where name = ?").run(gap.count, gap.sink);
+    const gathered = database
+      .prepare(
+        `update gap set first_time = min(first_time, ?), last_time = max(last_time, ?), count = count + ?
+         where sink = ? and reason = ? and told_ms is null`,
+      )
+      .run(gap.firstTime, gap.lastTime, gap.count, gap.sink, gap.reason);
+    if (gathered > 0) return;
+    database
+      .prepare(
+        "insert into gap (sink, reason, first_time, last_time, count, at_ms) values (?, ?, ?, ?, ?, ?)",
+      )
+      .run(gap.sink, gap.reason, gap.firstTime, gap.lastTime, gap.count, nowMs);
+  }
+
+  return {
+    list(sink: string | undefined): readonly StoredGap[] {
+      return database
+        .prepare(`select ${COLUMNS} from gap where ?1 is null or sink = ?1 order by id desc limit 1000`)
+        .all<GapRow>(sink ?? null)
+        .map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
+    },
+
+    /** Records losses as they happen, and sums up what one run of pruning lost. */
+    gather(nowMs: number) {
+      const sums = new Map<string, StoredGap>();
+      return {
+        add(losses: readonly Loss[]): void {
+          for (const gap of summed(losses, nowMs)) {
+            record(gap, nowMs);
+            const key = `${gap.reason} ${gap.sink}`;
+            const before = sums.get(key);
+            sums.set(key, before === undefined ? gap : joined(before, gap));
+          }
+        },
+        report: (): readonly StoredGap[] => [...sums.values()],
+      };
+    },
+
+    /** Commits an event for every gap that is due; answers how many. */
+    tell(nowMs: number): number {
+      database.prepare("delete from gap where told_ms < ?").run(nowMs - REMEMBERED_MS);
+      const due = database
+        .prepare(
+          `select ${COLUMNS} from gap where told_ms is null and not exists
+             (select 1 from gap as told where told.sink = gap.sink and told.reason = gap.reason
+              and told.told_ms > ? and told.told_ms <= ?)`,
+        )
+        .all<GapRow>(nowMs - GATHER_MS, nowMs);
+      for (const { id, sink, reason, firstTime, lastTime, count } of due) {
+        const event = makeEvent({
+          type: "delivery-gap",
+          source: "/plenum",
+          subject: `sink/${sink}`,
+          time: isoUtc(nowMs),
+          facts: [reason, firstTime, lastTime, count, nowMs],
+          data: { sink, reason, firstTime, lastTime, count },
+        });
+        log.append(event, nowMs);
+        database.prepare("update gap set told_ms = ? where id = ?").run(nowMs, id);
+      }
+      return due.length;
+    },
+
+    /** Removes the oldest dead letters beyond a number of bytes; they are lost to their sinks. */
+    dropLetters(maxBytes: number): readonly Loss[] {
+      const letters = database
+        .prepare(
+          `select id, sink, body, (select sum(octet_length(body)) from dead_letter) - ? as excess,
+             sum(octet_length(body)) over (order by id) - octet_length(body) as before
+           from dead_letter order by id limit 500`,
+        )
+        .all<{
+          readonly id: number;
+          readonly sink: string;
+          readonly body: string;
+          readonly excess: number;
+          readonly before: number;
+        }>(maxBytes);
+      const removal = database.prepare("delete from dead_letter where id = ?");
+      return letters
+        .filter(({ before, excess }) => before < excess)
+        .map(({ id, sink, body }) => {
+          removal.run(id);
+          const { time } = JSON.parse(body) as { readonly time: string };
+          return { sink, reason: "size", time };
+        });
+    },
+  };
+}
+
+function summed(losses: readonly Loss[], nowMs: number): readonly StoredGap[] {
+  const gaps = new Map<string, StoredGap>();
+  for (const { sink, reason, time } of losses) {
+    const key = `${reason} ${sink}`;
+    const one: StoredGap = { sink, reason, firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) };
+    const before = gaps.get(key);
+    gaps.set(key, before === undefined ? one : joined(before, one));
+  }
+  return [...gaps.values()];
+}
+
+function joined(a: StoredGap, b: StoredGap): StoredGap {
+  return {
+    ...a,
+    firstTime: a.firstTime < b.firstTime ? a.firstTime : b.firstTime,
+    lastTime: a.lastTime > b.lastTime ? a.lastTime : b.lastTime,
+    count: a.count + b.count,
+  };
+}

@@ -1,0 +1,174 @@
+import { existsSync, statSync } from "node:fs";
+import type { Clock } from "../clock.ts";
+import { ConfigError } from "../errors.ts";
+import type { Log } from "../log.ts";
+import { createDocuments } from "./documents.ts";
+import { createEventLog } from "./event-log.ts";
+import {
+  type FileSystemType,
+  fileSystemType,
+  prepareFolder,
+  preparePrivateFile,
+  setAside,
+  stateFile,
+} from "./folder.ts";
+import { createOutbox } from "./outbox.ts";
+import { createQuotaLog } from "./quota-log.ts";
+import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { Damaged, type Database, openDatabase } from "./sqlite.ts";
+import type { Store } from "./store.ts";
+import { createWakeUp } from "./wake-up.ts";
+import { lockFolder, type WorkerLock } from "./worker-lock.ts";
+
+export interface StoreOptions {
+  readonly folder: string;
+  readonly clock: Clock;
+  readonly log?: Log;
+  /** For looking on beside a running worker. Nothing is created, and nothing can be changed. */
+  readonly readOnly?: boolean;
+  /** False for an operator's change beside a running worker; the file has to exist. A worker takes the lock. */
+  readonly lock?: boolean;
+  /** The type number of a folder's file system; tests pass another one in. */
+  readonly fileSystemType?: FileSystemType;
+}
+
+/** The write-ahead log is cut back to this after a checkpoint, in bytes. */
+const WAL_BYTES = 16 * 1024 ** 2;
+
+/**
+ * Opens the state. Throws `ConfigError` with one sentence when it must not be used: a network file system,
+ * another worker, a foreign file, a newer schema. A damaged file is set aside and a fresh one opened.
+ */
+export async function openStore(options: StoreOptions): Promise<Store> {
+  const { folder, readOnly = false } = options;
+  if (readOnly || options.lock === false) return openBeside(options, readOnly);
+
+  prepareFolder(folder, options.fileSystemType ?? fileSystemType);
+  const lock = lockFolder(folder);
+  try {
+    const file = stateFile(folder);
+    const { database, aside } = openSound(file, options);
+    return createStore(database, options.clock, { lock, ...(aside === null ? {} : { setAside: aside }) });
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+function openBeside(options: StoreOptions, readOnly: boolean): Store {
+  const file = stateFile(options.folder);
+  if (!existsSync(file)) {
+    throw new ConfigError(`There is no state in ${options.folder} yet.`, {
+      hint: "Start the worker first, or name the folder that it uses.",
+    });
+  }
+  const database = openDatabase(file, { readOnly });
+  try {
+    prepareSchema(database, false);
+    if (!readOnly) database.exec("pragma synchronous = full");
+    return createStore(database, options.clock, {});
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+function openSound(file: string, { clock, log }: StoreOptions): { database: Database; aside: string | null } {
+  try {
+    return { database: openForWriting(file), aside: null };
+  } catch (error) {
+    if (!(error instanceof Damaged)) throw error;
+    const aside = setAside(file, clock.now());
+    log?.error(
+      { file, aside, err: error },
+      "The state file is damaged. It was set aside, and a fresh one begun.",
+    );
+    return { database: openForWriting(file), aside };
+  }
+}
+
+function openForWriting(file: string): Database {
+  preparePrivateFile(file);
+  const database = openDatabase(file);
+  try {
+    // Before the first page is written: pages that retention frees can then be given back.
+    if (database.number("pragma page_count") === 0) database.exec("pragma auto_vacuum = incremental");
+    refuseDamage(database);
+    prepareSchema(database, true);
+    database.exec(`
+      pragma journal_mode = wal;
+      pragma synchronous = full;
+      pragma journal_size_limit = ${WAL_BYTES};
+    `);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+function refuseDamage(database: Database): void {
+  const answer = database.prepare("pragma quick_check(1)").get<{ readonly quick_check: string }>();
+  if (answer !== undefined && answer.quick_check !== "ok") {
+    throw new Damaged(`${database.path} is damaged (${answer.quick_check}).`);
+  }
+}
+
+interface Opened {
+  readonly lock?: WorkerLock;
+  readonly setAside?: string;
+}
+
+function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
+  const documents = createDocuments(database);
+  const log = createEventLog(database);
+  const changes = createWakeUp();
+  let open = true;
+
+  return {
+    outbox: createOutbox(database, log, clock, changes),
+    quotaLog: createQuotaLog(database),
+
+    async document<T>(set: string, key: string) {
+      return documents.document<T>(set, key);
+    },
+    async documents<T>(set: string) {
+      return documents.documents<T>(set);
+    },
+    async records<T>(name: string, after: number, limit: number) {
+      return documents.records<T>(name, after, limit);
+    },
+    async lastRecord<T>(name: string) {
+      return documents.lastRecord<T>(name);
+    },
+
+    async commit({ documents: changed = [], events = [], records = [] }) {
+      const now = clock.now();
+      const committed = database.transaction(() => {
+        for (const change of changed) documents.change(change);
+        for (const record of records) documents.append(record.log, record.body);
+        const repeated = events.filter((event) => !log.append(event, now)).map(({ id }) => id);
+        return { lastPosition: log.end(), repeated };
+      });
+      if (events.length > committed.repeated.length) changes.ring();
+      return committed;
+    },
+
+    async describe() {
+      const wal = `${database.path}-wal`;
+      return {
+        file: database.path,
+        bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
+        schemaVersion: SCHEMA_VERSION,
+        ...(aside === undefined ? {} : { setAside: aside }),
+      };
+    },
+
+    async close() {
+      if (!open) return;
+      open = false;
+      database.close();
+      lock?.release();
+    },
+  };
+}

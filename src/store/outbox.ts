@@ -1,0 +1,132 @@
+import { type Clock, isoUtc } from "../clock.ts";
+import type { Kind } from "../event.ts";
+import { createDeadLetters } from "./dead-letters.ts";
+import type { EventLog } from "./event-log.ts";
+import { createRedeliveries } from "./redeliveries.ts";
+import { createRetention } from "./retention.ts";
+import type { Database } from "./sqlite.ts";
+import type { Outbox, SinkLag, SinkPosition } from "./store.ts";
+import type { WakeUp } from "./wake-up.ts";
+
+/**
+ *   log:     … 4 5 6 7 8 9 10 11 12
+ *                  ▲           ▲
+ *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
+ *
+ * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
+ */
+export function createOutbox(database: Database, log: EventLog, clock: Clock, changes: WakeUp): Outbox {
+  const letters = createDeadLetters(database);
+  const redeliveries = createRedeliveries(database);
+  const retention = createRetention(database, log, clock);
+
+  function position(sink: string): SinkPosition | undefined {
+    const row = database
+      .prepare("select name as sink, position, ended from sink where name = ?")
+      .get<SinkPosition>(sink);
+    return row === undefined ? undefined : { ...row };
+  }
+
+  return {
+    async register(sink, from) {
+      const known = position(sink);
+      if (known !== undefined) return known;
+      return database.transaction(() => {
+        const start = from === "now" ? log.end() : 0;
+        database
+          .prepare("insert into sink (name, position) values (?, ?) on conflict do nothing")
+          .run(sink, start);
+        return position(sink) ?? { sink, position: start, ended: null };
+      });
+    },
+
+    async next(sink, limit, after = 0) {
+      const again = redeliveries.next(sink, limit);
+      if (again.length > 0) return { again: true, events: again };
+      const cursor = position(sink)?.position ?? log.end();
+      return { again: false, events: log.after(Math.max(cursor, after), limit) };
+    },
+
+    async settle(sink, { again, through, rejected }) {
+      database.transaction(() => {
+        const at = clock.now();
+        if (again) {
+          const settled = redeliveries.settle(sink, through);
+          letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
+        } else {
+          database.prepare("update sink set position = max(position, ?) where name = ?").run(through, sink);
+        }
+        for (const { position: refused, reason } of rejected) letters.add(sink, refused, reason, at);
+      });
+    },
+
+    async setEnded(sink, reason) {
+      database.transaction(() => {
+        database.prepare("update sink set ended = ? where name = ?").run(reason, sink);
+        if (reason !== null) redeliveries.cancel(sink);
+      });
+      changes.ring();
+    },
+
+    async deadLetters(sink, limit = 100) {
+      return letters.list(sink, limit);
+    },
+
+    async resendDeadLetters(sink, ids) {
+      const marked = database.transaction(() => letters.resend(sink, ids));
+      changes.ring();
+      return marked;
+    },
+
+    async discardDeadLetters(sink, ids) {
+      return database.transaction(() => letters.discard(sink, ids));
+    },
+
+    async replay(sink, since, kinds) {
+      const marked = await redeliveries.mark(sink, sinceMs(since), kinds, log.end());
+      changes.ring();
+      return marked;
+    },
+
+    async lag() {
+      return sinkLags(database);
+    },
+
+    async gaps(sink) {
+      return retention.gaps(sink);
+    },
+
+    async prune(bounds) {
+      const report = await retention.prune(bounds);
+      if (report.told > 0) changes.ring();
+      return { removed: report.removed, gaps: report.gaps };
+    },
+
+    async latest(limit, kinds?: readonly Kind[]) {
+      return log.latest(limit, kinds);
+    },
+
+    changed: (signal) => changes.heard(signal),
+  };
+}
+
+function sinceMs(since: string): number {
+  const ms = Date.parse(since);
+  if (Number.isNaN(ms)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
+  return ms;
+}
+
+function sinkLags(database: Database): readonly SinkLag[] {
+  return database
+    .prepare(
+      `select sink.name as sink, position, ended, dropped,
+         -- Both classes by name, so that the index answers without reading a body.
+         (select count(*) from event where telemetry in (0, 1) and event.position > sink.position) as depth,
+         (select committed_ms from event where event.position > sink.position order by position limit 1) as oldest,
+         (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters,
+         (select count(*) from again where sink = sink.name) as again
+       from sink order by sink.name`,
+    )
+    .all<Omit<SinkLag, "oldest"> & { readonly oldest: number | null }>()
+    .map((row) => ({ ...row, oldest: row.oldest === null ? null : isoUtc(row.oldest) }));
+}

@@ -1,0 +1,179 @@
+import type { Clock } from "../clock.ts";
+import type { Event } from "../event.ts";
+import { type EventLog, lastWithin } from "./event-log.ts";
+import { createGaps, type Loss } from "./gaps.ts";
+import { pause } from "./pause.ts";
+import type { Database } from "./sqlite.ts";
+import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
+
+/** What one transaction removes at most, so that others wait a few milliseconds only. */
+const SLICE_ROWS = 500;
+const SLICE_BYTES = 4 * 1024 ** 2;
+/** A full log is emptied by a twentieth more than it has to be: rare large steps instead of constant nibbling. */
+const EMPTIED_TO = 0.95;
+/** Dead letters may take this share of the log's bytes. */
+const LETTER_SHARE = 0.1;
+/** Free pages are used again first; only when they are this share of the file is it made smaller. */
+const FREE_SHARE = 0.25;
+const VACUUM_PAGES = 500;
+
+/** Everything is settled up to the slowest sink in use; what is marked to be sent again is not. */
+const SETTLED = `position <= (select coalesce(min(sink.position), 9e15) from sink where ended is null)
+  and not exists (select 1 from again where again.position = event.position)`;
+
+interface Candidate {
+  readonly position: number;
+  readonly bytes: number;
+  readonly committed_ms: number;
+}
+
+/**
+ * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
+ * has not settled goes when it is too old or there is no room, and then the sink is told what it lost.
+ */
+export function createRetention(database: Database, log: EventLog, clock: Clock) {
+  const gaps = createGaps(database, log);
+
+  const size = () => database.number("select bytes from log_size");
+
+  function candidates(
+    condition: string,
+    maxBytes: number,
+    ...values: readonly number[]
+  ): readonly Candidate[] {
+    const rows = database
+      .prepare(
+        `select position, bytes, committed_ms from event where ${condition} order by position limit ${SLICE_ROWS}`,
+      )
+      .all<Candidate>(...values);
+    const last = lastWithin(rows, Math.min(maxBytes, SLICE_BYTES)) ?? 0;
+    return rows.filter(({ position }) => position <= last);
+  }
+
+  /** Removes events together with their marks. */
+  function remove(rows: readonly Candidate[]): void {
+    const event = database.prepare("delete from event where position = ?");
+    const marks = database.prepare(
+      `delete from again where position = ?1 and not exists
+         (select 1 from dead_letter where dead_letter.sink = again.sink and dead_letter.position = ?1)`,
+    );
+    for (const { position } of rows) {
+      event.run(position);
+      marks.run(position);
+    }
+    const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
+    database.prepare("update log_size set bytes = bytes - ?").run(bytes);
+  }
+
+  /** Who loses what when these events go, as far as they wanted it. */
+  function losses(
+    rows: readonly Candidate[],
+    reason: Loss["reason"],
+    wanted: RetentionBounds["wanted"],
+  ): readonly Loss[] {
+    const sinks = database
+      .prepare("select name, position from sink where ended is null")
+      .all<{ readonly name: string; readonly position: number }>();
+    const marked = database.prepare("select 1 from again where sink = ? and position = ?");
+    const body = database.prepare("select body from event where position = ?");
+    const lost: Loss[] = [];
+    for (const { position } of rows) {
+      const without = sinks.filter(
+        (sink) => position > sink.position || marked.get(sink.name, position) !== undefined,
+      );
+      if (without.length === 0) continue;
+      const event = JSON.parse(body.get<{ readonly body: string }>(position)?.body ?? "null") as Event;
+      for (const { name } of without) {
+        if (wanted?.(name, event) ?? true) lost.push({ sink: name, reason, time: event.time });
+      }
+    }
+    return lost;
+  }
+
+  /** Notes how far everybody is, and answers how far they were when the replay window began. */
+  function endOfReplayWindow(replayMs: number): number {
+    const now = clock.now();
+    return database.transaction(() => {
+      const slowest = database.number(
+        "select min(coalesce(min(position), 9e15), (select coalesce(max(position), 0) from event)) from sink where ended is null",
+      );
+      const noted = database.number("select coalesce(max(position), 0) from settled");
+      if (slowest > noted) {
+        database
+          .prepare(
+            "insert into settled (at_ms, position) values (?, ?) on conflict do update set position = excluded.position",
+          )
+          .run(now, slowest);
+      }
+      const over = database
+        .prepare("select at_ms, position from settled where at_ms <= ? order by position desc limit 1")
+        .get<{ readonly at_ms: number; readonly position: number }>(now - replayMs);
+      if (over === undefined) return 0;
+      database.prepare("delete from settled where at_ms < ?").run(over.at_ms);
+      return over.position;
+    });
+  }
+
+  async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
+    const run = gaps.gather(clock.now());
+    let removed = 0;
+
+    /** Removes in slices what `pick` finds, until it finds nothing. */
+    async function sweep(pick: () => readonly Candidate[], reason: Loss["reason"] | null): Promise<void> {
+      for (;;) {
+        const slice = database.transaction(() => {
+          const rows = pick();
+          if (rows.length === 0) return 0;
+          if (reason !== null) run.add(losses(rows, reason, bounds.wanted));
+          remove(rows);
+          return rows.length;
+        });
+        if (slice === 0) return;
+        removed += slice;
+        await pause();
+      }
+    }
+
+    const replayed = endOfReplayWindow(bounds.replayMs);
+    await sweep(() => candidates(`position <= ? and ${SETTLED}`, SLICE_BYTES, replayed), null);
+
+    const tooOld = clock.now() - bounds.maxAgeMs;
+    const isOld = ({ committed_ms }: Candidate) => committed_ms < tooOld;
+    // The log is in the order of commits: the first that is young enough ends the search.
+    await sweep(() => leading(candidates(`position > ${SLOWEST}`, SLICE_BYTES), isOld), "age");
+
+    if (size() > bounds.maxBytes) {
+      const target = bounds.maxBytes * EMPTIED_TO;
+      const whileFull = (condition: string) => () =>
+        size() > target ? candidates(condition, size() - target) : [];
+      await sweep(whileFull(`telemetry = 1 and ${SETTLED}`), null);
+      await sweep(whileFull(`telemetry = 0 and ${SETTLED}`), null);
+      await sweep(whileFull("telemetry = 1"), "size");
+      await sweep(whileFull("telemetry = 0"), "size");
+    }
+
+    database.transaction(() => run.add(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
+    const told = database.transaction(() => gaps.tell(clock.now()));
+    await shrink();
+    return { removed, gaps: run.report(), told };
+  }
+
+  async function shrink(): Promise<void> {
+    while (
+      database.number("pragma freelist_count") >
+      VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE
+    ) {
+      database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
+      await pause();
+    }
+  }
+
+  return { prune, gaps: (sink?: string): readonly StoredGap[] => gaps.list(sink) };
+}
+
+const SLOWEST = "(select coalesce(min(sink.position), 9e15) from sink where ended is null)";
+
+function leading<T>(items: readonly T[], holds: (item: T) => boolean): readonly T[] {
+  const end = items.findIndex((item) => !holds(item));
+  return end === -1 ? items : items.slice(0, end);
+}

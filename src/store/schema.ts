@@ -1,0 +1,123 @@
+import { ConfigError } from "../errors.ts";
+import type { Database } from "./sqlite.ts";
+
+/** "PLNM": tells our files from other SQLite files. */
+export const APPLICATION_ID = 0x504c4e4d;
+
+/**
+ * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
+ *
+ *   event ──┬─◄ sink.position      everything up to it is settled
+ *           ├─◄ again              marked to be sent again to one sink
+ *           └─◄ dead_letter        a copy of the event, because it outlives the log
+ *   document   record   quota      what the other rooms keep
+ */
+const MIGRATIONS: readonly string[] = [
+  `
+  create table document (
+    set_name text not null,
+    key text not null,
+    body text not null,
+    primary key (set_name, key)
+  ) strict, without rowid;
+
+  create table record (
+    log text not null,
+    sequence integer not null,
+    body text not null,
+    primary key (log, sequence)
+  ) strict, without rowid;
+
+  create table event (
+    position integer primary key autoincrement, -- never used twice, also after everything was removed
+    id text not null unique,
+    kind text not null,
+    telemetry integer not null,
+    committed_ms integer not null,
+    bytes integer not null,
+    body text not null
+  ) strict;
+  create index event_by_class on event (telemetry, position);
+
+  create table log_size (bytes integer not null) strict;
+  insert into log_size values (0);
+
+  create table sink (
+    name text primary key,
+    position integer not null,
+    dropped integer not null default 0,
+    ended text
+  ) strict, without rowid;
+
+  -- When everything up to a position had been settled by every sink: the start of its replay window.
+  create table settled (at_ms integer primary key, position integer not null) strict;
+
+  create table again (
+    sink text not null,
+    position integer not null,
+    primary key (sink, position)
+  ) strict, without rowid;
+  create index again_by_position on again (position);
+
+  create table dead_letter (
+    id integer primary key autoincrement,
+    sink text not null,
+    position integer not null,
+    reason text not null,
+    at_ms integer not null,
+    committed_ms integer not null,
+    resending integer not null default 0,
+    body text not null,
+    unique (sink, position)
+  ) strict;
+
+  create table gap (
+    id integer primary key autoincrement,
+    sink text not null,
+    reason text not null,
+    first_time text not null,
+    last_time text not null,
+    count integer not null,
+    at_ms integer not null,
+    told_ms integer -- when its event was committed; null while losses are still gathered
+  ) strict;
+
+  create table quota (
+    bucket text not null,
+    id integer not null,
+    sent_ms real not null,
+    counted_ms real not null,
+    primary key (bucket, id)
+  ) strict, without rowid;
+  `,
+];
+
+export const SCHEMA_VERSION = MIGRATIONS.length;
+
+/** Refuses what is not ours or is newer than we are; `migrate` also brings an older file up to date. */
+export function prepareSchema(database: Database, migrate: boolean): void {
+  const version = database.number("pragma user_version");
+  const application = database.number("pragma application_id");
+  const empty = database.number("select count(*) from sqlite_master") === 0;
+  if (!empty && application !== APPLICATION_ID) {
+    throw new ConfigError(`${database.path} belongs to another program.`, {
+      hint: "Set state.folder to a folder of Plenum's own.",
+    });
+  }
+  if (version > SCHEMA_VERSION) {
+    throw new ConfigError(
+      `${database.path} was written by a newer Plenum (schema ${version}, this one knows ${SCHEMA_VERSION}).`,
+      { hint: "Run the newer version again, or set state.folder to another folder." },
+    );
+  }
+  if (version === SCHEMA_VERSION) return;
+  if (!migrate) {
+    throw new ConfigError(`${database.path} has an older schema (${version} instead of ${SCHEMA_VERSION}).`, {
+      hint: "Start the worker of this version once; it brings the file up to date.",
+    });
+  }
+  database.transaction(() => {
+    for (const step of MIGRATIONS.slice(version)) database.exec(step);
+    database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
+  });
+}

@@ -1,0 +1,155 @@
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { ConfigError, Retryable } from "../errors.ts";
+
+/**
+ * The only importer of node:sqlite, and the only place that knows its moods: which values bind differs between
+ * minor versions of Node (booleans, `undefined`), so nothing but these four gets through.
+ */
+export type Bindable = string | number | null | Uint8Array;
+
+export interface Statement {
+  /** Answers how many rows changed. */
+  run(...values: readonly Bindable[]): number;
+  get<Row>(...values: readonly Bindable[]): Row | undefined;
+  all<Row>(...values: readonly Bindable[]): readonly Row[];
+}
+
+export interface Database {
+  readonly path: string;
+  exec(sql: string): void;
+  /** Statements are prepared once per text and kept. */
+  prepare(sql: string): Statement;
+  /** The single number that a pragma or query answers. */
+  number(sql: string): number;
+  /** All of `work` or nothing; `work` must be short, because everything else waits. */
+  transaction<T>(work: () => T): T;
+  close(): void;
+}
+
+export interface DatabaseOptions {
+  readonly readOnly?: boolean;
+  /** How long to wait for another process that is writing, in milliseconds. */
+  readonly busyMs?: number;
+}
+
+export function openDatabase(path: string, options: DatabaseOptions = {}): Database {
+  const database = guarded(
+    path,
+    () => new DatabaseSync(path, { readOnly: options.readOnly ?? false, timeout: options.busyMs ?? 5_000 }),
+  );
+  const statements = new Map<string, Statement>();
+  let open = true;
+
+  const self: Database = {
+    path,
+    exec: (sql) => guarded(path, () => database.exec(sql)),
+    prepare(sql) {
+      const known = statements.get(sql);
+      if (known !== undefined) return known;
+      const statement = wrap(
+        path,
+        guarded(path, () => database.prepare(sql)),
+      );
+      statements.set(sql, statement);
+      return statement;
+    },
+    number(sql) {
+      const row = self.prepare(sql).get<Record<string, unknown>>() ?? {};
+      return Number(Object.values(row)[0] ?? 0);
+    },
+    transaction(work) {
+      self.exec("begin immediate");
+      try {
+        const result = work();
+        self.exec("commit");
+        return result;
+      } catch (error) {
+        // A full disk makes SQLite roll back by itself.
+        if (database.isTransaction) self.exec("rollback");
+        throw error;
+      }
+    },
+    close() {
+      if (!open) return;
+      open = false;
+      guarded(path, () => database.close());
+    },
+  };
+  return self;
+}
+
+function wrap(path: string, statement: StatementSync): Statement {
+  return {
+    run: (...values) => guarded(path, () => Number(statement.run(...values).changes)),
+    get: <Row>(...values: readonly Bindable[]) =>
+      guarded(path, () => statement.get(...values)) as Row | undefined,
+    all: <Row>(...values: readonly Bindable[]) => guarded(path, () => statement.all(...values)) as Row[],
+  };
+}
+
+function guarded<T>(path: string, work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    throw meaning(path, error);
+  }
+}
+
+/** SQLite's primary result codes: https://www.sqlite.org/rescode.html */
+const CODE = {
+  busy: 5,
+  locked: 6,
+  readOnly: 8,
+  io: 10,
+  corrupt: 11,
+  full: 13,
+  cannotOpen: 14,
+  notADatabase: 26,
+} as const;
+
+/** The file is not a database, or is one no longer. */
+export class Damaged extends ConfigError {}
+
+function meaning(path: string, error: unknown): unknown {
+  const code = primaryCode(error);
+  if (code === null) return error;
+  const detail = error instanceof Error ? error.message : String(error);
+  const cause = { cause: error };
+  switch (code) {
+    case CODE.full:
+      return new Retryable(`The disk that holds ${path} is full; nothing was half-written.`, {
+        ...cause,
+        hint: "Free some space; the work goes on by itself.",
+      });
+    case CODE.io:
+    case CODE.cannotOpen:
+      return new Retryable(`${path} cannot be read or written (${detail}).`, {
+        ...cause,
+        hint: "Check the disk and the rights of the folder.",
+      });
+    case CODE.busy:
+    case CODE.locked:
+      return new Retryable(`Another process holds ${path}.`, {
+        ...cause,
+        hint: "It is tried again; end long-running queries on the file if this stays.",
+      });
+    case CODE.readOnly:
+      return new ConfigError(`${path} may not be written.`, {
+        ...cause,
+        hint: "Run the worker as the owner of the state folder.",
+      });
+    case CODE.corrupt:
+    case CODE.notADatabase:
+      return new Damaged(`${path} is damaged (${detail}).`, {
+        ...cause,
+        hint: "Restart the worker: it sets the file aside and begins with a fresh one.",
+      });
+    default:
+      return error;
+  }
+}
+
+function primaryCode(error: unknown): number | null {
+  if (!(error instanceof Error) || !("errcode" in error) || typeof error.errcode !== "number") return null;
+  return error.errcode & 0xff;
+}

@@ -1,0 +1,419 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Clock } from "#src/clock.ts";
+import type { Event } from "#src/event.ts";
+import { Conflict, type RetentionBounds, type Store } from "#src/store/store.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const ROOMY: RetentionBounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: DAY_MS };
+
+export interface StoreUnderTest {
+  readonly store: Store;
+  /** Closes and opens again, as a restart does. */
+  reopen(): Promise<Store>;
+  dispose(): Promise<void>;
+}
+
+/** What every implementation of the store has to do. `make` gets a clock whose wall time the suite moves. */
+export function describeStore(name: string, make: (clock: Clock) => Promise<StoreUnderTest>): void {
+  let now = 0;
+  const clock: Clock = {
+    now: () => now,
+    monotonic: () => now,
+    sleep: () => Promise.reject(new Error("The store must not wait.")),
+  };
+  let subject: StoreUnderTest;
+  let store: Store;
+
+  beforeEach(async () => {
+    now = Date.parse("2026-11-02T06:00:00Z");
+    subject = await make(clock);
+    store = subject.store;
+  });
+  afterEach(() => subject.dispose());
+
+  /** Everything that a sink would be offered, settled as it goes. */
+  async function drain(sink: string, limit = 100): Promise<readonly string[]> {
+    const ids: string[] = [];
+    for (;;) {
+      const offer = await store.outbox.next(sink, limit);
+      const last = offer.events.at(-1);
+      if (last === undefined) return ids;
+      ids.push(...offer.events.map(({ event }) => event.id));
+      await store.outbox.settle(sink, { again: offer.again, through: last.position, rejected: [] });
+    }
+  }
+
+  async function lagOf(sink: string) {
+    const lag = (await store.outbox.lag()).find((each) => each.sink === sink);
+    if (lag === undefined) throw new Error(`${sink} is not registered`);
+    return lag;
+  }
+
+  const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+  const values = (from: number, count: number) =>
+    Array.from({ length: count }, (_, n) => valueEvent(from + n));
+  const commit = (events: readonly Event[]) => store.commit({ events });
+
+  describe(`${name}: documents and logs`, () => {
+    test("a commit is read back whole, also after a restart", async () => {
+      await store.commit({
+        documents: [
+          {
+            set: "tag/main",
+            put: new Map([
+              ["1", { unit: "°C" }],
+              ["2", { unit: null }],
+            ]),
+          },
+        ],
+        records: [
+          { log: "audit", body: { step: 1 } },
+          { log: "other", body: "x" },
+          { log: "audit", body: { step: 2 } },
+        ],
+      });
+      await store.commit({
+        documents: [{ set: "tag/main", put: [["2", { unit: "kWh" }]], remove: ["1", "unknown"] }],
+      });
+      store = await subject.reopen();
+      expect(await store.documents("tag/main")).toEqual(new Map([["2", { unit: "kWh" }]]));
+      expect(await store.document("tag/main", "2")).toEqual({ unit: "kWh" });
+      expect(await store.document("tag/main", "1")).toBeUndefined();
+      expect(await store.records("audit", 1, 10)).toEqual([{ sequence: 2, body: { step: 2 } }]);
+      expect(await store.lastRecord("audit")).toEqual({ sequence: 2, body: { step: 2 } });
+      expect(await store.lastRecord("nothing")).toBeUndefined();
+    });
+
+    test("an insert of a taken key refuses the whole commit", async () => {
+      await store.commit({ documents: [{ set: "command", insert: [["c1", 1]] }] });
+      const refused = store.commit({
+        documents: [
+          { set: "command", put: [["c2", 2]] },
+          { set: "command", insert: [["c1", 3]] },
+        ],
+        events: [valueEvent(1)],
+        records: [{ log: "audit", body: 1 }],
+      });
+      await expect(refused).rejects.toThrow(Conflict);
+      await expect(refused).rejects.toMatchObject({ set: "command", key: "c1" });
+      expect(await store.documents("command")).toEqual(new Map([["c1", 1]]));
+      expect(await store.outbox.latest(10)).toEqual([]);
+      expect(await store.lastRecord("audit")).toBeUndefined();
+    });
+
+    test("quota slots are kept until they are forgotten, per bucket", async () => {
+      const slot = { id: 1, sentAtMs: 1_000.25, countedByMs: 61_000.75 };
+      await store.quotaLog.save("main", slot);
+      await store.quotaLog.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
+      await store.quotaLog.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
+      await store.quotaLog.save("other", slot);
+      store = await subject.reopen();
+      expect(await store.quotaLog.load("main")).toEqual([
+        { id: 2, sentAtMs: 2_000, countedByMs: 2_300 },
+        slot,
+      ]);
+      await store.quotaLog.forget("main", 61_000.75);
+      expect(await store.quotaLog.load("main")).toEqual([slot]);
+      expect(await store.quotaLog.load("other")).toEqual([slot]);
+    });
+  });
+
+  describe(`${name}: the outbox`, () => {
+    test("every sink reads the same log at its own pace and goes on where it stopped", async () => {
+      await store.outbox.register("fast", "beginning");
+      await store.outbox.register("slow", "beginning");
+      const events = values(0, 5);
+      const { lastPosition } = await commit(events);
+      expect(await drain("fast", 2)).toEqual(ids(events));
+      const offer = await store.outbox.next("slow", 3);
+      expect(offer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
+      await store.outbox.settle("slow", {
+        again: false,
+        through: offer.events[1]?.position ?? 0,
+        rejected: [],
+      });
+      store = await subject.reopen();
+      expect(await lagOf("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
+      expect(await lagOf("slow")).toMatchObject({ depth: 3, oldest: "2026-11-02T06:00:00.000Z" });
+      expect(await drain("slow")).toEqual(ids(events.slice(2)));
+    });
+
+    test("a new sink starts where it was told to; a known one keeps its place", async () => {
+      await commit(values(0, 2));
+      expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
+      await store.outbox.register("new", "now");
+      await commit(values(2, 1));
+      await store.outbox.register("new", "beginning");
+      expect(await drain("new")).toEqual(ids(values(2, 1)));
+      expect(await drain("old")).toEqual(ids(values(0, 3)));
+    });
+
+    test("what the caller has looked at is skipped without being settled", async () => {
+      await store.outbox.register("a", "beginning");
+      const { lastPosition } = await commit(values(0, 3));
+      expect((await store.outbox.next("a", 10, lastPosition - 1)).events).toHaveLength(1);
+      expect((await store.outbox.next("a", 10)).events).toHaveLength(3);
+    });
+
+    test("an event that is in the log already is not told twice, and what is there stays as it was", async () => {
+      await store.outbox.register("a", "beginning");
+      const first = valueEvent(1);
+      await commit([first]);
+      const { repeated } = await commit([{ ...first, subject: "other" }, valueEvent(2), valueEvent(2)]);
+      expect(repeated).toEqual([first.id, valueEvent(2).id]);
+      expect((await store.outbox.next("a", 10)).events.map(({ event }) => event)).toEqual([
+        first,
+        valueEvent(2),
+      ]);
+    });
+
+    test("latest events come newest first, of the kinds asked for", async () => {
+      await commit([valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2), sampleEvent("site-added")]);
+      const kinds = async (...asked: Parameters<typeof store.outbox.latest>) =>
+        (await store.outbox.latest(...asked)).map(({ event }) => event.type);
+      expect(await kinds(2)).toEqual(["site-added", "tag-value"]);
+      expect(await kinds(9, ["alarm-raised"])).toEqual(["alarm-raised"]);
+      expect(await kinds(9, ["alarm-raised", "tag-value"])).toEqual([
+        "tag-value",
+        "alarm-raised",
+        "tag-value",
+      ]);
+      expect(await kinds(9, [])).toEqual([]);
+    });
+
+    test("waiting ends with a commit, a mark to send again, or the signal", async () => {
+      const stop = new AbortController();
+      await store.outbox.register("a", "now");
+      const heard = store.outbox.changed(stop.signal);
+      await commit([valueEvent(1)]);
+      await heard;
+      await drain("a");
+      const marked = store.outbox.changed(stop.signal);
+      expect(await store.outbox.replay("a", "2026-11-02T00:00:00Z")).toBe(1);
+      await marked;
+      const aborted = store.outbox.changed(stop.signal);
+      stop.abort();
+      await aborted;
+      await store.outbox.changed(stop.signal);
+    });
+  });
+
+  describe(`${name}: dead letters and redelivery`, () => {
+    async function rejectAll(sink: string, reason: string): Promise<number> {
+      const { events, again } = await store.outbox.next(sink, 100);
+      await store.outbox.settle(sink, {
+        again,
+        through: events.at(-1)?.position ?? 0,
+        rejected: events.map(({ position }) => ({ position, reason })),
+      });
+      return events.length;
+    }
+
+    test("a rejected event is kept with its reason, outlives the log, and can be sent again", async () => {
+      await store.outbox.register("a", "beginning");
+      const events = values(0, 2);
+      await commit(events);
+      expect(await rejectAll("a", "too large")).toBe(2);
+      now += 3 * DAY_MS;
+      await store.outbox.prune(ROOMY);
+      now += 3 * DAY_MS;
+      await store.outbox.prune(ROOMY);
+      expect(await store.outbox.latest(10)).toEqual([]);
+
+      const letters = await store.outbox.deadLetters("a");
+      expect(letters.map(({ reason, event }) => [reason, event])).toEqual([
+        ["too large", events[1]],
+        ["too large", events[0]],
+      ]);
+      expect(await lagOf("a")).toMatchObject({ deadLetters: 2, again: 0 });
+      expect(await store.outbox.resendDeadLetters("a", [letters[1]?.id ?? 0, 999])).toBe(1);
+      expect(await lagOf("a")).toMatchObject({ deadLetters: 1, again: 1 });
+      expect(await drain("a")).toEqual([events[0]?.id]);
+      expect(await store.outbox.deadLetters()).toHaveLength(1);
+      expect(await store.outbox.discardDeadLetters("a", "all")).toBe(1);
+      expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
+    });
+
+    test("a letter that is rejected once more comes back with the new reason", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 1));
+      await rejectAll("a", "first");
+      await store.outbox.resendDeadLetters("a", "all");
+      expect(await store.outbox.deadLetters("a")).toEqual([]);
+      await rejectAll("a", "second");
+      expect(await store.outbox.deadLetters("a")).toMatchObject([{ reason: "second" }]);
+      expect(await drain("a")).toEqual([]);
+    });
+
+    test("a replay comes before the log, same events, only what the sink is past", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit([...values(0, 2), sampleEvent("alarm-raised")]);
+      await drain("a");
+      now += HOUR_MS;
+      await commit(values(2, 2));
+      await drain("a");
+      await commit(values(4, 1));
+      expect(await store.outbox.replay("a", "2026-11-02T07:00:00+00:00", ["tag-value"])).toBe(2);
+      expect(await store.outbox.replay("a", "2026-11-02T05:00:00Z", ["alarm-raised"])).toBe(1);
+      const offer = await store.outbox.next("a", 10);
+      expect(offer.again).toBe(true);
+      expect(await drain("a", 2)).toEqual(ids([sampleEvent("alarm-raised"), ...values(2, 3)]));
+      await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
+    });
+
+    test("a mark that is set while an offer is under way survives its settlement", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 3));
+      await drain("a");
+      await store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      const offer = await store.outbox.next("a", 1);
+      await store.outbox.next("other", 1);
+      await store.outbox.settle("a", { again: true, through: offer.events[0]?.position ?? 0, rejected: [] });
+      expect(await drain("a")).toEqual(ids(values(1, 2)));
+    });
+  });
+
+  describe(`${name}: retention`, () => {
+    test("what every sink has is kept for the replay window, counted from when the last one had it", async () => {
+      await store.outbox.register("a", "beginning");
+      await store.outbox.register("b", "beginning");
+      await commit(values(0, 3));
+      await drain("a");
+      now += 2 * DAY_MS;
+      await store.outbox.prune(ROOMY);
+      await drain("b");
+      await store.outbox.prune(ROOMY);
+      now += DAY_MS - 1;
+      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
+      expect(await store.outbox.latest(10)).toHaveLength(3);
+      now += 2;
+      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      expect((await lagOf("b")).dropped).toBe(0);
+    });
+
+    test("what waits too long is lost to the sink that waits, counted, recorded and told once", async () => {
+      await store.outbox.register("dead", "beginning");
+      await store.outbox.register("alive", "beginning");
+      await commit(values(0, 3));
+      now += DAY_MS;
+      await commit(values(3, 1));
+      await drain("alive");
+      now += 6 * DAY_MS + 1;
+      const { removed, gaps } = await store.outbox.prune(ROOMY);
+      expect(removed).toBe(3);
+      const gap = {
+        sink: "dead",
+        reason: "age",
+        firstTime: valueEvent(0).time,
+        lastTime: valueEvent(2).time,
+        count: 3,
+      };
+      expect(gaps).toMatchObject([gap]);
+      expect(await store.outbox.gaps("dead")).toMatchObject([gap]);
+      expect(await lagOf("dead")).toMatchObject({ dropped: 3, depth: 2 });
+      expect(await lagOf("alive")).toMatchObject({ dropped: 0 });
+      const [told] = await store.outbox.latest(1);
+      expect(told?.event).toMatchObject({
+        type: "delivery-gap",
+        source: "/plenum",
+        subject: "sink/dead",
+        data: gap,
+      });
+    });
+
+    test("losses within an hour after a told gap are gathered into the next one", async () => {
+      await store.outbox.register("dead", "beginning");
+      const lose = async (n: number) => {
+        await commit(values(n, 1));
+        now += 2;
+        await store.outbox.prune({ ...ROOMY, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
+      };
+      for (const n of [0, 1, 2]) await lose(n);
+      expect(await store.outbox.latest(10, ["delivery-gap"])).toHaveLength(0);
+      const counts = async () => (await store.outbox.gaps()).map(({ count }) => count);
+      expect(await counts()).toEqual([2, 1]);
+      now += HOUR_MS;
+      await store.outbox.prune(ROOMY);
+      expect((await store.outbox.latest(10, ["delivery-gap"])).map(({ event }) => event.data)).toMatchObject([
+        { count: 2 },
+      ]);
+      expect((await lagOf("dead")).dropped).toBe(3);
+    });
+
+    test("a full log loses what everybody has, then telemetry, and alarms last", async () => {
+      await store.outbox.register("dead", "beginning");
+      await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
+      await drain("dead");
+      await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
+      const bounds = (maxBytes: number) => ({ ...ROOMY, maxBytes });
+
+      const settledOnly = await store.outbox.prune(bounds(160_000));
+      expect(settledOnly).toMatchObject({ gaps: [] });
+      expect(settledOnly.removed).toBeGreaterThan(50);
+      const telemetry = await store.outbox.prune(bounds(60_000));
+      expect(telemetry.gaps).toMatchObject([
+        { sink: "dead", reason: "size", firstTime: valueEvent(200).time },
+      ]);
+      const left = (await store.outbox.next("dead", 1_000)).events.map(({ event }) => event);
+      expect(left.map(({ type }) => type)).toContain("alarm-resolved");
+      expect(left.filter(({ type }) => type === "tag-value").at(-1)?.id).toBe(valueEvent(419).id);
+      const all = await store.outbox.prune(bounds(1));
+      expect(all.gaps[0]?.count).toBe(left.length);
+    });
+
+    test("only what a sink's filter wants is lost to it", async () => {
+      await store.outbox.register("alarms", "beginning");
+      await commit([...values(0, 5), sampleEvent("alarm-raised")]);
+      const wanted: RetentionBounds["wanted"] = (sink, event) =>
+        sink === "alarms" && event.type.startsWith("alarm-");
+      const report = await store.outbox.prune({ ...ROOMY, maxBytes: 1, wanted });
+      expect(report).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
+      expect((await lagOf("alarms")).dropped).toBe(1);
+    });
+
+    test("an ended sink holds nothing back and loses nothing; it can go on", async () => {
+      await store.outbox.register("gone", "beginning");
+      await commit(values(0, 3));
+      await store.outbox.setEnded("gone", "410 Gone");
+      expect(await store.outbox.register("gone", "now")).toMatchObject({ ended: "410 Gone" });
+      await store.outbox.prune(ROOMY);
+      now += 2 * DAY_MS;
+      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      await store.outbox.setEnded("gone", null);
+      await commit(values(3, 1));
+      expect(await drain("gone")).toEqual(ids(values(3, 1)));
+      expect((await lagOf("gone")).dropped).toBe(0);
+    });
+
+    test("what is marked to be sent again stays until it was", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 2));
+      await drain("a");
+      await store.outbox.prune(ROOMY);
+      await store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      now += 2 * DAY_MS;
+      expect((await store.outbox.prune(ROOMY)).removed).toBe(0);
+      expect(await drain("a")).toEqual(ids(values(0, 2)));
+      expect((await store.outbox.prune(ROOMY)).removed).toBe(2);
+    });
+
+    test("dead letters are bounded too, the oldest go first and are counted", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 100));
+      const { events } = await store.outbox.next("a", 100);
+      await store.outbox.settle("a", {
+        again: false,
+        through: events.at(-1)?.position ?? 0,
+        rejected: events.map(({ position }) => ({ position, reason: "no" })),
+      });
+      const report = await store.outbox.prune({ ...ROOMY, maxBytes: 200_000 });
+      const left = await store.outbox.deadLetters("a", 1_000);
+      expect(left.length).toBeGreaterThan(20);
+      expect(left.length).toBeLessThan(80);
+      expect(left[0]?.event.id).toBe(valueEvent(99).id);
+      expect(report.gaps).toMatchObject([{ reason: "size", count: 100 - left.length }]);
+    });
+  });
+}
