@@ -1,0 +1,86 @@
+import type { Alarm } from "../building.ts";
+import type { Failure } from "../errors.ts";
+import type { Source } from "../source/source.ts";
+import type { Coverage } from "./diff-alarms.ts";
+import { episodeOf } from "./episode.ts";
+import { collectSteady, type Listing } from "./listing.ts";
+import { perSite } from "./per-site.ts";
+
+/** What the active lists of one poll show. */
+export interface ActiveAlarms {
+  readonly listed: readonly Alarm[];
+  readonly coverage: (siteId: number) => Coverage;
+  readonly failures: ReadonlyMap<number, Failure>;
+  /** Why not everything is covered completely, as sentences. */
+  readonly reasons: readonly string[];
+}
+
+export interface AlarmList {
+  /** Reads the active alarms; `careful`: everything twice, however few pages. */
+  read(careful: boolean, signal: AbortSignal): Promise<ActiveAlarms>;
+}
+
+export interface AlarmListOptions {
+  readonly source: Source;
+  /** The sites to follow; null for every one. */
+  readonly only: readonly number[] | null;
+  /** The sites that the token is known to see. */
+  readonly sites: () => Iterable<number>;
+}
+
+/** One page holds 500 alarms at most (interface, Limits); with fewer than this, one list of all sites is tried again. */
+const FITS_ONE_PAGE = 400;
+
+/**
+ * One list of all sites while everything fits into one page: one request, and one answer that nothing can slip out
+ * of. When it does not, a list for each site, so that most still come in one page each.
+ */
+export function createAlarmList(options: AlarmListOptions): AlarmList {
+  const { source, only, sites } = options;
+  const follows = (siteId: number) => only === null || only.includes(siteId);
+  let together = true;
+
+  const list = (siteId: number | null, careful: boolean, maxPages: number | null, signal: AbortSignal) =>
+    collectSteady(() => source.alarms({ status: "active", ...(siteId === null ? {} : { siteId }) }, signal), {
+      idOf: (alarm) => alarm.id,
+      sameAs: (alarm) => `${episodeOf(alarm)} ${alarm.status}`,
+      always: careful,
+      ...(maxPages === null ? {} : { maxPages }),
+    });
+
+  return {
+    async read(careful, signal) {
+      const followed = [...(only ?? sites())];
+      if (together) {
+        const all = await list(null, careful, followed.length > 1 ? 1 : null, signal);
+        if (all.complete || all.shown !== null || followed.length <= 1) {
+          return {
+            listed: (all.complete ? all.items : (all.shown ?? [])).filter((alarm) => follows(alarm.site.id)),
+            coverage: (siteId) => (follows(siteId) ? coverageOf(all) : "none"),
+            failures: new Map(),
+            reasons: all.complete ? [] : [all.reason],
+          };
+        }
+        together = false;
+      }
+      const visits = await perSite(followed, (siteId) => list(siteId, careful, null, signal), signal);
+      const lists = [...visits.seen.values()];
+      const listed = lists.flatMap((one) => (one.complete ? one.items : (one.shown ?? [])));
+      together = listed.length <= FITS_ONE_PAGE && lists.every((one) => one.complete);
+      return {
+        listed,
+        coverage: (siteId) => {
+          const one = visits.seen.get(siteId);
+          return one === undefined ? "none" : coverageOf(one);
+        },
+        failures: visits.failures,
+        reasons: lists.flatMap((one) => (one.complete ? [] : [one.reason])),
+      };
+    },
+  };
+}
+
+function coverageOf(listing: Listing<Alarm>): Coverage {
+  if (listing.complete) return "complete";
+  return listing.shown === null ? "none" : "moving";
+}
