@@ -12,6 +12,8 @@ export interface Bucket {
 export interface Buckets {
   /** The bucket that holds a time, aligned to the local time of an IANA zone. Weeks begin on Monday. */
   at(resolution: Resolution, zone: string, atMs: number): Bucket;
+  /** What a wall clock in the zone is ahead of UTC. */
+  offsetMs(zone: string, atMs: number): number;
 }
 
 const SHORT_MS = { "5m": 300_000, "1h": 3_600_000 } as const;
@@ -40,6 +42,7 @@ export function createBuckets(): Buckets {
   }
 
   return {
+    offsetMs,
     at(resolution, zone, atMs) {
       const shift = offsetMs(zone, atMs);
       if (resolution === "5m" || resolution === "1h") {

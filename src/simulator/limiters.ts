@@ -137,8 +137,12 @@ function weightedCounter(limit: number, windowMs: number): Counter {
     const shareLeft = 1 - (nowMs - now * windowMs) / windowMs;
     const weight = previous * shareLeft + current;
     if (weight + 1 > limit) {
-      const freesMs = previous > 0 ? ((weight + 1 - limit) * windowMs) / previous : windowMs * shareLeft;
-      return refused(wholeSeconds(Math.min(freesMs, windowMs * shareLeft)));
+      const leftMs = windowMs * shareLeft;
+      const fadesMs =
+        previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
+      // Otherwise this window has to end, and then to weigh less itself.
+      const afterwardsMs = Math.max(0, 1 - (limit - 1) / current) * windowMs;
+      return refused(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));
     }
     current += 1;
     return allowed(limit - weight - 1);

@@ -1,3 +1,5 @@
+import { IANAZone } from "luxon";
+
 // Reading and validating what a request asks for. Problems are collected in the order of the fields.
 
 export interface Problem {
@@ -99,11 +101,7 @@ export function readQuery(parameters: URLSearchParams): Query {
   };
 }
 
+/** luxon remembers zones; asking Intl anew would cost more than the rest of a request. */
 function isZone(name: string): boolean {
-  if (/^[+-]/.test(name)) return false;
-  try {
-    return new Intl.DateTimeFormat("en", { timeZone: name }) !== undefined;
-  } catch {
-    return false;
-  }
+  return !/^[+-]/.test(name) && IANAZone.create(name).isValid;
 }

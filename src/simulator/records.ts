@@ -1,4 +1,3 @@
-import { DateTime } from "luxon";
 import type { Alarm } from "./alarm-book.ts";
 import type { Scene } from "./endpoints/endpoint.ts";
 import { chanceOf } from "./random.ts";
@@ -79,6 +78,7 @@ export function alarmRecord(scene: Scene, alarm: Alarm) {
   const tag = world.tags.get(alarm.tagId);
   const host = tag === undefined ? undefined : world.hosts.get(tag.hostId);
   const zone = site?.timezone ?? "UTC";
+  const local = (atMs: number) => withOffset(atMs, scene.buckets.offsetMs(zone, atMs));
   const tagName = tag === undefined ? alarm.tagId : tagRecord(scene, tag).attributes.display_name;
   return {
     type: "alarms",
@@ -92,13 +92,13 @@ export function alarmRecord(scene: Scene, alarm: Alarm) {
       status: alarm.resolvedAtMs === null ? "active" : "resolved",
       source: host?.display_name ?? "service",
       description: alarm.description ?? `${trigger.display_name}: ${trigger.description ?? tagName}`,
-      triggered_at: withOffset(alarm.triggeredAtMs, zone),
-      resolved_at: alarm.resolvedAtMs === null ? null : withOffset(alarm.resolvedAtMs, zone),
-      recovering_until: alarm.recoveringUntilMs === null ? null : withOffset(alarm.recoveringUntilMs, zone),
+      triggered_at: local(alarm.triggeredAtMs),
+      resolved_at: alarm.resolvedAtMs === null ? null : local(alarm.resolvedAtMs),
+      recovering_until: alarm.recoveringUntilMs === null ? null : local(alarm.recoveringUntilMs),
       acknowledged: alarm.acknowledged !== null,
       acknowledged_by: alarm.acknowledged?.by ?? null,
       acknowledged_message: alarm.acknowledged?.message ?? null,
-      acknowledged_at: alarm.acknowledged === null ? null : withOffset(alarm.acknowledged.atMs, zone),
+      acknowledged_at: alarm.acknowledged === null ? null : local(alarm.acknowledged.atMs),
       last_active_event: {
         id: Number(alarm.id) * 10 + alarm.episodes,
         source: host?.display_name ?? "service",
@@ -106,7 +106,7 @@ export function alarmRecord(scene: Scene, alarm: Alarm) {
         triggered_on: tagName,
         value: alarm.value,
         textlist_value: null,
-        triggered_at: withOffset(alarm.triggeredAtMs, zone),
+        triggered_at: local(alarm.triggeredAtMs),
       },
     },
   };
@@ -128,9 +128,13 @@ export function utc(atMs: number): string {
   return `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 }
 
-/** ISO 8601 with the numeric offset of the site, whole seconds. */
-function withOffset(atMs: number, zone: string): string {
-  return DateTime.fromMillis(atMs, { zone }).toFormat("yyyy-MM-dd'T'HH:mm:ssZZ");
+/** ISO 8601 with a numeric offset, whole seconds. */
+function withOffset(atMs: number, offsetMs: number): string {
+  const minutes = Math.abs(Math.round(offsetMs / 60_000));
+  const twoDigits = (value: number) => String(value).padStart(2, "0");
+  const sign = offsetMs < 0 ? "-" : "+";
+  const wall = new Date(atMs + offsetMs).toISOString().slice(0, 19);
+  return `${wall}${sign}${twoDigits(Math.floor(minutes / 60))}:${twoDigits(minutes % 60)}`;
 }
 
 function pick(choices: readonly string[], text: string): string {

@@ -1,0 +1,186 @@
+import { describe, expect, test } from "vitest";
+import type { LimitModel } from "#src/simulator/limit-options.ts";
+import { createLimiter } from "#src/simulator/limiters.ts";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { type Answer, simulatedService } from "./simulated-service.ts";
+
+const SECOND = 1000;
+/** 250 ms past a whole second, 20.25 s into a calendar minute. */
+const T0 = Date.parse("2026-11-21T10:00:20.250Z");
+
+function limiter(model: LimitModel, limit = 20, burst = 1) {
+  const { hit } = createLimiter({ model, limit, window_s: 60, burst });
+  return (atMs: number) => hit("user 1", T0 + atMs);
+}
+
+function allowedOf(hit: (atMs: number) => { readonly allowed: boolean }, times: readonly number[]): number {
+  return times.filter((atMs) => hit(atMs).allowed).length;
+}
+
+const burst = (count: number, atMs = 0) => Array.from({ length: count }, () => atMs);
+
+describe("models", () => {
+  test("first hit: the window opens at the first request and lasts 60 s; the wait is told up to 1 s short", () => {
+    const hit = limiter("first_hit_window");
+    expect(allowedOf(hit, burst(25))).toBe(20);
+    expect(hit(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
+    expect(hit(30_000).retryAfterS).toBe(30);
+    expect(hit(60_000)).toMatchObject({ allowed: true, remaining: 19 });
+    // Two full windows side by side: 40 requests within two seconds are lawful for this model.
+    expect(
+      allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)]),
+    ).toBe(40);
+  });
+
+  test("calendar minute: opens on the minute", () => {
+    const hit = limiter("calendar_window");
+    expect(allowedOf(hit, burst(21))).toBe(20);
+    expect(hit(0).retryAfterS).toBe(40);
+    expect(hit(39_749).allowed).toBe(false);
+    expect(hit(39_750).allowed).toBe(true);
+  });
+
+  test("sliding log: never more than 20 in any 60 s", () => {
+    const hit = limiter("sliding_log");
+    const times = Array.from({ length: 2000 }, (_, index) => index * 700);
+    const taken = times.filter((atMs) => hit(atMs).allowed);
+    for (const atMs of taken)
+      expect(taken.filter((other) => other > atMs - 60_000 && other <= atMs).length).toBeLessThanOrEqual(20);
+    expect(taken.length).toBeGreaterThan(460);
+  });
+
+  test("sliding log that counts refusals: who keeps knocking stays outside", () => {
+    const knocking = Array.from({ length: 1000 }, (_, index) => index * SECOND);
+    const patient = limiter("sliding_log_counting_refusals");
+    expect(allowedOf(patient, burst(21))).toBe(20);
+    expect(patient(60_000).allowed).toBe(true);
+    expect(allowedOf(limiter("sliding_log_counting_refusals"), knocking)).toBe(20);
+    expect(allowedOf(limiter("sliding_log"), knocking)).toBeGreaterThan(300);
+  });
+
+  test("token bucket: 20 at once, then one each 3 s", () => {
+    const hit = limiter("token_bucket");
+    expect(allowedOf(hit, burst(30))).toBe(20);
+    expect(hit(2999)).toMatchObject({ allowed: false, retryAfterS: 1 });
+    expect(hit(3000).allowed).toBe(true);
+    expect(hit(3000).allowed).toBe(false);
+  });
+
+  test("leaky bucket: two at once, then one each 3 s", () => {
+    const hit = limiter("leaky_bucket");
+    expect(allowedOf(hit, burst(5))).toBe(2);
+    expect(hit(2999).allowed).toBe(false);
+    expect(hit(3000).allowed).toBe(true);
+  });
+
+  test("weighted counter: the last minute still weighs", () => {
+    const hit = limiter("weighted_counter");
+    expect(allowedOf(hit, burst(25, 30_000))).toBe(20);
+    const justAfter = 39_750;
+    expect(hit(justAfter).allowed).toBe(false);
+    expect(allowedOf(hit, burst(20, justAfter + 30_000))).toBe(10);
+  });
+
+  test.each([
+    "first_hit_window",
+    "calendar_window",
+    "sliding_log",
+    "sliding_log_counting_refusals",
+    "token_bucket",
+    "weighted_counter",
+  ] as const)("%s: who waits as told, and one second more, is let in", (model) => {
+    const hit = limiter(model);
+    for (const atMs of burst(20, 12_345)) hit(atMs);
+    const { retryAfterS } = hit(13_000);
+    expect(hit(13_000 + (retryAfterS + 1) * SECOND).allowed).toBe(true);
+  });
+});
+
+describe("what is counted", () => {
+  const read = (service: ReturnType<typeof simulatedService>, headers = {}) =>
+    service.get("tags/read", { tags: "10001" }, headers);
+  const history = (service: ReturnType<typeof simulatedService>) =>
+    service.get("tags/history", {
+      tags: "10001",
+      from: "2026-11-20T00:00:00Z",
+      to: "2026-11-20T01:00:00Z",
+      resolution: "1h",
+      tz: "UTC",
+    });
+  const write = (service: ReturnType<typeof simulatedService>) =>
+    service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] });
+  const isRefused = (answer: Answer) => answer.status === 429;
+
+  test("read, write and history share one counter, or have one each", () => {
+    const shared = simulatedService();
+    for (let turn = 0; turn < 10; turn += 1)
+      expect([read(shared), history(shared)].some(isRefused)).toBe(false);
+    expect([read(shared), history(shared), write(shared)].map(isRefused)).toEqual([true, true, true]);
+    const own = simulatedService({ limits: { scope: "per_endpoint" } });
+    for (let turn = 0; turn < 20; turn += 1)
+      expect([read(own), history(own), write(own)].some(isRefused)).toBe(false);
+    expect([read(own), history(own), write(own)].map(isRefused)).toEqual([true, true, true]);
+    expect(own.simulator.truth.busiestMinute()).toBe(63);
+  });
+
+  test("two tokens of one user share a counter, unless it counts by token; other users do not", () => {
+    const tokens = [{ token: "a" }, { token: "b" }, { token: "c", user_id: 2 }];
+    const refusals = (key: "user" | "token") => {
+      const service = simulatedService({ tokens, limits: { key } });
+      for (let turn = 0; turn < 20; turn += 1) read(service, { authorization: "Bearer a" });
+      return ["a", "b", "c"].map((token) => isRefused(read(service, { authorization: `Bearer ${token}` })));
+    };
+    expect(refusals("user")).toEqual([true, true, false]);
+    expect(refusals("token")).toEqual([true, false, false]);
+  });
+
+  test("requests that fail are counted; those without a valid token and lists are not", () => {
+    const service = simulatedService();
+    for (let turn = 0; turn < 30; turn += 1) {
+      read(service, { authorization: "Bearer wrong" });
+      service.get("alarms");
+      service.get("healthcheck");
+    }
+    for (let turn = 0; turn < 20; turn += 1) expect(isRefused(service.get("tags/read"))).toBe(false);
+    expect(isRefused(service.get("tags/read"))).toBe(true);
+  });
+
+  test("the other endpoints can have a limit of their own", () => {
+    const service = simulatedService({ limits: { list_endpoints: { limit: 3 } } });
+    const statuses = ["sites", "alarms", "me", "gateways"].map((path) => service.get(path).status);
+    expect(statuses).toEqual([200, 200, 200, 429]);
+    expect(isRefused(read(service))).toBe(false);
+  });
+
+  test("the headers tell what is left", () => {
+    const service = simulatedService();
+    expect(read(service).headers).toMatchObject({ "x-ratelimit-limit": "20", "x-ratelimit-remaining": "19" });
+    expect(history(service).headers["x-ratelimit-remaining"]).toBe("18");
+    expect(service.get("alarms").headers["x-ratelimit-remaining"]).toBeUndefined();
+    expect(
+      read(simulatedService({ limits: { headers: false } })).headers["x-ratelimit-remaining"],
+    ).toBeUndefined();
+  });
+
+  const refusal = (retry_after: NonNullable<SimulatorOptionsInput["limits"]>["retry_after"]) => {
+    const service = simulatedService({ limits: { tag_endpoints: { limit: 1 }, retry_after } });
+    read(service);
+    const { status, headers, body } = read(service);
+    expect([status, body.errors[0].status]).toEqual([429, 429]);
+    return {
+      header: headers["retry-after"],
+      top: body.meta?.retry_after,
+      error: body.errors[0].meta.retry_after,
+    };
+  };
+
+  test("a refusal says how long to wait, in each of the forms", () => {
+    expect(refusal({})).toEqual({ header: undefined, top: undefined, error: 60 });
+    expect(refusal({ places: ["top_meta"] })).toEqual({ header: undefined, top: 60, error: undefined });
+    expect(refusal({ places: ["header"] })).toEqual({ header: "60", top: undefined, error: undefined });
+    expect(refusal({ form: "string" }).error).toBe("60");
+    expect(refusal({ form: "float" }).error).toBe(59.75);
+    expect(refusal({ form: "negative" }).error).toBe(-60);
+    expect(refusal({ form: "absent" }).error).toBeUndefined();
+  });
+});

@@ -1,0 +1,174 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { type Answer, errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
+
+const valuesOf = (answer: Answer) =>
+  Object.fromEntries(answer.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
+
+describe("reading", () => {
+  test("gives the recorded sample at or before the present, moved by whole weeks", () => {
+    const service = simulatedService();
+    const site = service.simulator.world.sites.get(6);
+    const lines = readFileSync(
+      new URL("../../src/simulator/data/series/hhw-105.csv", import.meta.url),
+      "utf8",
+    )
+      .trim()
+      .split("\n");
+    const header = (lines[0] ?? "").split(",");
+    for (let hour = 0; hour < 200; hour += 1) {
+      const position = site?.timeline.positionAt(service.nowMs()) ?? 0;
+      const recordedMs = (site?.firstMs ?? 0) + position;
+      expect((service.nowMs() - recordedMs) % (7 * 86_400_000)).toBe(0);
+      const stamp = new Date(Math.floor(recordedMs / 3_600_000) * 3_600_000)
+        .toISOString()
+        .replace(".000", "");
+      const row = (lines.find((line) => line.startsWith(stamp)) ?? "").trim().split(",");
+      const values = valuesOf(service.get("tags/read", { tags: "10168,10174" }));
+      for (const [id, value] of Object.entries(values)) {
+        const cell = row[header.indexOf(id)] ?? "missing";
+        expect(value).toBe(cell === "" ? null : Number(cell));
+      }
+      service.advance(3600);
+    }
+  });
+
+  test("answers in order of id or as asked, each tag once", () => {
+    const ids = (answer: Answer) => answer.body.data.map((tag: { id: string }) => tag.id);
+    expect(ids(simulatedService().get("tags/read", { tags: "10168,10001,10168" }))).toEqual([
+      "10001",
+      "10168",
+    ]);
+    const asked = simulatedService({ reads: { order: "asked" } });
+    expect(ids(asked.get("tags/read", { tags: "10168,10001" }))).toEqual(["10168", "10001"]);
+  });
+
+  test("wants 1 to 20 tags", () => {
+    const service = simulatedService();
+    const many = (count: number) => Array.from({ length: count }, (_, index) => 10_001 + index).join(",");
+    expect(service.get("tags/read").body.errors).toMatchObject([{ status: 422, source: "tags" }]);
+    expect(errorsOf(service.get("tags/read", { tags: "," }))).toEqual([422]);
+    expect(service.get("tags/read", { tags: many(20) }).body.data).toHaveLength(20);
+    expect(service.get("tags/read", { tags: many(21) }).body.errors).toMatchObject([
+      { status: 422, source: "tags" },
+    ]);
+  });
+
+  test.each([
+    ["404", [404]],
+    ["422", [422]],
+    ["403", [403]],
+    ["omit", []],
+  ] as const)("an unknown tag: %s", (unknown_tag, statuses) => {
+    const answer = simulatedService({ reads: { unknown_tag } }).get("tags/read", { tags: "10001,99" });
+    expect(errorsOf(answer)).toEqual(statuses);
+    if (unknown_tag === "omit") expect(answer.body.data).toHaveLength(1);
+  });
+
+  test("a tag behind an offline gateway is null, takes its time, and holds up the others", () => {
+    const service = simulatedService({ reads: { offline_delay_ms: 9000, latency_ms: 50 } });
+    const before = valuesOf(service.get("tags/read", { tags: "10001,10310" }));
+    service.simulator.control.setGateway(109, false);
+    const gateway = service.get("gateways", { site_id: 6 }).body.data[0];
+    expect(gateway).toMatchObject({ id: "109", attributes: { online: false } });
+    const answer = service.get("tags/read", { tags: "10001,10168,10310" });
+    expect(valuesOf(answer)).toEqual({ ...before, 10168: null });
+    expect(answer.transport?.delayMs).toBe(9050);
+    service.advance(10);
+    service.simulator.control.setGateway(109, true);
+    expect(service.get("tags/read", { tags: "10168" }).transport?.delayMs).toBe(50);
+    expect(service.simulator.truth.gatewayChanges()).toEqual([
+      { gatewayId: 109, atMs: START_MS, online: false },
+      { gatewayId: 109, atMs: START_MS + 10_000, online: true },
+    ]);
+  });
+});
+
+describe("writing", () => {
+  const write = (tag_id: string, value: unknown) => ({ tags: [{ tag_id, value }] });
+
+  test("the device really holds what was written, in reads and in later history", () => {
+    const service = simulatedService();
+    const written = service.post("tags/write", write("10169", 61.25));
+    expect(written.body.data).toMatchObject([{ type: "tags", id: "10169", value: 61.25 }]);
+    service.advance(7 * 3600);
+    expect(valuesOf(service.get("tags/read", { tags: "10169" }))).toEqual({ 10169: 61.25 });
+    const history = service.get("tags/history", {
+      tags: "10169",
+      from: "2026-11-21T11:00:00Z",
+      to: "2026-11-21T17:00:00Z",
+      resolution: "1h",
+      tz: "UTC",
+    });
+    expect(history.body.data[0].measurements.map((point: { value: number }) => point.value)).toEqual(
+      Array(6).fill(61.25),
+    );
+    service.simulator.control.releaseTag("10169");
+    expect(valuesOf(service.get("tags/read", { tags: "10169" }))[10169]).not.toBe(61.25);
+  });
+
+  test("a boolean tag stays boolean", () => {
+    const service = simulatedService();
+    service.post("tags/write", write("10150", false));
+    expect(valuesOf(service.get("tags/read", { tags: "10150" }))).toEqual({ 10150: false });
+    service.post("tags/write", write("10150", 1));
+    expect(valuesOf(service.get("tags/read", { tags: "10150" }))).toEqual({ 10150: true });
+  });
+
+  test.each([
+    ["no JSON", "{", "tags"],
+    ["no tags", {}, "tags"],
+    ["an empty list", { tags: [] }, "tags"],
+    ["21 tags", { tags: Array.from({ length: 21 }, () => ({ tag_id: "10169", value: 1 })) }, "tags"],
+    ["an id that is a number", { tags: [{ tag_id: 10169, value: 1 }] }, "tags.0.tag_id"],
+    ["a value that is text", { tags: [{ tag_id: "10169", value: "1" }] }, "tags.0.value"],
+    ["a value that is null", { tags: [{ tag_id: "10169", value: null }] }, "tags.0.value"],
+  ])("refuses %s with 422 and writes nothing", (_, body, source) => {
+    const service = simulatedService();
+    expect(service.post("tags/write", body).body.errors[0]).toMatchObject({ status: 422, source });
+    expect(service.simulator.truth.writes()).toEqual([]);
+  });
+
+  const TWO = {
+    tags: [
+      { tag_id: "10169", value: 61 },
+      { tag_id: "10168", value: 62 },
+    ],
+  };
+
+  test("a device that refuses fails the request; the other tag is written or not, as set", () => {
+    const held = (partial: "none" | "apply_good") => {
+      const service = simulatedService({ writes: { rejected_tags: ["10168"], partial } });
+      expect(errorsOf(service.post("tags/write", TWO))).toEqual([500]);
+      return valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
+    };
+    expect(held("apply_good")).toBe(61);
+    expect(held("none")).not.toBe(61);
+  });
+
+  test("a device may ignore, clamp or delay a value although the answer says it was written", () => {
+    const service = simulatedService({
+      writes: { ignored_tags: ["10168"], clamp: { "10169": [10, 40] }, settle_ms: 5000 },
+    });
+    const before = valuesOf(service.get("tags/read", { tags: "10168,10169" }));
+    expect(valuesOf(service.post("tags/write", TWO))).toEqual({ 10168: 62, 10169: 61 });
+    expect(valuesOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual(before);
+    service.advance(5);
+    expect(valuesOf(service.get("tags/read", { tags: "10168,10169" }))).toEqual({ ...before, 10169: 40 });
+    expect(service.simulator.truth.writes().map(({ tagId, outcome }) => [tagId, outcome])).toEqual([
+      ["10168", "ignored"],
+      ["10169", "held"],
+    ]);
+  });
+
+  test.each(["refuse", "drop", "apply_later"] as const)("behind an offline gateway: %s", (when_offline) => {
+    const service = simulatedService({ writes: { when_offline }, offline_gateways: ["109"] });
+    const answer = service.post("tags/write", write("10169", 61));
+    expect(errorsOf(answer)).toEqual(when_offline === "refuse" ? [500] : []);
+    service.advance(60);
+    service.simulator.control.setGateway(109, true);
+    const value = valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
+    if (when_offline === "apply_later") expect(value).toBe(61);
+    else expect(value).not.toBe(61);
+  });
+});
