@@ -1,0 +1,77 @@
+import type { IPublishPacket } from "mqtt";
+import type { Accept, Arrival, CommandSource, ConnectorContext } from "../../src/connector.ts";
+import type { MqttConfig } from "./config.ts";
+import { clientIdOf, createConnection } from "./connection.ts";
+import { createTopics, type Topics } from "./topics.ts";
+
+/**
+ * Listens for commands over a connection of its own: whatever is sent here, and however long a journal takes,
+ * cannot hold up the events that go out.
+ *
+ * The broker keeps nothing for us (clean start): a command that comes while we are away is lost on purpose. When
+ * `accept` fails, the message is not acknowledged and the connection is given up and made anew.
+ */
+export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
+  const topics = createTopics(config.prefix, config.topic);
+  const stopping = new AbortController();
+  let accept: Accept | null = null;
+
+  const connection = createConnection({
+    config,
+    context,
+    clientId: `${clientIdOf(config, context.name)}-cmd`,
+    statusTopic: topics.commandStatus,
+    prepare: (link) => link.subscribe(topics.commandFilters),
+    async onMessage(packet) {
+      const arrival = arrivalOf(packet, topics, context);
+      if (arrival === null || accept === null) return;
+      try {
+        await accept(arrival);
+      } catch (error) {
+        context.log.error({ sink: context.name, err: error }, "a command could not be taken and is not acknowledged");
+        throw error;
+      }
+    },
+  });
+
+  return {
+    async open(into, signal) {
+      if (!config.commands.enabled) return;
+      accept = into;
+      signal.addEventListener("abort", () => stopping.abort(signal.reason), { once: true });
+      await connection.open(signal);
+    },
+    async close() {
+      stopping.abort();
+      await connection.close();
+    },
+  };
+}
+
+/** Null for a message that is not on a command topic, which the broker should not have sent. */
+function arrivalOf(packet: IPublishPacket, topics: Topics, context: ConnectorContext): Arrival | null {
+  const named = topics.parseCommand(packet.topic);
+  if (named === null) return null;
+  const { properties } = packet;
+  return {
+    via: context.name,
+    topic: packet.topic,
+    tagId: named.tagId,
+    source: named.source,
+    payload: typeof packet.payload === "string" ? Buffer.from(packet.payload) : packet.payload,
+    retained: packet.retain,
+    duplicate: packet.dup,
+    expirySeconds: properties?.messageExpiryInterval ?? null,
+    replyTo: properties?.responseTopic ?? null,
+    correlation: properties?.correlationData?.toString("base64") ?? null,
+    properties: flat(properties?.userProperties ?? {}),
+    receivedAtMs: context.clock.now(),
+  };
+}
+
+/** A property that comes several times has several values; the first one counts. */
+function flat(properties: Readonly<Record<string, string | string[]>>): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    Object.entries(properties).map(([key, value]) => [key, (Array.isArray(value) ? value[0] : value) ?? ""]),
+  );
+}

@@ -1,0 +1,137 @@
+import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { SecretRef } from "../../src/secret.ts";
+import { prefixComplaint, templateComplaint } from "./topics.ts";
+
+const Tls = z.strictObject({
+  ca_file: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({ description: "PEM file of the authority that signed the broker's certificate, if it is your own." }),
+  cert_file: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({ description: "PEM file with our certificate, where the broker asks clients for one." }),
+  key_file: z.string().min(1).optional().meta({ description: "PEM file with the key of that certificate." }),
+  servername: z.string().min(1).optional().meta({
+    description: "Name that the broker's certificate has to carry, where it is not the host of `url`.",
+  }),
+});
+
+const Retain = z.strictObject({
+  values: z.boolean().default(true).meta({ description: "The broker keeps the last value of every tag." }),
+  alarms: z.boolean().default(true).meta({ description: "The broker keeps the state of every alarm." }),
+  inventory: z.boolean().default(true).meta({
+    description: "The broker keeps what there is: sites, gateways and their state, hosts, systems, tags.",
+  }),
+});
+
+const Commands = z.strictObject({
+  enabled: z.boolean().default(false).meta({
+    description:
+      "Listen for commands below `<prefix>/cmd/`. What may be written is decided in the section `commands`.",
+  }),
+});
+
+export const MqttConfig = z
+  .strictObject({
+    url: z
+      .string()
+      .superRefine((text, context) => {
+        const message = urlComplaint(text);
+        if (message !== null) context.addIssue({ code: "custom", message });
+      })
+      .meta({ description: "The broker: mqtts://host, mqtts://host:port or mqtt://host." }),
+    protocol: z
+      .enum(["5", "3.1.1"])
+      .default("5")
+      .meta({ description: 'Version of MQTT: "5", or "3.1.1" for a broker that does not know 5.' }),
+    client_id: z
+      .string()
+      .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
+      .optional()
+      .meta({
+        description: "Our name at the broker. Made from the sink's and the machine's name when left out.",
+      }),
+    username: z.string().min(1).optional().meta({ description: "User name at the broker." }),
+    password: SecretRef.optional(),
+    plain_text: z.boolean().default(false).meta({
+      description: "Allow a password or commands over mqtt://, readable to everybody on the way.",
+    }),
+    tls: Tls.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
+    prefix: z
+      .string()
+      .superRefine((text, context) => {
+        const message = prefixComplaint(text);
+        if (message !== null) context.addIssue({ code: "custom", message });
+      })
+      .default("plenum")
+      .meta({ description: "First part of every topic." }),
+    topic: z
+      .string()
+      .superRefine((text, context) => {
+        const message = templateComplaint(text);
+        if (message !== null) context.addIssue({ code: "custom", message });
+      })
+      .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
+      .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
+    retain: Retain.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
+    keepalive: Duration.prefault("30s")
+      .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")
+      .meta({ description: "The broker takes us for gone when it has not heard of us for 1.5 times this." }),
+    connect_deadline: Duration.prefault("15s")
+      .refine((ms) => ms > 0, "Use more than 0s.")
+      .meta({ description: "Longest wait for the broker to let us in." }),
+    publish_deadline: Duration.prefault("10s")
+      .refine((ms) => ms > 0, "Use more than 0s.")
+      .meta({ description: "Longest wait for the broker's acknowledgement of a message." }),
+    max_in_flight: z
+      .int()
+      .min(1)
+      .max(1_000)
+      .default(100)
+      .meta({ description: "Most messages that wait for their acknowledgement; a broker may allow fewer." }),
+    max_message_bytes: z.int().min(1_024).max(256_000_000).default(262_144).meta({
+      description: "Larger messages become dead letters; a broker may state less.",
+    }),
+    commands: Commands.prefault({}).meta({ description: "The way back into the building." }),
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    const secure = config.url.startsWith("mqtts:");
+    if (!secure && Object.keys(config.tls).length > 0) complain("tls", "Write mqtts:// to use TLS.");
+    if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined)) {
+      complain("tls", "cert_file and key_file belong together; give both or none.");
+    }
+    if (config.password !== undefined && config.username === undefined) {
+      complain("username", "A password needs a username.");
+    }
+    const delicate = config.password !== undefined || config.commands.enabled;
+    if (!secure && delicate && !config.plain_text && !isLoopback(config.url)) {
+      complain("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
+    }
+  })
+  .meta({ description: "Topics at an MQTT broker, and commands from there." });
+export type MqttConfig = z.infer<typeof MqttConfig>;
+
+function urlComplaint(text: string): string | null {
+  const url = URL.parse(text);
+  if (url === null || !/^mqtts?:$/.test(url.protocol) || url.hostname === "") {
+    return "Write the broker as mqtts://host, mqtts://host:port or mqtt://host.";
+  }
+  if (url.username !== "" || url.password !== "") {
+    return "Take the user name and password out of the address; they go under `username` and `password`.";
+  }
+  if (!/^\/?$/.test(url.pathname) || url.search !== "" || url.hash !== "") {
+    return "The address ends with the host or the port.";
+  }
+  return null;
+}
+
+function isLoopback(text: string): boolean {
+  const host = URL.parse(text)?.hostname ?? "";
+  return host === "localhost" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);
+}

@@ -1,0 +1,61 @@
+import type { Receipt, Rejection } from "../../src/connector.ts";
+import { meaningOf, Rejected } from "../../src/errors.ts";
+import type { Event } from "../../src/event.ts";
+import { bytesOf, type Link } from "./link.ts";
+import type { Message } from "./messages.ts";
+
+export interface DeliverOptions {
+  readonly maxInFlight: number;
+  readonly maxBytes: number;
+  readonly signal: AbortSignal;
+  readonly onCourtesyRefused: (error: unknown) => void;
+}
+
+/**
+ * Sends a batch in order, several messages in flight, and waits for every acknowledgement. An event is accepted
+ * when all of its messages are. After the first failure that may pass nothing more is sent, and everything from
+ * that event on is kept; later events that the broker had acknowledged by then will come to it twice.
+ */
+export async function deliver(
+  link: Link,
+  batch: readonly Event[],
+  messagesOf: (event: Event) => readonly Message[],
+  options: DeliverOptions,
+): Promise<Receipt> {
+  const rejected = new Map<number, string>();
+  const inFlight = new Set<Promise<void>>();
+  let kept: { readonly from: number; readonly error: unknown } | undefined;
+
+  function failed(index: number, message: Message, error: unknown): void {
+    const meaning = meaningOf(error);
+    if (!(meaning instanceof Rejected)) {
+      if (kept === undefined || index < kept.from) kept = { from: index, error };
+    } else if (message.courtesy === true) options.onCourtesyRefused(error);
+    else rejected.set(index, meaning.message);
+  }
+
+  sending: for (const [index, event] of batch.entries()) {
+    for (const message of messagesOf(event)) {
+      while (inFlight.size >= options.maxInFlight) await Promise.race(inFlight);
+      if (kept !== undefined) break sending;
+      if (bytesOf(message) > options.maxBytes) {
+        const reason = `The message has ${bytesOf(message)} bytes; max_message_bytes is ${options.maxBytes}.`;
+        failed(index, message, new Rejected(reason));
+        continue;
+      }
+      const sent: Promise<void> = link
+        .publish(message)
+        .catch((error: unknown) => failed(index, message, error))
+        .finally(() => inFlight.delete(sent));
+      inFlight.add(sent);
+    }
+  }
+  await Promise.all(inFlight);
+  options.signal.throwIfAborted();
+
+  const end = kept?.from ?? batch.length;
+  const rejections: Rejection[] = [...rejected]
+    .filter(([index]) => index < end)
+    .map(([index, reason]) => ({ index, reason }));
+  return { rejected: rejections, ...(kept === undefined ? {} : { kept }) };
+}

@@ -1,0 +1,233 @@
+import { connect, type IClientOptions, type IConnackPacket, type IPublishPacket, type MqttClient } from "mqtt";
+import type { Clock } from "../../src/clock.ts";
+import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import type { Message } from "./messages.ts";
+import { connectFailure, disconnectFailure, publishFailure, subscribeFailure } from "./reasons.ts";
+
+/**
+ * One connection to the broker, from CONNECT to its end. It is never mended: the library's own reconnection is
+ * off, and a new link takes its place. So nothing of a lost connection can be sent again behind our back.
+ */
+export interface Link {
+  readonly limits: Limits;
+  /** Aborts, with the reason, when the connection is lost or ended. */
+  readonly lost: AbortSignal;
+  /** Resolves when the broker has acknowledged; rejects with a meaning of errors.ts. */
+  publish(message: Message): Promise<void>;
+  /** Forgets everything that is unacknowledged; those publishes reject with `reason`. */
+  abandon(reason: unknown): void;
+  subscribe(filters: readonly string[]): Promise<void>;
+  /** Takes leave of the broker, so that it does not publish the will; cuts the connection after a second. */
+  end(): Promise<void>;
+}
+
+/** What the broker says it can do (MQTT 5 CONNACK); with 3.1.1 it says nothing. */
+export interface Limits {
+  readonly maxPacketBytes: number | null;
+  /** Most messages that it wants to be sent before it has acknowledged one. */
+  readonly receiveMaximum: number;
+}
+
+export interface LinkOptions {
+  /** As `mqtt.connect` takes it. */
+  readonly client: IClientOptions;
+  /** The broker's address in messages for people. */
+  readonly place: string;
+  readonly publishDeadlineMs: number;
+  readonly clock: Clock;
+  /** Resolves when the message may be acknowledged; when it rejects, it is not, and the link is given up. */
+  readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
+}
+
+/** How long a farewell may take, in milliseconds. */
+const FAREWELL_MS = 1_000;
+/** PUBLISH without topic, payload and properties is at most this many bytes. */
+const PUBLISH_OVERHEAD_BYTES = 64;
+
+export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
+  signal.throwIfAborted();
+  const client = connect({ ...options.client, reconnectPeriod: 0, queueQoSZero: false, resubscribe: false });
+  const lost = new AbortController();
+  try {
+    const connack = await connected(client, options, signal);
+    return linkOver(client, limitsOf(connack, options.place), lost, options);
+  } catch (error) {
+    client.end(true);
+    throw error;
+  }
+}
+
+function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal): Promise<IConnackPacket> {
+  return new Promise((resolve, reject) => {
+    const aborted = () => reject(signal.reason);
+    signal.addEventListener("abort", aborted, { once: true });
+    const settled = () => signal.removeEventListener("abort", aborted);
+    client.once("connect", (connack) => {
+      settled();
+      resolve(connack);
+    });
+    client.once("error", (error) => {
+      settled();
+      reject(connectFailure(error, options.place));
+    });
+    client.once("close", () => {
+      settled();
+      reject(new Retryable(`The broker at ${options.place} closed the connection before it let us in.`));
+    });
+    if (options.onMessage !== undefined) acknowledgeBy(client, options.onMessage);
+  });
+}
+
+/** Holds each acknowledgement back until the message is in safe hands; works with 3.1.1 as with 5. */
+function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
+  client.handleMessage = (packet, done) => {
+    onMessage(packet).then(
+      () => done(),
+      (error: unknown) => {
+        done(error instanceof Error ? error : new Error(String(error)));
+        client.end(true);
+      },
+    );
+  };
+}
+
+function limitsOf(connack: IConnackPacket, place: string): Limits {
+  const { properties } = connack;
+  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), place);
+  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), place);
+  return {
+    maxPacketBytes: properties?.maximumPacketSize ?? null,
+    receiveMaximum: properties?.receiveMaximum ?? 65_535,
+  };
+}
+
+function reasonCode(code: number): Error {
+  return Object.assign(new Error(`reason ${code}`), { code });
+}
+
+function linkOver(client: MqttClient, limits: Limits, lost: AbortController, options: LinkOptions): Link {
+  const { clock, place } = options;
+  /** What waits for its acknowledgement, by packet id. */
+  const pending = new Map<number, (reason: unknown) => void>();
+  let cause: unknown = null;
+
+  function gone(): void {
+    const reason = cause ?? new Retryable(`The connection to the broker at ${place} was lost.`);
+    lost.abort(reason);
+    abandon(reason);
+  }
+
+  function abandon(reason: unknown): void {
+    for (const [id, fail] of [...pending]) {
+      fail(reason);
+      client.removeOutgoingMessage(id);
+    }
+  }
+
+  client.on("disconnect", (packet) => {
+    cause ??= disconnectFailure(packet.reasonCode, place);
+  });
+  client.on("error", (error) => {
+    cause ??= new Retryable(`The connection to the broker at ${place} broke: ${error.message}.`, { cause: error });
+  });
+  client.once("close", () => {
+    client.end(true);
+    gone();
+  });
+  if (!client.connected) gone();
+
+  return {
+    limits,
+    lost: lost.signal,
+    abandon,
+
+    async publish(message) {
+      lost.signal.throwIfAborted();
+      const bytes = bytesOf(message);
+      if (limits.maxPacketBytes !== null && bytes > limits.maxPacketBytes) {
+        throw new Rejected(`The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`);
+      }
+      const acked = new AbortController();
+      try {
+        await new Promise<void>((resolve, reject) => {
+          client.publish(message.topic, message.payload, publishOptions(message), (error) => {
+            if (error === null || error === undefined) resolve();
+            else reject(meaning(error, message.topic));
+          });
+          const id = client.getLastMessageId();
+          pending.set(id, reject);
+          acked.signal.addEventListener("abort", () => pending.delete(id), { once: true });
+          clock.sleep(options.publishDeadlineMs, acked.signal).then(
+            () => {
+              cause ??= new Retryable(
+                `The broker at ${place} did not acknowledge within ${options.publishDeadlineMs} ms.`,
+              );
+              // After a missing acknowledgement the connection is in doubt; a new one begins clean.
+              client.end(true);
+              gone();
+            },
+            () => undefined,
+          );
+        });
+      } finally {
+        acked.abort("settled");
+      }
+    },
+
+    async subscribe(filters) {
+      for (const filter of filters) {
+        await new Promise<void>((resolve, reject) => {
+          // Retained messages are not wanted (rh 2), but one that comes nevertheless has to say so (rap).
+          client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: 2 }, (error, granted) => {
+            if (error !== null) reject(subscribeFailure(error, filter));
+            else if (granted?.some(({ qos }) => qos === 0) === true) {
+              reject(new ConfigError(`The broker offers no acknowledgements on ${filter}.`));
+            } else resolve();
+          });
+        });
+      }
+    },
+
+    async end() {
+      abandon(new Retryable("The connection is being closed."));
+      const farewell = new AbortController();
+      const closed = new Promise<void>((resolve) => {
+        if (lost.signal.aborted) resolve();
+        else lost.signal.addEventListener("abort", () => resolve(), { once: true });
+      });
+      client.end(false);
+      await Promise.race([closed, clock.sleep(FAREWELL_MS, farewell.signal).catch(() => undefined)]);
+      farewell.abort("done");
+      client.end(true);
+    },
+  };
+}
+
+function publishOptions(message: Message) {
+  return {
+    qos: 1,
+    retain: message.retain,
+    properties: {
+      payloadFormatIndicator: true,
+      contentType: message.contentType,
+      userProperties: { ...message.properties },
+      ...(message.expirySeconds === undefined ? {} : { messageExpiryInterval: message.expirySeconds }),
+      ...(message.correlation === undefined
+        ? {}
+        : { correlationData: Buffer.from(message.correlation, "base64") }),
+    },
+  } as const;
+}
+
+function meaning(error: Error, topic: string): unknown {
+  const code = "code" in error ? error.code : undefined;
+  return typeof code === "number" ? publishFailure(code, topic) : new Retryable(error.message, { cause: error });
+}
+
+/** An upper bound of the PUBLISH packet's size. */
+export function bytesOf(message: Message): number {
+  const texts = [message.topic, message.contentType, ...Object.entries(message.properties).flat()];
+  const properties = texts.reduce((sum, text) => sum + Buffer.byteLength(text) + 5, 0);
+  const correlation = message.correlation?.length ?? 0;
+  return Buffer.byteLength(message.payload) + properties + correlation + PUBLISH_OVERHEAD_BYTES;
+}

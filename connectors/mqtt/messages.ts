@@ -1,0 +1,159 @@
+import type { AnyEvent, Event, Kind } from "../../src/event.ts";
+import { isTelemetry, toCloudEvent } from "../../src/event.ts";
+import { alarmState, gatewayState, history, inventory, result, total, value } from "./payload.ts";
+import type { Place, Topics } from "./topics.ts";
+
+/** One PUBLISH. */
+export interface Message {
+  readonly topic: string;
+  /** Empty together with `retain`: the broker forgets what it kept on this topic. */
+  readonly payload: string;
+  readonly retain: boolean;
+  readonly contentType: "application/json" | "application/cloudevents+json";
+  /** MQTT 5 user properties; the event's id among them marks the message as ours. */
+  readonly properties: Readonly<Record<string, string>>;
+  /** MQTT 5: after this many seconds the broker forgets it. */
+  readonly expirySeconds?: number;
+  /** MQTT 5 correlation data, base64. */
+  readonly correlation?: string;
+  /** A courtesy to somebody who asked for it: when the broker refuses it, the event is delivered nevertheless. */
+  readonly courtesy?: true;
+}
+
+export interface Retained {
+  readonly values: boolean;
+  readonly alarms: boolean;
+  readonly inventory: boolean;
+}
+
+/** How long a broker keeps the state of an alarm that is over, in seconds: a week. MQTT 5 only. */
+const RESOLVED_KEPT_SECONDS = 604_800;
+
+/**
+ * The messages that make up an event, in the order of sending: first the states that it changes, then the event
+ * itself. Measurements have no event of their own; their state message carries the id.
+ */
+export function messagesOf(event: Event, topics: Topics, retained: Retained): readonly Message[] {
+  const states = stateMessages(event as AnyEvent, topics, retained);
+  if (isTelemetry(event.type)) return states;
+  const place = { ...whereOf(event), kind: "event", id: event.type };
+  return [
+    ...states,
+    {
+      topic: topics.of(place),
+      payload: JSON.stringify(toCloudEvent(event)),
+      retain: false,
+      contentType: "application/cloudevents+json",
+      properties: marks(event),
+    },
+  ];
+}
+
+function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): readonly Message[] {
+  const source = whereOf(event).source;
+  const at = (kind: string, id: string | number, aspect: string) =>
+    topics.of({ ...whereOf(event), kind, id: String(id), aspect });
+  const say = (topic: string, body: unknown, retain: boolean): Message => ({
+    topic,
+    payload: JSON.stringify(body),
+    retain,
+    contentType: "application/json",
+    properties: marks(event),
+  });
+  const listed = (kind: string, id: string | number, object: unknown) =>
+    say(at(kind, id, "inventory"), inventory(event, object), retained.inventory);
+  /** Empties the topics of an object that is gone, where something may have been kept. */
+  const forget = (kind: string, id: string | number, kept: Readonly<Record<string, boolean>>): Message[] =>
+    Object.entries(kept)
+      .filter(([, isKept]) => isKept)
+      .map(([aspect]) => ({ ...say(at(kind, id, aspect), null, true), payload: "" }));
+
+  switch (event.type) {
+    case "tag-value":
+      return [say(at("tag", event.data.tag.id, "value"), value(event, source), retained.values)];
+    case "tag-history": {
+      const { tag, resolution } = event.data;
+      return [say(at("tag", tag.id, `history/${resolution}`), history(event, source), false)];
+    }
+    case "tag-total": {
+      const { tag, resolution } = event.data;
+      return [say(at("tag", tag.id, `total/${resolution}`), total(event, source), false)];
+    }
+    case "tag-added":
+    case "tag-changed":
+      return [listed("tag", event.data.tag.id, event.data.tag)];
+    case "tag-removed":
+      return forget("tag", event.data.tag.id, { inventory: retained.inventory, value: retained.values });
+
+    case "alarm-vanished":
+      return forget("alarm", event.data.alarm.id, { state: retained.alarms });
+    case "alarm-raised":
+    case "alarm-resolved":
+    case "alarm-acknowledged":
+    case "alarm-unacknowledged":
+    case "alarm-recovering":
+    case "alarm-retriggered":
+    case "alarm-changed":
+    case "alarm-out-of-scope": {
+      const message = say(at("alarm", event.data.alarm.id, "state"), alarmState(event), retained.alarms);
+      if (event.data.alarm.status !== "resolved") return [message];
+      return [{ ...message, expirySeconds: RESOLVED_KEPT_SECONDS }];
+    }
+
+    case "gateway-added":
+    case "gateway-changed":
+    case "gateway-online":
+    case "gateway-offline": {
+      const { gateway } = event.data;
+      const state = say(at("gateway", gateway.id, "state"), gatewayState(event), retained.inventory);
+      return [state, listed("gateway", gateway.id, gateway)];
+    }
+    case "gateway-removed": {
+      const kept = { state: retained.inventory, inventory: retained.inventory };
+      return forget("gateway", event.data.gateway.id, kept);
+    }
+    case "site-added":
+    case "site-changed":
+      return [listed("site", event.data.site.id, event.data.site)];
+    case "site-removed":
+      return forget("site", event.data.site.id, { inventory: retained.inventory });
+    case "host-added":
+    case "host-changed":
+      return [listed("host", event.data.host.id, event.data.host)];
+    case "host-removed":
+      return forget("host", event.data.host.id, { inventory: retained.inventory });
+    case "system-added":
+    case "system-changed":
+      return [listed("system", event.data.system.id, event.data.system)];
+    case "system-removed":
+      return forget("system", event.data.system.id, { inventory: retained.inventory });
+
+    case "command-result": {
+      const { tagId, commandId, correlation, replyTo } = event.data;
+      const topic = tagId === null ? at("command", commandId, "result") : at("tag", tagId, "result");
+      const message = {
+        ...say(topic, result(event), false),
+        ...(correlation === null ? {} : { correlation }),
+      };
+      if (replyTo === null || !topics.mayReply(replyTo)) return [message];
+      return [message, { ...message, topic: replyTo, courtesy: true }];
+    }
+
+    case "token-expiring":
+    case "source-unavailable":
+    case "source-available":
+    case "delivery-gap":
+      return [];
+  }
+}
+
+/** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
+function whereOf(event: Event): Pick<Place, "source" | "site"> {
+  const [, source = null] = /^\/sources\/(.*)$/s.exec(event.source) ?? [];
+  return { source, site: event.siteid ?? null };
+}
+
+function marks(event: Event): Readonly<Record<string, string>> {
+  const type: Kind = event.type;
+  return { "plenum-event-id": event.id, "plenum-event-type": type };
+}

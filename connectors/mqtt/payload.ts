@@ -1,0 +1,103 @@
+import type { AlarmFact, Event } from "../../src/event.ts";
+
+/**
+ * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the
+ * event that it comes from: the same fact has the same id and the same text whenever it is sent again.
+ */
+type Body = Readonly<Record<string, unknown>>;
+
+/** `quality` is `good`, `uncertain` or `bad`; a value that could not be read is null and `bad`, never 0. */
+export function value(event: Event<"tag-value">, source: string | null): Body {
+  const { tag, quality, time, latencyMs, lastGood, behindGateway } = event.data;
+  return {
+    ts: time,
+    value: event.data.value,
+    unit: tag.unit,
+    quality,
+    name: tag.displayName,
+    description: tag.description,
+    tag: tag.id,
+    source,
+    site: event.siteid ?? null,
+    lastGood,
+    behindGateway,
+    latencyMs,
+    id: event.id,
+  };
+}
+
+export function history(event: Event<"tag-history">, source: string | null): Body {
+  const { tag, resolution, timeZone, points, origin, revised } = event.data;
+  return {
+    ts: event.time,
+    unit: tag.unit,
+    name: tag.displayName,
+    tag: tag.id,
+    source,
+    site: event.siteid ?? null,
+    resolution,
+    timeZone,
+    origin,
+    revised,
+    points,
+    id: event.id,
+  };
+}
+
+export function total(event: Event<"tag-total">, source: string | null): Body {
+  const { tag, resolution, timeZone, from, to, reset } = event.data;
+  return {
+    ts: event.time,
+    unit: tag.unit,
+    name: tag.displayName,
+    tag: tag.id,
+    source,
+    site: event.siteid ?? null,
+    resolution,
+    timeZone,
+    from,
+    to,
+    total: event.data.total,
+    reset,
+    id: event.id,
+  };
+}
+
+/**
+ * `status` is the service's own word. `event` says what happened last. With `alarm-out-of-scope` the token no
+ * longer shows the alarm: the rest is then what was known before, and `inScope` is false.
+ */
+export function alarmState(event: Event & { readonly data: AlarmFact }): Body {
+  const { alarm, episode, late, behindGateway } = event.data;
+  return {
+    ts: event.time,
+    status: alarm.status,
+    priority: alarm.trigger.priority,
+    acknowledged: alarm.acknowledged,
+    event: event.type,
+    inScope: event.type !== "alarm-out-of-scope",
+    episode,
+    late,
+    behindGateway,
+    alarm,
+    id: event.id,
+  };
+}
+
+export function gatewayState(
+  event: Event<"gateway-added" | "gateway-changed" | "gateway-online" | "gateway-offline">,
+): Body {
+  const { gateway } = event.data;
+  return { ts: event.time, online: gateway.online, name: gateway.displayName, id: event.id };
+}
+
+/** Everything the service says about a site, gateway, host, system or tag; empty once it is gone. */
+export function inventory(event: Event, object: unknown): Body {
+  return { ts: event.time, object, id: event.id };
+}
+
+/** `outcome` is the end of the command; a requester finds its own by `commandId` or MQTT 5 correlation data. */
+export function result(event: Event<"command-result">): Body {
+  const { replyTo: _replyTo, ...told } = event.data;
+  return { ts: event.time, ...told, id: event.id };
+}

@@ -1,0 +1,125 @@
+import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/errors.ts";
+
+/**
+ * What a broker's numbers and a connection's errors mean.
+ * Numbers: MQTT 5.0, 2.4 (reason codes); MQTT 3.1.1, 3.2.2.3 (connect return codes, 1 to 5).
+ */
+
+/** Why the broker, or TLS, did not let us in. */
+export function connectFailure(error: unknown, place: string): Failure {
+  const code = codeOf(error);
+  const complaint = typeof code === "number" ? REFUSED[code] : undefined;
+  if (complaint !== undefined) {
+    const [message, hint, reason] = complaint;
+    return new ConfigError(`The broker at ${place} ${message}.`, { hint, reason: reason ?? "settings", cause: error });
+  }
+  if (typeof code === "number") {
+    return new Retryable(`The broker at ${place} refused the connection (reason ${code}).`, { cause: error });
+  }
+  if (typeof code === "string" && isTlsTrouble(code)) {
+    return new ConfigError(`The broker at ${place} could not be trusted or talked to by TLS (${code}).`, {
+      hint: TLS_HINTS[code] ?? "Check the address, the port and the certificates on both sides (tls.ca_file).",
+      cause: error,
+    });
+  }
+  const why = code ?? (error instanceof Error ? error.message : String(error));
+  return new Retryable(`The broker at ${place} could not be reached (${why}).`, { cause: error });
+}
+
+type Complaint = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
+
+const PROTOCOL: Complaint = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
+const CLIENT_ID: Complaint = ["does not accept our client id", "Set client_id to one that it accepts."];
+const PASSWORD: Complaint = [
+  "does not accept the user name or password",
+  "Check username and password.",
+  "unauthenticated",
+];
+const NOT_ALLOWED: Complaint = [
+  "does not let us in",
+  "Check username, password and the broker's access list.",
+  "forbidden",
+];
+
+const REFUSED: Readonly<Record<number, Complaint>> = {
+  1: PROTOCOL,
+  2: CLIENT_ID,
+  4: PASSWORD,
+  5: NOT_ALLOWED,
+  132: PROTOCOL,
+  133: CLIENT_ID,
+  134: PASSWORD,
+  135: NOT_ALLOWED,
+  138: ["has banned us", "Ask whoever runs it.", "forbidden"],
+  140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
+  144: ["does not accept our status topic", "Choose another prefix."],
+  154: ["does not keep messages", "Allow retained messages there, or use another broker."],
+  155: ["does not offer QoS 1", "Allow QoS 1 there: without acknowledgements nothing can be delivered reliably."],
+  156: ["sends us to another server", "Set url to the address that it names."],
+  157: ["has moved to another server", "Set url to the new address."],
+};
+
+const TLS_HINTS: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: "Its certificate has expired; have it renewed.",
+  CERT_NOT_YET_VALID: "Its certificate is not valid yet; check the clocks of both machines.",
+  ERR_TLS_CERT_ALTNAME_INVALID: "Its certificate is for another name; check url, or set tls.servername.",
+  DEPTH_ZERO_SELF_SIGNED_CERT: "Its certificate is self-signed; name it in tls.ca_file if it is yours.",
+  SELF_SIGNED_CERT_IN_CHAIN: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+};
+
+function isTlsTrouble(code: string): boolean {
+  return code in TLS_HINTS || code === "EPROTO" || /^(ERR_SSL|ERR_TLS|ERR_OSSL|CERT_|UNABLE_TO_)/.test(code);
+}
+
+/** Why a message was not taken. `code` is the reason of a PUBACK, 128 or more. */
+export function publishFailure(code: number, topic: string): Failure {
+  switch (code) {
+    case 135:
+      return new Rejected(`The broker does not allow us to publish to ${topic} (not authorised, 135).`);
+    case 144:
+      return new Rejected(`The broker does not accept the topic ${topic} (144).`);
+    case 153:
+      return new Rejected(`The broker does not accept the payload for ${topic} (153).`);
+    case 151:
+      return new Throttled("The broker's quota for us is used up (151).", null);
+    default:
+      return new Retryable(`The broker did not take a message (reason ${code}).`);
+  }
+}
+
+/** Why a subscription was not granted. */
+export function subscribeFailure(error: unknown, filter: string): Failure {
+  const code = codeOf(error);
+  if (code === 128 || code === 135 || code === 143) {
+    return new ConfigError(`The broker does not let us subscribe to ${filter} (reason ${code}).`, {
+      hint: "Allow it in the broker's access list; see acl.example.",
+      reason: "forbidden",
+      cause: error,
+    });
+  }
+  return new Retryable(`The broker did not subscribe us to ${filter}.`, { cause: error });
+}
+
+/** Why the broker ended a connection, from its DISCONNECT (MQTT 5); null when it gave no reason. */
+export function disconnectFailure(code: number | undefined, place: string): Failure | null {
+  switch (code) {
+    case undefined:
+    case 0:
+      return null;
+    case 142:
+      return new ConfigError(`Another client with our client id has connected to the broker at ${place}.`, {
+        hint: "Run one worker only, or give each its own client_id.",
+      });
+    case 151:
+      return new Throttled(`Our quota at the broker at ${place} is used up (151).`, null);
+    default:
+      return new Retryable(`The broker at ${place} ended the connection (reason ${code}).`);
+  }
+}
+
+function codeOf(error: unknown): number | string | undefined {
+  const code = error instanceof Error && "code" in error ? error.code : undefined;
+  return typeof code === "number" || typeof code === "string" ? code : undefined;
+}

@@ -1,0 +1,39 @@
+import type { ConnectorContext, Sink } from "../../src/connector.ts";
+import { Retryable } from "../../src/errors.ts";
+import type { MqttConfig } from "./config.ts";
+import { clientIdOf, createConnection, tryConnection } from "./connection.ts";
+import { deliver } from "./deliver.ts";
+import { messagesOf } from "./messages.ts";
+import { createTopics } from "./topics.ts";
+
+/** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
+export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
+  const topics = createTopics(config.prefix, config.topic);
+  const clientId = clientIdOf(config, context.name);
+  const connection = createConnection({ config, context, clientId, statusTopic: topics.status });
+
+  return {
+    maxBatch: 100,
+    open: (signal) => connection.open(signal),
+    close: () => connection.close(),
+    probe: (signal) => tryConnection(config, context, `${clientId}-probe`, signal),
+
+    async write(batch, signal) {
+      signal.throwIfAborted();
+      const link = connection.link();
+      if (link === null) throw new Retryable("There is no connection to the broker.");
+      const abandon = () => link.abandon(signal.reason);
+      signal.addEventListener("abort", abandon, { once: true });
+      try {
+        return await deliver(link, batch, (event) => messagesOf(event, topics, config.retain), {
+          maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
+          maxBytes: config.max_message_bytes,
+          signal,
+          onCourtesyRefused: (error) => context.log.warn({ sink: context.name, err: error }, "reply not delivered"),
+        });
+      } finally {
+        signal.removeEventListener("abort", abandon);
+      }
+    },
+  };
+}

@@ -1,0 +1,152 @@
+import { createHash } from "node:crypto";
+
+/**
+ * Every topic of the connector is made here, because a single `+` or `#` in the topic of a publish makes a broker
+ * hang up, again at each attempt.
+ *
+ * Below the prefix four first words are taken: `status`, `cmd` (commands to us), `reply` (answers to where a
+ * requester wants them) and `worker` (facts about Plenum itself). No value ever becomes one of them, so what we
+ * publish can never come back to us as a command.
+ */
+export interface Topics {
+  readonly status: string;
+  readonly commandStatus: string;
+  /** What we subscribe to: one tag, or several named in the payload. */
+  readonly commandFilters: readonly string[];
+  of(place: Place): string;
+  /** The source and the tag that a command topic names; null for a topic that is none. */
+  parseCommand(topic: string): { readonly source: string; readonly tagId: string | null } | null;
+  /** Whether an answer may go there: anywhere but into our own trees, except below `<prefix>/reply/`. */
+  mayReply(topic: string): boolean;
+}
+
+export interface Place {
+  /** Name of the source; null for the worker itself. */
+  readonly source: string | null;
+  /** Id of the site; null for what belongs to none. */
+  readonly site: string | null;
+  readonly kind: string;
+  readonly id: string;
+  /** Path of fixed words, e.g. `value` or `history/5m`; absent where there is only one thing to say. */
+  readonly aspect?: string;
+}
+
+const RESERVED = new Set(["cmd", "status", "reply", "worker"]);
+const PLACEHOLDERS = ["{prefix}", "{source}", "{site}", "{kind}", "{id}", "{aspect}"] as const;
+const LITERAL = /^[\w.:@-]{1,64}$/;
+
+/** Longest text that stands in a topic letter by letter; a longer one is represented by its hash. */
+const MAX_SEGMENT = 128;
+/** Longest topic that we answer to, in characters. */
+const MAX_REPLY_TOPIC = 1_024;
+
+export function createTopics(prefix: string, template: string): Topics {
+  const layout = template.split("/");
+  const commandTree = `${prefix}/cmd/`;
+  const isOwn = ownPattern(prefix, layout);
+
+  return {
+    status: `${prefix}/status`,
+    commandStatus: `${prefix}/status/commands`,
+    commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`],
+
+    of(place) {
+      const values: Readonly<Record<string, string | undefined>> = {
+        "{prefix}": prefix,
+        "{source}": place.source === null ? "worker" : segment(place.source),
+        "{site}": place.site === null ? "_" : segment(place.site),
+        "{kind}": segment(place.kind),
+        "{id}": segment(place.id),
+        "{aspect}": place.aspect,
+      };
+      return layout
+        .map((part) => (part.startsWith("{") ? values[part] : part))
+        .filter((part) => part !== undefined)
+        .join("/");
+    },
+
+    parseCommand(topic) {
+      if (!topic.startsWith(commandTree)) return null;
+      const [source = "", ...rest] = topic.slice(commandTree.length).split("/");
+      if (rest.at(-1) !== "set" || rest.length > 2) return null;
+      const [tag] = rest;
+      return { source: text(source), tagId: rest.length === 1 || tag === undefined ? null : text(tag) };
+    },
+
+    mayReply(topic) {
+      if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
+      if (topic.length > MAX_REPLY_TOPIC) return false;
+      if (topic.startsWith(`${prefix}/reply/`)) return true;
+      return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwn(topic);
+    },
+  };
+}
+
+/**
+ * Any text as one level of a topic. Letters, digits, `_`, `.` and `-` stay; everything else becomes `%XX` per
+ * UTF-8 byte; the empty text is `~`, and a text that is too long or no Unicode is `~` and its hash. `%` and `~`
+ * are themselves encoded, so no two texts share a level.
+ */
+export function segment(value: string): string {
+  if (!value.isWellFormed()) return hashed(value);
+  if (value === "") return "~";
+  if (RESERVED.has(value) || value === "_") return percent(value.charAt(0)) + value.slice(1);
+  const encoded = value.replace(/[^\w.-]/gu, percent);
+  return encoded.length > MAX_SEGMENT ? hashed(value) : encoded;
+}
+
+/** The text that a level stands for; the level itself where it stands for none. */
+function text(level: string): string {
+  if (level === "~") return "";
+  try {
+    return decodeURIComponent(level);
+  } catch {
+    return level;
+  }
+}
+
+function percent(characters: string): string {
+  return [...Buffer.from(characters)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
+}
+
+function hashed(value: string): string {
+  return `~${createHash("sha256").update(Buffer.from(value, "utf16le")).digest("base64url")}`;
+}
+
+/** Matches every topic that the layout can give. */
+function ownPattern(prefix: string, layout: readonly string[]): (topic: string) => boolean {
+  const escape = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const parts = layout.map((part) => {
+    if (part === "{prefix}") return `${escape(prefix)}/`;
+    if (part === "{aspect}") return "(.+/)?";
+    return part.startsWith("{") ? "[^/]+/" : `${escape(part)}/`;
+  });
+  const pattern = new RegExp(`^${parts.join("")}$`, "s");
+  return (topic) => pattern.test(`${topic}/`);
+}
+
+/** What is wrong with a prefix, as a sentence; null when it is fine. */
+export function prefixComplaint(prefix: string): string | null {
+  const levels = prefix.split("/");
+  if (levels.length > 8 || levels.some((level) => !LITERAL.test(level))) {
+    return "Write the prefix as one to eight levels of letters, digits, `_.:@-`, such as plenum or acme/plenum.";
+  }
+  return null;
+}
+
+/** What is wrong with a layout of topics, as a sentence; null when it is fine. */
+export function templateComplaint(template: string): string | null {
+  const levels = template.split("/");
+  for (const level of levels) {
+    const known = (PLACEHOLDERS as readonly string[]).includes(level);
+    if (!known && !LITERAL.test(level)) {
+      return `Each level is a word or one of ${PLACEHOLDERS.join(" ")}; \`${level}\` is neither.`;
+    }
+    if (!known && RESERVED.has(level)) return `\`${level}\` is taken; choose another word.`;
+    if (known && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
+  }
+  for (const needed of ["{kind}", "{id}", "{aspect}"]) {
+    if (!levels.includes(needed)) return `The layout needs ${needed}, or different things would share a topic.`;
+  }
+  return null;
+}
