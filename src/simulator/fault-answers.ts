@@ -40,7 +40,7 @@ export function answerInstead(fault: Fault, retryAfter: RetryAfter): SimReply | 
   return undefined;
 }
 
-/** The service has done its work; this is what comes back of it. */
+/** The answer is made; this is what comes back of it. Without `links`, say, a fault of links changes nothing. */
 export function spoiled(reply: SimReply, fault: Fault, world: World): SimReply {
   switch (fault.kind) {
     case "error":
@@ -55,7 +55,9 @@ export function spoiled(reply: SimReply, fault: Fault, world: World): SimReply {
         errors: [{ status: fault.status, message: messageOf(fault.status), meta: [] }],
       }));
     case "hostile_links":
-      return edited(reply, (body) => ({ ...body, links: { ...asObject(body.links), next: fault.next } }));
+      return edited(reply, (body) =>
+        "links" in body ? { ...body, links: { ...asObject(body.links), next: fault.next } } : body,
+      );
     case "malformed":
       return { ...reply, body: fault.body };
     case "slow":
@@ -111,6 +113,8 @@ function asObject(value: unknown): Body {
 }
 
 function edited(reply: SimReply, edit: (body: Body) => Body): SimReply {
+  if (reply.headers["content-type"]?.startsWith("application/json") !== true || reply.body === "")
+    return reply;
   return { ...reply, body: JSON.stringify(edit(asObject(JSON.parse(reply.body)))) };
 }
 
@@ -135,9 +139,4 @@ function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, worl
     });
     return { ...body, data };
   });
-}
-
-/** For replies that are not JSON an edit would throw; the caller asks first. */
-export function isJson(reply: SimReply): boolean {
-  return reply.headers["content-type"]?.startsWith("application/json") === true;
 }

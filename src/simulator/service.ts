@@ -3,7 +3,7 @@ import { ENDPOINTS } from "./endpoints/catalog.ts";
 import type { Endpoint, Scene } from "./endpoints/endpoint.ts";
 import { errorReply, forbiddenReply, notFoundReply, tooManyReply } from "./envelope.ts";
 import { htmlReply, type SimReply, type SimRequest } from "./exchange.ts";
-import { answerInFront, answerInstead, isJson, spoiled } from "./fault-answers.ts";
+import { answerInFront, answerInstead, spoiled } from "./fault-answers.ts";
 import type { EndpointName, Fault } from "./fault-options.ts";
 import type { FaultPlan, Subject } from "./faults.ts";
 import { createLimiter, type Verdict } from "./limiters.ts";
@@ -40,7 +40,7 @@ export function createService(scene: Scene, tokens: Tokens, faults: FaultPlan, l
     const hits = faults.hits(() => subjectOf(scene, request, name), request.receivedAtMs);
 
     const inFront = firstAnswer(hits, answerInFront);
-    const reply = inFront ?? spoiledBy(hits, answer({ ...request, path }, number, endpoint, hits, progress));
+    const reply = spoiledBy(hits, inFront ?? answer({ ...request, path }, number, endpoint, hits, progress));
     log.add(seen(request, number, progress, reply, hits));
     return reply;
   }

@@ -1,0 +1,147 @@
+import { readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { SimulatorOptions, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { START_MS, simulatedService } from "./simulated-service.ts";
+
+const DEMO: SimulatorOptionsInput = { epoch: START_MS, speed: 360, anchor: "next-alarm" };
+const ROOM = fileURLToPath(new URL("../../src/simulator", import.meta.url));
+
+describe("a restart with the same epoch", () => {
+  const view = (service: ReturnType<typeof simulatedService>) => [
+    service.get("alarms", { status: "all", per_page: 500 }).body,
+    service.get("tags/read", { tags: "10001,10168,10192,10310" }).body,
+    service.get("tags/history", {
+      tags: "10168,10169,10192",
+      from: "2026-11-21T08:00:00Z",
+      to: "2026-11-21T12:00:00Z",
+      resolution: "5m",
+      tz: "Europe/Oslo",
+    }).body,
+    service.get("gateways", { site_id: 6 }).body,
+    service.get("me").body,
+  ];
+
+  test("continues the same world", () => {
+    const before = simulatedService(DEMO);
+    before.advance(1000);
+    expect(view(simulatedService(DEMO, START_MS + 1_000_000))).toEqual(view(before));
+  });
+
+  test("continues what was done to the world by hand, when its state was kept", () => {
+    const before = simulatedService(DEMO);
+    const { control } = before.simulator;
+    before.advance(30);
+    before.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
+    control.acknowledgeAlarm("500088", "Kari");
+    const id = control.raiseAlarm({ siteId: 6 });
+    control.setGateway(108, false);
+    control.changeInventory("tags", "10001", { attributes: { display_name: "Renamed" } });
+    control.changeToken("simulator-token", { sites: [1, 6, 9, 14] });
+    before.advance(600);
+    const state = JSON.parse(JSON.stringify(before.simulator.exportState()));
+
+    const after = simulatedService(DEMO, before.nowMs());
+    expect(view(after)).not.toEqual(view(before));
+    after.simulator.importState(state);
+    expect(view(after)).toEqual(view(before));
+    expect(after.simulator.control.raiseAlarm({ siteId: 6 })).not.toBe(id);
+  });
+
+  test("refuses the state of another world", () => {
+    const state = simulatedService(DEMO).simulator.exportState();
+    expect(() => simulatedService({ ...DEMO, epoch: START_MS + 1000 }).simulator.importState(state)).toThrow(
+      /another epoch/,
+    );
+  });
+});
+
+describe("time", () => {
+  test("a compressed world shows each recorded sample at its compressed time, in reads and in history alike", () => {
+    const service = simulatedService(DEMO);
+    const { truth, world } = service.simulator;
+    const site = world.sites.get(9);
+    const rows = readFileSync(join(ROOM, "data/series/trh-r1.csv"), "utf8").trim().split("\n").slice(1);
+    const recorded = rows.map((row) => ({
+      atMs: Date.parse(row.slice(0, 20)),
+      value: Number(row.split(",")[3]),
+    }));
+    for (let step = 0; step < 300; step += 1) {
+      service.advance(1.7);
+      const recordedMs = (site?.firstMs ?? 0) + (site?.timeline.positionAt(service.nowMs()) ?? 0);
+      const sample = recorded.findLast(({ atMs }) => atMs <= recordedMs);
+      expect(truth.value("10192", service.nowMs())).toBe(sample?.value);
+    }
+    const range = { fromMs: START_MS, toMs: START_MS + 300_000, resolution: "5m", tz: "UTC" } as const;
+    const inRange = recorded.filter(({ atMs }) => {
+      const wallMs =
+        START_MS + (atMs - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0)) / 360;
+      return wallMs >= START_MS && wallMs < START_MS + 300_000;
+    });
+    expect(inRange.length).toBe(180);
+    const mean = inRange.reduce((sum, { value }) => sum + value, 0) / inRange.length;
+    expect(truth.history({ tagId: "10192", ...range })).toEqual([
+      { startMs: START_MS, value: expect.closeTo(mean, 3) },
+    ]);
+    const ahead = truth.history({ tagId: "10192", ...range, toMs: START_MS + 86_400_000 });
+    expect(ahead.at(-1)?.startMs).toBeLessThanOrEqual(service.nowMs());
+  });
+
+  test("there are weeks of history behind and alarms ahead at the usual speed", () => {
+    const { truth } = simulatedService().simulator;
+    const week = 7 * 86_400_000;
+    for (const tagId of ["10001", "10168", "10192", "10308", "10312", "10316"]) {
+      const days = truth.history({
+        tagId,
+        fromMs: START_MS - 4 * week,
+        toMs: START_MS,
+        resolution: "1d",
+        tz: "UTC",
+      });
+      expect(days.length).toBeGreaterThanOrEqual(28);
+    }
+    expect(truth.alarms.transitions(START_MS, START_MS + week).length).toBeGreaterThan(10);
+  });
+
+  test("nothing exists before the recording begins", () => {
+    const { truth } = simulatedService({ anchor: "start" }).simulator;
+    expect(
+      truth.history({ tagId: "10001", fromMs: 0, toMs: START_MS, resolution: "1mo", tz: "UTC" }),
+    ).toEqual([]);
+    expect(truth.value("10001", START_MS - 1000)).toBeNull();
+  });
+});
+
+describe("the room", () => {
+  test("imports nothing of ours from outside", () => {
+    const files = readdirSync(ROOM, { recursive: true, encoding: "utf8" }).filter((file) =>
+      file.endsWith(".ts"),
+    );
+    expect(files.length).toBeGreaterThan(20);
+    for (const file of files) {
+      for (const [, from = ""] of readFileSync(join(ROOM, file), "utf8").matchAll(/from "([^"]+)"/g)) {
+        const isOwn = from.startsWith(".") && join(ROOM, file, "..", from).startsWith(ROOM);
+        expect(
+          isOwn || from.startsWith("node:") || ["yaml", "zod", "luxon"].includes(from),
+          `${file} imports ${from}`,
+        ).toBe(true);
+      }
+    }
+  });
+
+  test("ships less than 8 MB of data", () => {
+    const files = readdirSync(join(ROOM, "data"), { recursive: true, encoding: "utf8" });
+    const bytes = files.reduce((sum, file) => sum + statSync(join(ROOM, "data", file)).size, 0);
+    expect(bytes).toBeLessThan(8_000_000);
+  });
+
+  test("every option has a description and a default, and an unknown one is refused", () => {
+    const undescribed = Object.entries(SimulatorOptions.shape).filter(
+      ([, schema]) => schema.meta()?.description === undefined,
+    );
+    expect(undescribed.map(([name]) => name)).toEqual([]);
+    expect(SimulatorOptions.parse({}).tokens[0]?.token).toBe("simulator-token");
+    expect(SimulatorOptions.safeParse({ spede: 2 }).success).toBe(false);
+  });
+});

@@ -1,0 +1,188 @@
+import { describe, expect, test } from "vitest";
+import type { FaultRule } from "#src/simulator/fault-options.ts";
+import { errorsOf, simulatedService } from "./simulated-service.ts";
+
+type Rule = { readonly [Key in keyof FaultRule]?: unknown };
+
+function faulty(...faults: readonly Rule[]) {
+  const service = simulatedService();
+  service.simulator.control.setFaults(faults);
+  return service;
+}
+
+const READ = { tags: "10001,10168" };
+
+describe("what a fault does", () => {
+  test("429, with the form of the limit options", () => {
+    const answer = faulty({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
+    expect(answer.status).toBe(429);
+    expect(answer.body.errors[0].meta.retry_after).toBe(17);
+  });
+
+  test("503 as JSON, as HTML, empty, and as a page inside 200; Retry-After in any form", () => {
+    const maintenance = (fault: object) => faulty({ fault: { kind: "maintenance", ...fault } }).get("alarms");
+    expect(maintenance({ retry_after: 120 })).toMatchObject({
+      status: 503,
+      headers: { "retry-after": "120" },
+    });
+    expect(errorsOf(maintenance({}))).toEqual([503]);
+    const html = maintenance({ body: "html", status: 200, retry_after: "Sat, 21 Nov 2026 10:05:00 GMT" });
+    expect(html).toMatchObject({ status: 200, headers: { "retry-after": "Sat, 21 Nov 2026 10:05:00 GMT" } });
+    expect(html.headers["content-type"]).toContain("text/html");
+    expect(maintenance({ body: "empty" }).text).toBe("");
+  });
+
+  test("errors inside 200 or with the real status", () => {
+    expect(faulty({ fault: { kind: "error", status: 504 } }).get("tags/read", READ)).toMatchObject({
+      status: 200,
+    });
+    const real = faulty({ fault: { kind: "error", status: 500, real_status: true } }).get("tags/read", READ);
+    expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
+  });
+
+  test.each([301, 302, 303, 307, 308])("a redirect with %d", (status) => {
+    const answer = faulty({ fault: { kind: "redirect", status, location: "http://elsewhere.test/" } }).get(
+      "me",
+    );
+    expect(answer).toMatchObject({ status, headers: { location: "http://elsewhere.test/" } });
+  });
+
+  test("values that cannot be read, of all tags, of some, or behind a gateway", () => {
+    const values = (fault: object) =>
+      faulty({ fault })
+        .get("tags/read", READ)
+        .body.data.map((tag: { value: unknown }) => tag.value === null);
+    expect(values({ kind: "null_values" })).toEqual([true, true]);
+    expect(values({ kind: "null_values", tags: ["10168"] })).toEqual([false, true]);
+    expect(values({ kind: "gateway_offline", gateways: ["109"] })).toEqual([false, true]);
+    const gateways = faulty({ fault: { kind: "gateway_offline", gateways: ["109"] } }).get("gateways", {
+      site_id: 6,
+    });
+    expect(gateways.body.data[0].attributes.online).toBe(false);
+  });
+
+  test("errors beside data, a malformed body, a hostile link, a raw answer", () => {
+    const both = faulty({ fault: { kind: "errors_and_data" } }).get("tags/read", READ).body;
+    expect([both.data.length, both.errors.length]).toEqual([2, 1]);
+    const service = faulty({
+      match: { endpoints: ["sites"] },
+      fault: { kind: "hostile_links", next: "http://evil.test/?page=2" },
+    });
+    expect(service.get("sites").body.links.next).toBe("http://evil.test/?page=2");
+    expect(
+      faulty({ fault: { kind: "raw", status: 418, headers: {}, body: "teapot" } }).get("me"),
+    ).toMatchObject({ status: 418, text: "teapot" });
+    expect(() => faulty({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
+  });
+
+  test("slow, drip, cut and reset are told to the wire; the answer itself is whole", () => {
+    const service = faulty(
+      { fault: { kind: "slow", delay_ms: 3000 } },
+      { fault: { kind: "drip", bytes: 5, every_ms: 100 } },
+      { fault: { kind: "cut", after_bytes: 40 } },
+      { fault: { kind: "reset", effect: "applied" } },
+    );
+    const answer = service.get("tags/read", READ);
+    expect(answer.transport).toEqual({
+      delayMs: 3000,
+      dripBytes: 5,
+      dripEveryMs: 100,
+      cutAfterBytes: 40,
+      reset: true,
+    });
+    expect(answer.body.data).toHaveLength(2);
+  });
+
+  test.each([
+    ["error", "none", false],
+    ["error", "applied", true],
+    ["reset", "none", false],
+    ["reset", "applied", true],
+  ])("a write that ends in %s with effect %s", (kind, effect, held) => {
+    const service = faulty({ match: { method: "POST" }, fault: { kind, effect } });
+    service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
+    expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(held);
+    expect(service.simulator.truth.writes()).toHaveLength(held ? 1 : 0);
+  });
+});
+
+describe("whom and when it hits", () => {
+  const fault = { kind: "error", status: 500 };
+  const hits = (rule: Rule, count: number, stepS = 1) => {
+    const service = faulty(rule);
+    return Array.from({ length: count }, () => {
+      const hit = errorsOf(service.get("alarms")).length > 0;
+      service.advance(stepS);
+      return hit ? "x" : ".";
+    }).join("");
+  };
+
+  test("endpoint, method, site, tag and page", () => {
+    const asked = (match: object) => {
+      const service = faulty({ match, fault });
+      return [
+        service.get("tags", { site_id: 6 }),
+        service.get("tags", { site_id: 1, page: 2 }),
+        service.get("tags/read", { tags: "10168" }),
+        service.get("tags/read", { tags: "10001,10002" }),
+        service.post("tags/write", { tags: [{ tag_id: "10168", value: 1 }] }),
+      ]
+        .map((answer) => (errorsOf(answer).length > 0 ? "x" : "."))
+        .join("");
+    };
+    expect(asked({ endpoints: ["read"] })).toBe("..xx.");
+    expect(asked({ method: "POST" })).toBe("....x");
+    expect(asked({ site_id: 6 })).toBe("x.x.x");
+    expect(asked({ tag_id: "10168" })).toBe("..x.x");
+    expect(asked({ page: 2 })).toBe(".x...");
+  });
+
+  test("from, for how long, how many, each n-th", () => {
+    expect(hits({ when: { after_s: 3, for_s: 2 }, fault }, 8)).toBe("...xx...");
+    expect(hits({ when: { skip: 2, count: 3 }, fault }, 8)).toBe("..xxx...");
+    expect(hits({ when: { every: 3 }, fault }, 8)).toBe("..x..x..");
+  });
+
+  test("by chance, the same for the same seed", () => {
+    const first = hits({ when: { probability: 0.3 }, fault }, 200);
+    expect(first).toBe(hits({ when: { probability: 0.3 }, fault }, 200));
+    const share = first.replaceAll(".", "").length / 200;
+    expect(share).toBeGreaterThan(0.2);
+    expect(share).toBeLessThan(0.4);
+  });
+
+  test("the plan can be ended, and is checked", () => {
+    const service = faulty({ fault });
+    expect(errorsOf(service.get("alarms"))).toEqual([500]);
+    service.simulator.control.setFaults([]);
+    expect(errorsOf(service.get("alarms"))).toEqual([]);
+    expect(() => service.simulator.control.setFaults([{ fault: { kind: "flood" } }])).toThrow();
+  });
+
+  test("maintenance is in front of everything: no token is looked at, nothing is counted", () => {
+    const service = faulty({ when: { count: 30 }, fault: { kind: "maintenance" } });
+    for (let turn = 0; turn < 30; turn += 1)
+      expect(service.get("tags/read", READ, { authorization: "" }).status).toBe(503);
+    expect(service.get("tags/read", READ).headers["x-ratelimit-remaining"]).toBe("19");
+  });
+
+  test("the request log names endpoint, outcome and faults", () => {
+    const service = faulty({ when: { count: 1 }, fault });
+    service.get("tags/read", READ);
+    service.advance(1);
+    service.get("tags/read", READ);
+    expect(service.simulator.truth.requests()).toMatchObject([
+      { number: 1, endpoint: "read", httpStatus: 200, errorStatus: 500, limit: "allowed", faults: ["error"] },
+      {
+        number: 2,
+        endpoint: "read",
+        httpStatus: 200,
+        errorStatus: null,
+        limit: "allowed",
+        faults: [],
+        query: "tags=10001%2C10168",
+      },
+    ]);
+    expect(service.simulator.truth.totals()).toEqual({ "read 500": 1, "read 200": 1 });
+  });
+});

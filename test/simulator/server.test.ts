@@ -1,0 +1,177 @@
+import { connect } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
+import { afterEach, describe, expect, test } from "vitest";
+import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
+
+const running: SimulatorServer[] = [];
+
+// biome-ignore lint/suspicious/noExplicitAny: the shape of answers is what openapi.test.ts is for
+async function json(response: Response): Promise<any> {
+  return response.json();
+}
+
+async function serve(options: SimulatorOptionsInput = {}) {
+  const simulator = createSimulator(options, { now: Date.now });
+  const server = await startSimulatorServer(simulator);
+  running.push(server);
+  const headers = { authorization: `Bearer ${DEFAULT_TOKEN}`, accept: "application/json" };
+  return {
+    server,
+    simulator,
+    get: (path: string) => fetch(`${server.url}/api/v1/${path}`, { headers, redirect: "manual" }),
+    control: async (path: string, body?: unknown) => {
+      const post = {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      };
+      const response = await fetch(`${server.url}/_simulator/${path}`, body === undefined ? {} : post);
+      return { status: response.status, body: await json(response) };
+    },
+  };
+}
+
+afterEach(async () => {
+  await Promise.all(running.splice(0).map((server) => server.close()));
+});
+
+describe("over a socket", () => {
+  test("answers as the core does, and links to where it was asked", async () => {
+    const { get, server } = await serve();
+    const response = await get("sites?per_page=3");
+    expect(response.headers.get("content-type")).toBe("application/json");
+    const body = await json(response);
+    expect(body.data).toHaveLength(3);
+    expect(body.links.next).toBe(`${server.url}/api/v1/sites?page=2`);
+  });
+
+  test("takes a write from the body", async () => {
+    const { server, simulator } = await serve();
+    const response = await fetch(`${server.url}/api/v1/tags/write`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${DEFAULT_TOKEN}`, "content-type": "application/json" },
+      body: JSON.stringify({ tags: [{ tag_id: "10169", value: 60.5 }] }),
+    });
+    expect((await json(response)).data[0].value).toBe(60.5);
+    expect(simulator.truth.value("10169", Date.now())).toBe(60.5);
+  });
+
+  test("cuts an answer in the middle, at any byte", async () => {
+    const { get } = await serve({ faults: [{ fault: { kind: "cut", after_bytes: 10 } }] });
+    const response = await get("me");
+    expect(Number(response.headers.get("content-length"))).toBeGreaterThan(10);
+    await expect(response.text()).rejects.toThrow();
+  });
+
+  test("resets the connection", async () => {
+    const { get } = await serve({ faults: [{ fault: { kind: "reset" } }] });
+    await expect(get("me")).rejects.toThrow();
+  });
+
+  test("delays, and drips byte by byte, to a whole answer", async () => {
+    const { get } = await serve({
+      faults: [
+        { fault: { kind: "slow", delay_ms: 150 } },
+        { fault: { kind: "drip", bytes: 20, every_ms: 20 } },
+      ],
+    });
+    const started = performance.now();
+    const response = await get("healthcheck");
+    expect(performance.now() - started).toBeGreaterThan(140);
+    expect((await json(response)).status).toBe("healthy");
+    expect(performance.now() - started).toBeGreaterThan(170);
+  });
+
+  test("close breaks what is open, and may be called twice", async () => {
+    const { get, server } = await serve({ faults: [{ fault: { kind: "slow", delay_ms: 60_000 } }] });
+    const waiting = get("me").then(
+      () => "answered",
+      () => "broken",
+    );
+    await pause(50);
+    await server.close();
+    await server.close();
+    expect(await waiting).toBe("broken");
+  });
+
+  test("refuses a body that is larger than any request", async () => {
+    const { server } = await serve();
+    const response = await fetch(`${server.url}/api/v1/tags/write`, {
+      method: "POST",
+      body: "x".repeat(2_000_000),
+    }).catch(() => undefined);
+    expect([413, undefined]).toContain(response?.status);
+  });
+
+  test("survives a client that leaves", async () => {
+    const { get, server } = await serve({
+      faults: [{ when: { count: 1 }, fault: { kind: "slow", delay_ms: 100 } }],
+    });
+    const socket = connect(server.port, "127.0.0.1");
+    await new Promise<void>((resolve) => socket.once("connect", () => resolve()));
+    socket.write("GET /api/v1/healthcheck HTTP/1.1\r\nhost: x\r\n\r\n");
+    await pause(30);
+    socket.destroy();
+    await pause(150);
+    expect((await get("healthcheck")).status).toBe(200);
+  });
+});
+
+describe("the control interface", () => {
+  test("moves alarms, gateways, tags, tokens, faults, health and inventory, and tells the truth", async () => {
+    const { control, get, simulator } = await serve({ alarms: { recorded: false } });
+    const { id } = (await control("alarms/raise", { site_id: 6 })).body.data;
+    await control("alarms/acknowledge", { id, by: "Kari" });
+    expect((await control("truth/alarms")).body.data).toMatchObject([{ id, acknowledged: { by: "Kari" } }]);
+    await control("alarms/resolve", { id });
+    await control("alarms/retrigger", { id });
+    await control("alarms/delete", { id });
+    const kinds = (await control("truth/transitions")).body.data.map((one: { kind: string }) => one.kind);
+    expect(kinds).toEqual(["raised", "acknowledged", "resolved", "retriggered", "deleted"]);
+
+    await control("gateways/set", { id: 109, online: false });
+    expect((await control("truth/gateways")).body.data).toMatchObject([{ gatewayId: 109, online: false }]);
+    await control("tags/set", { id: "10001", value: 12.5 });
+    expect((await json(await get("tags/read?tags=10001"))).data[0].value).toBe(12.5);
+    await control("tags/release", { id: "10001" });
+    await control("inventory/change", { kind: "tags", id: "10169", removed: true });
+    await control("health/set", { health: "failing_503" });
+    expect((await get("healthcheck")).status).toBe(503);
+    await control("faults/set", { rules: [{ fault: { kind: "error", status: 500 } }] });
+    expect((await json(await get("sites"))).errors[0].status).toBe(500);
+    await control("faults/set", { rules: [] });
+    await control("tokens/change", { token: DEFAULT_TOKEN, sites: [6] });
+    expect((await json(await get("sites"))).meta.total).toBe(1);
+
+    expect((await control("truth/totals")).body.data.totals).toMatchObject({ "read 200": 1 });
+    expect((await control("truth/requests?after=1")).body.data.length).toBe(
+      simulator.truth.requests().length - 1,
+    );
+    const history = await control(
+      "truth/history?tag=10001&from=2026-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&resolution=1mo&tz=UTC",
+    );
+    expect(history.body.data.length).toBeGreaterThan(1);
+    expect((await control("state")).body.data.version).toBe(1);
+  });
+
+  test("says what is wrong", async () => {
+    const { control } = await serve();
+    expect((await control("alarms/resolve", { id: "1" })).body.error).toMatch(/no alarm 1/);
+    expect((await control("alarms/resolve", { nr: "1" })).status).toBe(400);
+    expect((await control("nothing")).status).toBe(404);
+    expect((await control("nothing", {})).status).toBe(404);
+  });
+
+  test("takes nothing from a page of another origin, nor a form", async () => {
+    const { server } = await serve();
+    const body = JSON.stringify({ health: "failing_500" });
+    const form = await fetch(`${server.url}/_simulator/health/set`, { method: "POST", body });
+    expect(form.status).toBe(403);
+    const headers = { "content-type": "application/json", origin: "http://elsewhere.test" };
+    expect(
+      (await fetch(`${server.url}/_simulator/health/set`, { method: "POST", body, headers })).status,
+    ).toBe(403);
+  });
+});
