@@ -1,0 +1,92 @@
+import type { Command } from "commander";
+import { resolve } from "node:path";
+import { startDemo } from "../demo/demo.ts";
+import type { Event } from "../event.ts";
+import type { CliContext } from "./context.ts";
+
+/** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
+const TELL_EVERY_MS = 5_000;
+
+export function addDemo(program: Command, context: CliContext): void {
+  program
+    .command("demo")
+    .description("see it work: simulator, broker, worker and page in one process, with no configuration")
+    .option("--folder <path>", "where the demo keeps its state and its events", "plenum-demo")
+    .action(async (options: { readonly folder: string }) => {
+      const { say } = context.terminal();
+      say("Starting the simulated service, an MQTT broker and the worker …");
+      const demo = await startDemo({ folder: resolve(options.folder) });
+      const broker = new URL(demo.brokerUrl);
+      say(
+        [
+          "",
+          demo.continued
+            ? "  Going on where the last demo stopped."
+            : "  Real building readings are being replayed, two minutes in every second.",
+          "",
+          `  status page   ${demo.statusUrl}`,
+          `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
+          `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
+          `  all events    tail -f ${demo.folder}/events/*.jsonl`,
+          `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
+          `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
+          "",
+          "  Ctrl-C ends it; the next start goes on from there.",
+          "",
+        ].join("\n"),
+      );
+      await tell(demo.worker.store.outbox, say, context.signal);
+      say("Stopping …");
+      const begin = performance.now();
+      await demo.stop();
+      say(`Stopped cleanly in ${((performance.now() - begin) / 1000).toFixed(1)} s.`);
+    });
+}
+
+type Log = { latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]> };
+
+async function tell(outbox: Log & { changed(signal: AbortSignal): Promise<void> }, say: (text: string) => void, signal: AbortSignal) {
+  let told = (await outbox.latest(1))[0]?.position ?? 0;
+  let values = 0;
+  let lastTold = performance.now();
+  while (!signal.aborted) {
+    await Promise.race([outbox.changed(signal), pause(TELL_EVERY_MS, signal)]).catch(() => undefined);
+    const fresh = (await outbox.latest(500)).filter(({ position }) => position > told).reverse();
+    told = fresh.at(-1)?.position ?? told;
+    values += fresh.filter(({ event }) => event.type === "tag-value").length;
+    for (const { event } of fresh) {
+      const line = lineOf(event);
+      if (line !== null) say(line);
+    }
+    if (values > 0 && performance.now() - lastTold > TELL_EVERY_MS) {
+      say(`${time()}  ${values} values read`);
+      values = 0;
+      lastTold = performance.now();
+    }
+  }
+}
+
+/** What is worth a line: alarms, gateways, commands and trouble, not the first inventory. */
+function lineOf(event: Event): string | null {
+  if (event.type.startsWith("alarm-")) {
+    const { alarm } = (event as Event<"alarm-raised">).data;
+    return `${time()}  ${event.type.padEnd(18)} ${alarm.trigger.priority}  ${alarm.trigger.displayName} · ${alarm.site.displayName}`;
+  }
+  if (event.type === "command-result") {
+    const { tagId, outcome, message } = (event as Event<"command-result">).data;
+    return `${time()}  command-result     ${tagId ?? ""} ${outcome}: ${message}`;
+  }
+  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type)) return `${time()}  ${event.type} ${event.subject}`;
+  return null;
+}
+
+function time(): string {
+  return new Date().toISOString().slice(11, 19);
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
