@@ -85,7 +85,7 @@ export function listReply<T>(
   const link = (to: number) => {
     const query = new URLSearchParams(setting.links === "keep" ? setting.query : undefined);
     query.set("page", String(to));
-    return `${address}?${query}`;
+    return `${address}?${query.toString()}`;
   };
   const nothing = setting.emptyMeta === "zero" ? 0 : null;
   return jsonReply(200, {

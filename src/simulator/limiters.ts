@@ -9,7 +9,7 @@ export interface Verdict {
 
 /** One counter per key. */
 export interface Limiter {
-  hit(key: string, nowMs: number): Verdict;
+  readonly hit: (key: string, nowMs: number) => Verdict;
 }
 
 /** The counter of one key. */

@@ -13,8 +13,8 @@ import type { Token, Tokens } from "./tokens.ts";
 import type { RequestLog, SeenRequest } from "./truth.ts";
 
 export interface Service {
-  handle(request: SimRequest): SimReply;
-  setHealth(health: SimulatorOptions["health"]): void;
+  readonly handle: (request: SimRequest) => SimReply;
+  readonly setHealth: (health: SimulatorOptions["health"]) => void;
 }
 
 interface Progress {
@@ -46,10 +46,7 @@ export function createService(scene: Scene, tokens: Tokens, faults: FaultPlan, l
   }
 
   function spoiledBy(hits: readonly Fault[], reply: SimReply): SimReply {
-    return hits.reduce(
-      (current, fault) => (isJson(current) ? spoiled(current, fault, scene.world) : current),
-      reply,
-    );
+    return hits.reduce((current, fault) => spoiled(current, fault, scene.world), reply);
   }
 
   function answer(

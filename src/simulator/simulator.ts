@@ -40,8 +40,8 @@ export interface Truth {
 }
 
 export interface Simulator {
-  handle(request: SimRequest): SimReply;
-  now(): number;
+  readonly handle: (request: SimRequest) => SimReply;
+  readonly now: () => number;
   readonly options: SimulatorOptions;
   readonly world: World;
   readonly control: Control;

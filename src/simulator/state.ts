@@ -48,7 +48,8 @@ export function putState(
   state: SimulatorState,
   epochMs: number,
 ): void {
-  if (state.version !== 1) throw new Error(`This simulator cannot read state of version ${state.version}.`);
+  if (state.version !== 1)
+    throw new Error("The state was written by another version of the simulator; begin without it.");
   if (state.epochMs !== epochMs) {
     throw new Error(
       "The state belongs to a world with another epoch; start the simulator with the epoch of the state.",

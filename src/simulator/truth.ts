@@ -32,7 +32,7 @@ export interface WrittenValue {
 export interface RequestLog {
   next(): number;
   add(request: SeenRequest): void;
-  wrote(value: WrittenValue): void;
+  readonly wrote: (value: WrittenValue) => void;
   /** The latest requests; at most as many as the option request_log. */
   readonly requests: readonly SeenRequest[];
   readonly writes: readonly WrittenValue[];

@@ -25,7 +25,7 @@ export interface SimulatedService {
     headers?: Readonly<Record<string, string>>,
   ): Answer;
   post(path: string, body: unknown, headers?: Readonly<Record<string, string>>): Answer;
-  nowMs(): number;
+  readonly nowMs: () => number;
   advance(seconds: number): void;
 }
 

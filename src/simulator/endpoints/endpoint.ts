@@ -23,7 +23,7 @@ export interface Scene {
   readonly inventory: Inventory;
   readonly random: Random;
   /** Notes a value that a client wrote. */
-  wrote(value: WrittenValue): void;
+  readonly wrote: (value: WrittenValue) => void;
 }
 
 export interface Call {
