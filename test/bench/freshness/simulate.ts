@@ -1,0 +1,126 @@
+import { type PlannedTag, planGroup } from "#src/sync/plan.ts";
+import { stretch } from "#src/sync/plan-stretch.ts";
+
+/** Number of tags and their interval in seconds. */
+export type Class = readonly [tags: number, everySeconds: number];
+
+/** 89 % of the places (limits study, section 2.2). */
+export const FOUR_CLASSES: readonly Class[] = [
+  [25, 10],
+  [90, 60],
+  [450, 300],
+  [1_500, 3_600],
+];
+
+/** Eleven odd-sized classes that ask for 76 % of the places together. */
+export const ELEVEN_CLASSES: readonly Class[] = [
+  [23, 20],
+  [13, 45],
+  [57, 60],
+  [19, 90],
+  [97, 120],
+  [41, 180],
+  [121, 300],
+  [171, 600],
+  [83, 900],
+  [531, 1_800],
+  [1_371, 3_600],
+];
+
+/** 135 % of the places. */
+export const OVERLOAD: readonly Class[] = [
+  [40, 10],
+  [130, 60],
+  [600, 300],
+  [3_000, 3_600],
+];
+
+export interface Figures {
+  /** Places asked for, relative to the places there are. */
+  readonly load: number;
+  /** Share of the slots that were used. */
+  readonly used: number;
+  /** Share of the places of the used slots that were filled. */
+  readonly fill: number;
+  /** Readings that came later than their interval. */
+  readonly late: number;
+  /** By class: largest age relative to the interval. */
+  readonly worst: readonly number[];
+  /** By class: mean age, seconds. */
+  readonly meanAge: readonly number[];
+}
+
+export type Policy = (tags: readonly PlannedTag[], nowMs: number) => readonly string[];
+
+export const SLOT_MS = 3_000;
+export const SIZE = 20;
+
+/**
+ * Drives a policy slot by slot, from nothing read; instant replies, no randomness. Our own planner gets the
+ * intervals as the reader gives them to it, stretched where the wishes exceed the quota; ages are relative to the
+ * wish.
+ */
+export function simulate(
+  classes: readonly Class[],
+  options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },
+): Figures {
+  const rules = { slotMs: SLOT_MS, size: SIZE, leadMs: 0, eager: options.eager };
+  const policy = options.policy ?? ((tags, nowMs) => planGroup(tags, nowMs, rules).group);
+  const wishes = classes.map(([count, seconds], which) => ({
+    name: String(which),
+    tags: count,
+    everyMs: seconds * 1_000,
+    firm: false,
+    importance: 1,
+  }));
+  const { factors } = stretch(wishes, SLOT_MS, SIZE);
+  const factor = (which: number) => (options.policy === undefined ? (factors.get(String(which)) ?? 1) : 1);
+  const tags = classes.flatMap(([count, seconds], which) =>
+    Array.from({ length: count }, (_, i) => ({
+      id: `${which}-${String(i).padStart(5, "0")}`,
+      wishMs: seconds * 1_000,
+      intervalMs: seconds * 1_000 * factor(which),
+      lastMs: null as number | null,
+      apart: null,
+      which,
+    })),
+  );
+  const byId = new Map(tags.map((tag) => [tag.id, tag]));
+  const worst = classes.map(() => 0);
+  const areaUnderAge = classes.map(() => 0);
+  const observed = classes.map(() => 0);
+  let slots = 0;
+  let used = 0;
+  let filled = 0;
+  let late = 0;
+  const measuredFrom = options.warmUpHours * 3_600_000;
+  for (let nowMs = 0; nowMs < measuredFrom + options.hours * 3_600_000; nowMs += SLOT_MS) {
+    const group = policy(tags, nowMs);
+    const measured = nowMs >= measuredFrom;
+    if (measured) slots++;
+    if (measured && group.length > 0) {
+      used++;
+      filled += group.length;
+    }
+    for (const id of group) {
+      const tag = byId.get(id);
+      if (tag === undefined) throw new Error(`the policy invented ${id}`);
+      if (tag.lastMs !== null && measured) {
+        const ageMs = nowMs - tag.lastMs;
+        worst[tag.which] = Math.max(worst[tag.which] ?? 0, ageMs / tag.wishMs);
+        areaUnderAge[tag.which] = (areaUnderAge[tag.which] ?? 0) + ageMs ** 2 / 2;
+        observed[tag.which] = (observed[tag.which] ?? 0) + ageMs;
+        if (ageMs > tag.wishMs) late++;
+      }
+      tag.lastMs = nowMs;
+    }
+  }
+  return {
+    load: classes.reduce((sum, [count, seconds]) => sum + (count * SLOT_MS) / (seconds * 1_000 * SIZE), 0),
+    used: used / slots,
+    fill: filled / (used * SIZE),
+    late,
+    worst,
+    meanAge: areaUnderAge.map((area, which) => area / (observed[which] || 1) / 1_000),
+  };
+}

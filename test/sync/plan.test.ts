@@ -1,0 +1,179 @@
+import { describe, expect, test } from "vitest";
+import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan.ts";
+import { culprits } from "#src/sync/plan-split.ts";
+import { backedOff, stretch, type Wish } from "#src/sync/plan-stretch.ts";
+import { ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
+
+const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
+
+function tag(id: string, ageMs: number | null, intervalMs: number, apart: string | null = null): PlannedTag {
+  return { id, intervalMs, lastMs: ageMs === null ? null : -ageMs, apart };
+}
+
+const crowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
+  Array.from({ length: count }, (_, i) => tag(`${prefix}${String(i).padStart(3, "0")}`, ageMs, intervalMs));
+
+describe("the next group", () => {
+  test("waits while nothing would be late and nobody is left over", () => {
+    expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [], againAtMs: 3_000 });
+  });
+
+  test("goes when one tag would be late, and takes the worst off along", () => {
+    const tags = [
+      tag("urgent", 58_000, 60_000),
+      ...crowd(30, 600_000, 3_600_000, "slow"),
+      ...crowd(30, 30_000, 60_000),
+    ];
+    const { group } = planGroup(tags, 0, RULES);
+    expect(group).toHaveLength(20);
+    expect(group[0]).toBe("urgent");
+    expect(group.slice(1).every((id) => id.startsWith("x"))).toBe(true);
+  });
+
+  test("goes early when more will be due at once than fit", () => {
+    expect(planGroup(crowd(60, 54_000, 60_000), 0, RULES).group).toHaveLength(20);
+    expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
+  });
+
+  test("allows for the time that the reply takes", () => {
+    const rules = { ...RULES, leadMs: 6_000 };
+    expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
+    expect(planGroup([tag("a", 51_500, 60_000)], 0, RULES).group).toEqual([]);
+  });
+
+  test("reads the unread first, the short intervals before the long, without being told to hurry", () => {
+    const tags = [
+      ...crowd(15, 0, 60_000, "done"),
+      tag("hourly", null, 3_600_000),
+      tag("minutely", null, 60_000),
+    ];
+    expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
+  });
+
+  test("keeps those apart that hold up others, and never before an ordinary tag in need", () => {
+    const slow = [tag("s1", 70_000, 60_000, "slow"), tag("s2", 10_000, 60_000, "slow")];
+    const ordinary = crowd(5, 58_500, 60_000);
+    expect(planGroup([...slow, ...ordinary], 0, RULES).group).toEqual(ordinary.map(({ id }) => id));
+    expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
+  });
+
+  test("is the same on every machine, whatever the order of the list", () => {
+    const tags = crowd(50, 59_000, 60_000);
+    expect(planGroup([...tags].reverse(), 0, RULES)).toEqual(planGroup(tags, 0, RULES));
+  });
+});
+
+describe("simulated for hours", () => {
+  test("no value is late at 89 % demand, and the worst age is within 5 % of the load", () => {
+    expect(simulate(FOUR_CLASSES, { eager: true, hours: 2, warmUpHours: 0 }).late).toBe(0);
+    const { worst, load } = simulate(FOUR_CLASSES, { eager: true, hours: 1, warmUpHours: 5 });
+    expect(Math.max(...worst)).toBeLessThanOrEqual(load * 1.05);
+  });
+
+  test("no value is late at 89 % demand when history takes what is left", () => {
+    const { late, fill } = simulate(FOUR_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
+    expect(late).toBe(0);
+    expect(fill).toBeGreaterThan(0.99);
+  });
+
+  test("eleven odd classes at 76 % demand need at most 86 % of the slots", () => {
+    const { late, used, fill, load } = simulate(ELEVEN_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
+    expect(load).toBeCloseTo(0.76, 2);
+    expect(late).toBe(0);
+    expect(used).toBeLessThanOrEqual(0.86);
+    expect(fill).toBeGreaterThan(0.99);
+  });
+
+  test("at 135 % demand every class stretches alike", () => {
+    const { worst, load } = simulate(OVERLOAD, { eager: true, hours: 2, warmUpHours: 1 });
+    expect(load).toBeCloseTo(1.35, 2);
+    expect(Math.max(...worst)).toBeLessThanOrEqual(1.55);
+    expect(Math.max(...worst) / Math.min(...worst)).toBeLessThanOrEqual(1.1);
+  });
+});
+
+describe("when the wishes exceed the quota", () => {
+  const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
+    name,
+    tags,
+    everyMs: seconds * 1_000,
+    firm: false,
+    importance: 1,
+    ...more,
+  });
+
+  test("nothing stretches while they fit", () => {
+    const { factors, demand } = stretch([wish("a", 100, 60)], 3_000, 20);
+    expect(demand).toBeCloseTo(0.25);
+    expect(factors.get("a")).toBe(1);
+  });
+
+  test("all stretch alike, firm ones not, important ones less", () => {
+    const alike = stretch([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
+    expect(alike.demand).toBeCloseTo(2);
+    expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
+    expect(alike.factors.get("a")).toBeGreaterThan(1.99);
+    const mixed = stretch(
+      [
+        wish("firm", 200, 60, { firm: true }),
+        wish("high", 400, 60, { importance: 4 }),
+        wish("low", 2_000, 300),
+      ],
+      3_000,
+      20,
+    );
+    expect(mixed.factors.get("firm")).toBe(1);
+    const high = (mixed.factors.get("high") ?? 0) - 1;
+    expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
+  });
+
+  test("firm classes that ask for everything are not kept, and that is said", () => {
+    const { firmKept, factors } = stretch(
+      [wish("firm", 400, 60, { firm: true }), wish("b", 20, 60)],
+      3_000,
+      20,
+    );
+    expect(firmKept).toBe(false);
+    expect(factors.get("firm")).toBeGreaterThan(1);
+  });
+
+  test("a tag that cannot be read is asked less often, at most ten times less", () => {
+    expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([
+      1, 1, 2, 4, 10,
+    ]);
+    expect(backedOff(60_000, 0, true)).toBe(600_000);
+  });
+});
+
+describe("the culprits of a failed group", () => {
+  function search(bad: ReadonlySet<number>, size = 20) {
+    const members = Array.from({ length: size }, (_, i) => i);
+    const search = culprits(members);
+    const served: number[] = [];
+    let tries = 0;
+    let step = search.next();
+    while (!step.done) {
+      tries++;
+      const good = !step.value.some((member) => bad.has(member));
+      if (good) served.push(...step.value);
+      step = search.next(good);
+    }
+    return { found: [...step.value].sort((a, b) => a - b), served: served.sort((a, b) => a - b), tries };
+  }
+
+  test("one of 20 costs at most 8 requests, and all others are served once", () => {
+    for (let bad = 0; bad < 20; bad++) {
+      const { found, served, tries } = search(new Set([bad]));
+      expect(found).toEqual([bad]);
+      expect(served).toEqual(Array.from({ length: 20 }, (_, i) => i).filter((member) => member !== bad));
+      expect(tries).toBeLessThanOrEqual(8);
+    }
+  });
+
+  test.each([2, 5, 20])("%i of 20 are all found, and no healthy one is lost", (count) => {
+    const bad = new Set(Array.from({ length: count }, (_, i) => (i * 7) % 20));
+    const { found, served } = search(bad);
+    expect(found).toEqual([...bad].sort((a, b) => a - b));
+    expect(served).toHaveLength(20 - count);
+  });
+});
