@@ -1,0 +1,41 @@
+import { z } from "zod";
+import { Duration } from "../duration.ts";
+import { Filter } from "./filter.ts";
+
+const Retry = z
+  .strictObject({
+    first: Duration.prefault("1s").meta({
+      description: "Wait before the first retry; it doubles from then on.",
+    }),
+    max: Duration.prefault("5m").meta({ description: "Longest wait between two retries." }),
+  })
+  .meta({ description: "Waits between retries; half of each is random." });
+
+/** How events get to one sink, whatever the sink is. */
+export const DeliveryConfig = z
+  .strictObject({
+    filter: Filter.prefault({}),
+    from: z
+      .enum(["now", "beginning"])
+      .default("now")
+      .meta({
+        description: "Where a new sink starts: with what happens from now on, or with all that is kept.",
+      }),
+    batch: z
+      .int()
+      .min(1)
+      .max(5_000)
+      .default(100)
+      .meta({
+        description: "Most events in one write, and so the most that can arrive twice after a crash.",
+      }),
+    retry: Retry.prefault({}),
+    schedule: z.array(Duration).optional().meta({
+      description:
+        "Waits between attempts for one event, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept.",
+    }),
+    deadline: Duration.prefault("30s").meta({ description: "How long one write may take." }),
+  })
+  .meta({ description: "How events get to this sink." });
+
+export type DeliveryConfig = z.infer<typeof DeliveryConfig>;

@@ -1,0 +1,59 @@
+import { z } from "zod";
+import { type Event, KINDS, type Kind } from "../event.ts";
+
+const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => matcher(pattern)(kind)), {
+  error: ({ input }) =>
+    `No event kind is called ${String(input)}. Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`,
+});
+
+/** Which events a sink gets. What is left out or empty lets everything through. */
+export const Filter = z
+  .strictObject({
+    kinds: z
+      .array(KindPattern)
+      .default([])
+      .meta({ description: "Event kinds, or patterns: alarm-raised, alarm-*, tag-*." }),
+    sites: z
+      .array(z.union([z.int(), z.string()]).transform(String))
+      .default([])
+      .meta({ description: "Site ids. Events about no single site pass only without this." }),
+    priorities: z
+      .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+      .default([])
+      .meta({
+        description: "Alarm priorities: A, B, C. Only alarm events have one; others pass only without this.",
+      }),
+    sources: z
+      .array(z.string())
+      .default([])
+      .meta({ description: "Names of sources. The worker's own events pass only without this." }),
+  })
+  .meta({ description: "Which events a sink gets." });
+
+export type Filter = z.infer<typeof Filter>;
+
+/** True when an event passes: of every list that is not empty it has to be on one entry. */
+export function matches(filter: Filter, event: Event): boolean {
+  return (
+    passes(filter.kinds, (pattern) => matcher(pattern)(event.type)) &&
+    passes(filter.sites, (site) => event.siteid === site) &&
+    passes(filter.priorities, (priority) => event.priority === priority) &&
+    passes(filter.sources, (name) => event.source === `/sources/${name}`)
+  );
+}
+
+/** True when nothing is ever taken out. */
+export function passesEverything(filter: Filter): boolean {
+  return Object.values(filter).every((list) => list.length === 0);
+}
+
+function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
+  return list.length === 0 || list.some(holds);
+}
+
+function matcher(pattern: string): (kind: Kind) => boolean {
+  if (!pattern.includes("*")) return (kind) => kind === pattern;
+  const parts = pattern.split("*").map((part) => part.replaceAll(/[^a-z-]/g, "\\$&"));
+  const expression = new RegExp(`^${parts.join("[a-z-]*")}$`);
+  return (kind) => expression.test(kind);
+}

@@ -1,0 +1,69 @@
+import type { Clock } from "../clock.ts";
+import type { Event } from "../event.ts";
+import { type Service, Stopping } from "../lifecycle.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Outbox, RetentionBounds } from "../store/store.ts";
+import type { DeliveryConfig } from "./config.ts";
+import { matches } from "./filter.ts";
+import { rest, within } from "./rest.ts";
+
+const PRUNE_EVERY_MS = 60_000;
+
+export interface RetentionOptions {
+  readonly outbox: Outbox;
+  readonly bounds: Omit<RetentionBounds, "wanted">;
+  readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}
+
+/** Keeps the log inside its bounds, every minute; says so when a sink loses something by it. */
+export function createRetention(options: RetentionOptions): Service {
+  const { outbox, clock, log, metrics } = options;
+  const stopping = new AbortController();
+  const filters = new Map(options.sinks.map(({ name, delivery }) => [name, delivery.filter]));
+  const bounds = { ...options.bounds, wanted };
+  let running: Promise<void> | null = null;
+
+  function wanted(sink: string, event: Event): boolean {
+    const filter = filters.get(sink);
+    return filter === undefined || matches(filter, event);
+  }
+
+  async function prune(): Promise<void> {
+    try {
+      const { gaps } = await outbox.prune(bounds);
+      for (const { sink, reason, count, firstTime, lastTime } of gaps) {
+        metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
+        log.warn(
+          { sink, reason, count, firstTime, lastTime },
+          "Events were lost to a sink that did not take them.",
+        );
+      }
+    } catch (error) {
+      log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again.");
+    }
+  }
+
+  async function run(): Promise<void> {
+    do await prune();
+    while (await rest(clock, PRUNE_EVERY_MS, stopping.signal));
+  }
+
+  return {
+    name: "retention",
+    async start(signal) {
+      if (running !== null || stopping.signal.aborted) return;
+      const onAbort = () => stopping.abort(new Stopping());
+      signal.addEventListener("abort", onAbort, { once: true, signal: stopping.signal });
+      if (signal.aborted) onAbort();
+      running = run();
+    },
+    async stop(deadlineMs) {
+      stopping.abort(new Stopping());
+      await within(clock, deadlineMs, running ?? Promise.resolve());
+    },
+  };
+}

@@ -1,0 +1,252 @@
+import { backoffMs } from "../backoff.ts";
+import type { Clock } from "../clock.ts";
+import type { Receipt, Sink } from "../connector.ts";
+import { meaningOf, Retryable, sentence } from "../errors.ts";
+import { Stopping } from "../lifecycle.ts";
+import { withoutCredentials } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Outbox, Settlement } from "../store/store.ts";
+import type { DeliveryConfig } from "./config.ts";
+import { matches, passesEverything } from "./filter.ts";
+import type { News } from "./news.ts";
+import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
+import { rest } from "./rest.ts";
+import type { SinkState } from "./sink-state.ts";
+import { createSkipped } from "./skipped.ts";
+
+/** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
+const RECHECK_MS = 5 * 60_000;
+/** The longest wait that a far end can order, in milliseconds; a wrong header must not stop a sink for years. */
+const LONGEST_HOLD_MS = 24 * 60 * 60_000;
+/** How many events are looked through at once when a filter takes most of them out. */
+const LOOK_THROUGH = 500;
+/** Waits while the state cannot be read or written. */
+const STORE_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+
+export interface SinkLoop {
+  readonly name: string;
+  readonly sink: Sink;
+  readonly config: DeliveryConfig;
+  readonly outbox: Outbox;
+  readonly state: SinkState;
+  readonly news: News;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly random: () => number;
+  /** How long to rest when there is nothing, before looking for what another process has marked. */
+  readonly lookEveryMs: number;
+  /** Aborts when nothing new may begin. */
+  readonly draining: AbortSignal;
+  /** Aborts what is under way. */
+  readonly forced: AbortSignal;
+}
+
+/**
+ * Offers the log to one sink until `draining` aborts:
+ *
+ *   open → next → filter → write → settle → next …
+ *
+ * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
+ * the sink has answered, so a crash at any point repeats at most the batch that was under way.
+ */
+export async function deliver(loop: SinkLoop): Promise<void> {
+  const { name, sink, config, outbox, state, clock, draining, forced } = loop;
+  const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
+  const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
+  const skipped = createSkipped(clock, settle);
+  let isOpen = false;
+  /** Whose turn it is, and how often it failed in a row. */
+  let head: string | null = null;
+  let attempts = 0;
+  /** Failures and ordered waits since the last progress. */
+  let failures = 0;
+  let holds = 0;
+
+  while (!draining.aborted) {
+    const news = loop.news.signal();
+    if (!isOpen) {
+      const failure = await attempt(() => withDeadline((signal) => sink.open(signal), draining));
+      if (draining.aborted) break;
+      if (failure !== null) {
+        if (await endedBy(failure.error, "open", null)) return;
+        continue;
+      }
+      isOpen = true;
+    }
+
+    const offer = await stored(() => outbox.next(name, limit, skipped.through()));
+    if (offer === null) break;
+    const portion = portionOf(offer, (event) => matches(config.filter, event), most);
+    if (portion.batch.length === 0) {
+      state.well("idle");
+      if (portion.seen > 0) await skipped.add(portion);
+      else {
+        await skipped.settleIfDue();
+        await rest(clock, loop.lookEveryMs, draining, news);
+      }
+      continue;
+    }
+
+    const outcome = await write(portion);
+    if (outcome.settlement !== null) {
+      skipped.forget(outcome.settlement);
+      await settle(outcome.settlement);
+      head = null;
+      attempts = 0;
+      failures = 0;
+      holds = 0;
+    }
+    count(outcome);
+    if (outcome.kept === null) {
+      state.well("delivering");
+      await turn();
+      continue;
+    }
+    if (forced.aborted) break;
+    if (
+      await endedBy(outcome.kept.error, `${portion.again} ${outcome.kept.head.position}`, {
+        portion,
+        outcome,
+      })
+    ) {
+      return;
+    }
+  }
+  await skipped.settle();
+
+  async function write(portion: Portion): Promise<Outcome> {
+    const events = portion.batch.map(({ event }) => event);
+    let receipt: Receipt | undefined;
+    const failure = await attempt(async () => {
+      receipt = await withDeadline((signal) => sink.write(events, signal), forced);
+    });
+    return failure === null ? outcomeOf(portion, receipt) : keptFrom(portion, 0, failure.error);
+  }
+
+  /** Waits as the error means; true when the sink has ended for good. */
+  async function endedBy(
+    error: unknown,
+    what: string,
+    kept: { readonly portion: Portion; readonly outcome: Outcome } | null,
+  ): Promise<boolean> {
+    const failure = meaningOf(error);
+    if (failure.kind === "config") {
+      isOpen = false;
+      if (failure.reason === "gone") {
+        const reason = withoutCredentials(sentence(failure));
+        await stored(() => outbox.setEnded(name, reason));
+        state.end(reason);
+        return true;
+      }
+      state.trouble("stopped", failure, attempts, RECHECK_MS);
+      await rest(clock, RECHECK_MS, draining);
+      return false;
+    }
+    if (failure.kind === "throttled") {
+      holds += 1;
+      const told = failure.retryAfterMs ?? backoffMs(backoff(), holds, loop.random);
+      const holdMs = Math.min(Math.max(told, 0), LONGEST_HOLD_MS);
+      state.trouble("throttled", failure, attempts, holdMs);
+      await rest(clock, holdMs, draining);
+      return false;
+    }
+    isOpen = false;
+    failures += 1;
+    attempts = head === what ? attempts + 1 : 1;
+    head = what;
+    if (kept !== null && config.schedule !== undefined && attempts > config.schedule.length) {
+      await giveUp(kept.portion, kept.outcome, failure);
+      return false;
+    }
+    const waitMs =
+      (kept === null ? undefined : config.schedule?.[attempts - 1]) ??
+      backoffMs(backoff(), failures, loop.random);
+    state.trouble("retrying", failure, attempts, waitMs);
+    await rest(clock, waitMs, draining);
+    return false;
+  }
+
+  function backoff() {
+    return { firstMs: config.retry.first, maxMs: config.retry.max };
+  }
+
+  /** The first kept event has used up its schedule; the others have their turn. */
+  async function giveUp(portion: Portion, { kept }: Outcome, error: unknown): Promise<void> {
+    if (kept === null) return;
+    const { position } = kept.head;
+    const reason = `attempts-exhausted: ${withoutCredentials(sentence(error))}`;
+    const settlement = { again: portion.again, through: position, rejected: [{ position, reason }] };
+    skipped.forget(settlement);
+    await settle(settlement);
+    loop.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
+    head = null;
+    attempts = 0;
+  }
+
+  function count({ accepted, settlement, kept }: Outcome): void {
+    const add = (outcome: string, events: number) => {
+      if (events > 0) loop.metrics.deliveries.inc({ sink: name, outcome }, events);
+    };
+    add("accepted", accepted);
+    add("rejected", settlement?.rejected.length ?? 0);
+    add("kept", kept?.count ?? 0);
+  }
+
+  async function settle(settlement: Settlement): Promise<void> {
+    await stored(() => outbox.settle(name, settlement));
+  }
+
+  /** Uses the state until it answers: what a sink has accepted is settled, not sent again. Null when stopped. */
+  async function stored<T>(work: () => Promise<T>): Promise<T | null> {
+    for (let failed = 1; ; failed += 1) {
+      try {
+        return await work();
+      } catch (error) {
+        if (draining.aborted) return null;
+        const waitMs = backoffMs(STORE_BACKOFF, failed, loop.random);
+        state.trouble("retrying", error, failed, waitMs);
+        await rest(clock, waitMs, draining);
+      }
+    }
+  }
+
+  /**
+   * Gives a call a signal that aborts at the deadline or with `cancel`. A sink that goes on regardless is waited
+   * for, because it must not be called twice at a time; meanwhile its state says what is wrong.
+   */
+  async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
+    const limit = new AbortController();
+    const done = new AbortController();
+    const onCancel = () => limit.abort(new Stopping());
+    cancel.addEventListener("abort", onCancel, { once: true, signal: done.signal });
+    if (cancel.aborted) onCancel();
+    const watch = rest(clock, config.deadline, done.signal).then((passed) => {
+      if (!passed) return;
+      const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
+      limit.abort(late);
+      state.trouble("retrying", late, attempts, 0);
+    });
+    try {
+      return await call(limit.signal);
+    } catch (error) {
+      throw limit.signal.aborted ? limit.signal.reason : error;
+    } finally {
+      done.abort();
+      await watch;
+    }
+  }
+}
+
+async function attempt(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
+  try {
+    await work();
+    return null;
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** One turn of the event loop: a sink that answers at once must not keep everything else from running. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,117 @@
+import { type Clock, isoUtc } from "../clock.ts";
+import { sentence } from "../errors.ts";
+import { type Log, withoutCredentials } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { SinkLag } from "../store/store.ts";
+
+/**
+ *   starting ──► idle ◄──► delivering
+ *                  ▲          │
+ *                  │   ┌──────┼───────────┐
+ *                  │   ▼      ▼           ▼
+ *                  └ retrying throttled stopped ──► ended (410 Gone: for good)
+ *
+ * `stopped`: a person has to change something; looked at again every few minutes.
+ */
+export type SinkStateName =
+  | "starting"
+  | "idle"
+  | "delivering"
+  | "retrying"
+  | "throttled"
+  | "stopped"
+  | "ended";
+
+export interface SinkStatus {
+  readonly name: string;
+  readonly connector: string;
+  readonly state: SinkStateName;
+  /** Since when it is well, in trouble, stopped or ended; ISO 8601 UTC. */
+  readonly since: string;
+  /** A sentence without secrets; null while all is well. */
+  readonly lastError: string | null;
+  /** Attempts that failed in a row for the event whose turn it is. */
+  readonly attempts: number;
+  readonly nextAttemptAt: string | null;
+  /** As of a few seconds ago; null before the first look. */
+  readonly lag: SinkLag | null;
+}
+
+type Trouble = "retrying" | "throttled" | "stopped";
+
+export interface SinkState {
+  well(state: "idle" | "delivering"): void;
+  /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
+  trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
+  end(reason: string): void;
+  status(): Omit<SinkStatus, "lag">;
+}
+
+/** The only place that changes what a sink's state is said to be, with its log lines and its gauge. */
+export function createSinkState(options: {
+  readonly name: string;
+  readonly connector: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}): SinkState {
+  const { name, connector, clock, log, metrics } = options;
+  let state: SinkStateName = "starting";
+  let sinceMs = clock.now();
+  let lastError: string | null = null;
+  let attempts = 0;
+  let nextAttemptMs: number | null = null;
+
+  function enter(next: SinkStateName): void {
+    if (group(next) !== group(state)) sinceMs = clock.now();
+    state = next;
+    metrics.sinkUp.set({ sink: name }, group(next) === "well" ? 1 : 0);
+  }
+
+  return {
+    well(next) {
+      if (group(state) === "trouble" || state === "stopped") {
+        log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
+      }
+      enter(next);
+      lastError = null;
+      attempts = 0;
+      nextAttemptMs = null;
+    },
+    trouble(next, error, failed, waitMs) {
+      lastError = withoutCredentials(sentence(error));
+      attempts = failed;
+      nextAttemptMs = clock.now() + waitMs;
+      const isNew = group(next) !== group(state);
+      enter(next);
+      if (!isNew) return;
+      const message =
+        next === "stopped"
+          ? "The sink has stopped: a person has to change something. Its events are kept."
+          : "The sink does not accept events. They are kept and tried again.";
+      log.warn({ sink: name, problem: lastError, waitMs }, message);
+    },
+    end(reason) {
+      if (state === "ended") return;
+      enter("ended");
+      lastError = withoutCredentials(reason);
+      nextAttemptMs = null;
+      log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
+    },
+    status: () => ({
+      name,
+      connector,
+      state,
+      since: isoUtc(sinceMs),
+      lastError,
+      attempts,
+      nextAttemptAt: nextAttemptMs === null ? null : isoUtc(nextAttemptMs),
+    }),
+  };
+}
+
+function group(state: SinkStateName): string {
+  if (state === "idle" || state === "delivering") return "well";
+  if (state === "retrying" || state === "throttled") return "trouble";
+  return state;
+}
