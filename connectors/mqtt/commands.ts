@@ -1,7 +1,8 @@
 import type { IPublishPacket } from "mqtt";
 import type { Accept, Arrival, CommandSource, ConnectorContext } from "../../src/connector.ts";
+import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { clientIdOf, createConnection } from "./connection.ts";
+import { createConnection } from "./connection.ts";
 import { createTopics, type Topics } from "./topics.ts";
 
 /**
@@ -13,7 +14,6 @@ import { createTopics, type Topics } from "./topics.ts";
  */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic);
-  const stopping = new AbortController();
   let accept: Accept | null = null;
 
   const connection = createConnection({
@@ -28,7 +28,10 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
       try {
         await accept(arrival);
       } catch (error) {
-        context.log.error({ sink: context.name, err: error }, "a command could not be taken and is not acknowledged");
+        context.log.error(
+          { sink: context.name, err: error },
+          "a command could not be taken and is not acknowledged",
+        );
         throw error;
       }
     },
@@ -38,13 +41,15 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
     async open(into, signal) {
       if (!config.commands.enabled) return;
       accept = into;
-      signal.addEventListener("abort", () => stopping.abort(signal.reason), { once: true });
-      await connection.open(signal);
+      try {
+        await connection.open(signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        context.log.error({ sink: context.name, err: error }, "commands cannot be heard yet");
+        connection.keep();
+      }
     },
-    async close() {
-      stopping.abort();
-      await connection.close();
-    },
+    close: () => connection.close(),
   };
 }
 

@@ -4,11 +4,9 @@ import { SecretRef } from "../../src/secret.ts";
 import { prefixComplaint, templateComplaint } from "./topics.ts";
 
 const Tls = z.strictObject({
-  ca_file: z
-    .string()
-    .min(1)
-    .optional()
-    .meta({ description: "PEM file of the authority that signed the broker's certificate, if it is your own." }),
+  ca_file: z.string().min(1).optional().meta({
+    description: "PEM file of the authority that signed the broker's certificate, if it is your own.",
+  }),
   cert_file: z
     .string()
     .min(1)
@@ -76,7 +74,9 @@ export const MqttConfig = z
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
-      .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
+      .meta({
+        description: "Layout of the topics. Leave out {source} or {site} only where there is just one.",
+      }),
     retain: Retain.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
     keepalive: Duration.prefault("30s")
       .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")
@@ -111,7 +111,10 @@ export const MqttConfig = z
     }
     const delicate = config.password !== undefined || config.commands.enabled;
     if (!secure && delicate && !config.plain_text && !isLoopback(config.url)) {
-      complain("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
+      complain(
+        "url",
+        "A password or commands need mqtts://; set plain_text: true to send them readable anyway.",
+      );
     }
   })
   .meta({ description: "Topics at an MQTT broker, and commands from there." });

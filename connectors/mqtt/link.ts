@@ -1,4 +1,10 @@
-import { connect, type IClientOptions, type IConnackPacket, type IPublishPacket, type MqttClient } from "mqtt";
+import {
+  connect,
+  type IClientOptions,
+  type IConnackPacket,
+  type IPublishPacket,
+  type MqttClient,
+} from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import type { Message } from "./messages.ts";
@@ -17,8 +23,8 @@ export interface Link {
   /** Forgets everything that is unacknowledged; those publishes reject with `reason`. */
   abandon(reason: unknown): void;
   subscribe(filters: readonly string[]): Promise<void>;
-  /** Takes leave of the broker, so that it does not publish the will; cuts the connection after a second. */
-  end(): Promise<void>;
+  /** Says a last thing, if any, and takes leave, so that the broker does not publish the will. Takes 2 s at most. */
+  end(last?: Message): Promise<void>;
 }
 
 /** What the broker says it can do (MQTT 5 CONNACK); with 3.1.1 it says nothing. */
@@ -36,10 +42,10 @@ export interface LinkOptions {
   readonly publishDeadlineMs: number;
   readonly clock: Clock;
   /** Resolves when the message may be acknowledged; when it rejects, it is not, and the link is given up. */
-  readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
+  readonly onMessage: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
-/** How long a farewell may take, in milliseconds. */
+/** How long a last message, and then a farewell, may take, in milliseconds. */
 const FAREWELL_MS = 1_000;
 /** PUBLISH without topic, payload and properties is at most this many bytes. */
 const PUBLISH_OVERHEAD_BYTES = 64;
@@ -118,7 +124,7 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   }
 
   function abandon(reason: unknown): void {
-    for (const [id, fail] of [...pending]) {
+    for (const [id, fail] of pending) {
       fail(reason);
       client.removeOutgoingMessage(id);
     }
@@ -128,7 +134,9 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
     cause ??= disconnectFailure(packet.reasonCode, place);
   });
   client.on("error", (error) => {
-    cause ??= new Retryable(`The connection to the broker at ${place} broke: ${error.message}.`, { cause: error });
+    cause ??= new Retryable(`The connection to the broker at ${place} broke: ${error.message}.`, {
+      cause: error,
+    });
   });
   client.once("close", () => {
     client.end(true);
@@ -136,71 +144,84 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   });
   if (!client.connected) gone();
 
+  async function publish(message: Message): Promise<void> {
+    lost.signal.throwIfAborted();
+    const bytes = bytesOf(message);
+    if (limits.maxPacketBytes !== null && bytes > limits.maxPacketBytes) {
+      throw new Rejected(`The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`);
+    }
+    const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
+    client.publish(message.topic, message.payload, publishOptions(message), (error) => {
+      if (error === null || error === undefined) resolve();
+      else reject(meaning(error, message.topic));
+    });
+    const id = client.getLastMessageId();
+    pending.set(id, reject);
+    try {
+      await inTime(acknowledged);
+    } finally {
+      pending.delete(id);
+    }
+  }
+
+  /** Gives the whole connection up when the broker does not answer within the deadline. */
+  async function inTime(answered: Promise<void>): Promise<void> {
+    const settled = new AbortController();
+    clock.sleep(options.publishDeadlineMs, settled.signal).then(overdue, () => undefined);
+    try {
+      await answered;
+    } finally {
+      settled.abort("settled");
+    }
+  }
+
+  /** A connection on which an answer is missing is in doubt; a new one begins clean. */
+  function overdue(): void {
+    cause ??= new Retryable(`The broker at ${place} did not answer within ${options.publishDeadlineMs} ms.`);
+    client.end(true);
+    gone();
+  }
+
+  /** Waits for `done`, but not for long. */
+  async function briefly(done: Promise<void>): Promise<void> {
+    const settled = new AbortController();
+    await Promise.race([done, clock.sleep(FAREWELL_MS, settled.signal)]).catch(() => undefined);
+    settled.abort("settled");
+  }
+
   return {
     limits,
     lost: lost.signal,
     abandon,
-
-    async publish(message) {
-      lost.signal.throwIfAborted();
-      const bytes = bytesOf(message);
-      if (limits.maxPacketBytes !== null && bytes > limits.maxPacketBytes) {
-        throw new Rejected(`The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`);
-      }
-      const acked = new AbortController();
-      try {
-        await new Promise<void>((resolve, reject) => {
-          client.publish(message.topic, message.payload, publishOptions(message), (error) => {
-            if (error === null || error === undefined) resolve();
-            else reject(meaning(error, message.topic));
-          });
-          const id = client.getLastMessageId();
-          pending.set(id, reject);
-          acked.signal.addEventListener("abort", () => pending.delete(id), { once: true });
-          clock.sleep(options.publishDeadlineMs, acked.signal).then(
-            () => {
-              cause ??= new Retryable(
-                `The broker at ${place} did not acknowledge within ${options.publishDeadlineMs} ms.`,
-              );
-              // After a missing acknowledgement the connection is in doubt; a new one begins clean.
-              client.end(true);
-              gone();
-            },
-            () => undefined,
-          );
-        });
-      } finally {
-        acked.abort("settled");
-      }
-    },
+    publish,
 
     async subscribe(filters) {
-      for (const filter of filters) {
-        await new Promise<void>((resolve, reject) => {
-          // Retained messages are not wanted (rh 2), but one that comes nevertheless has to say so (rap).
-          client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: 2 }, (error, granted) => {
-            if (error !== null) reject(subscribeFailure(error, filter));
-            else if (granted?.some(({ qos }) => qos === 0) === true) {
-              reject(new ConfigError(`The broker offers no acknowledgements on ${filter}.`));
-            } else resolve();
-          });
-        });
-      }
+      for (const filter of filters) await inTime(subscribed(client, filter));
     },
 
-    async end() {
+    async end(last) {
       abandon(new Retryable("The connection is being closed."));
-      const farewell = new AbortController();
+      if (last !== undefined) await briefly(publish(last));
       const closed = new Promise<void>((resolve) => {
-        if (lost.signal.aborted) resolve();
-        else lost.signal.addEventListener("abort", () => resolve(), { once: true });
+        lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       client.end(false);
-      await Promise.race([closed, clock.sleep(FAREWELL_MS, farewell.signal).catch(() => undefined)]);
-      farewell.abort("done");
+      if (!lost.signal.aborted) await briefly(closed);
       client.end(true);
     },
   };
+}
+
+/** Retained messages are not wanted (rh 2), but one that comes nevertheless has to say what it is (rap). */
+function subscribed(client: MqttClient, filter: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: 2 }, (error, granted) => {
+      if (error !== null && error !== undefined) reject(subscribeFailure(error, filter));
+      else if (granted?.some(({ qos }) => qos === 0) === true) {
+        reject(new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`));
+      } else resolve();
+    });
+  });
 }
 
 function publishOptions(message: Message) {
@@ -221,7 +242,9 @@ function publishOptions(message: Message) {
 
 function meaning(error: Error, topic: string): unknown {
   const code = "code" in error ? error.code : undefined;
-  return typeof code === "number" ? publishFailure(code, topic) : new Retryable(error.message, { cause: error });
+  return typeof code === "number"
+    ? publishFailure(code, topic)
+    : new Retryable(error.message, { cause: error });
 }
 
 /** An upper bound of the PUBLISH packet's size. */

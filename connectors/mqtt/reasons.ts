@@ -11,14 +11,19 @@ export function connectFailure(error: unknown, place: string): Failure {
   const complaint = typeof code === "number" ? REFUSED[code] : undefined;
   if (complaint !== undefined) {
     const [message, hint, reason] = complaint;
-    return new ConfigError(`The broker at ${place} ${message}.`, { hint, reason: reason ?? "settings", cause: error });
+    return new ConfigError(`The broker at ${place} ${message}.`, {
+      hint,
+      reason: reason ?? "settings",
+      cause: error,
+    });
   }
   if (typeof code === "number") {
     return new Retryable(`The broker at ${place} refused the connection (reason ${code}).`, { cause: error });
   }
   if (typeof code === "string" && isTlsTrouble(code)) {
     return new ConfigError(`The broker at ${place} could not be trusted or talked to by TLS (${code}).`, {
-      hint: TLS_HINTS[code] ?? "Check the address, the port and the certificates on both sides (tls.ca_file).",
+      hint:
+        TLS_HINTS[code] ?? "Check the address, the port and the certificates on both sides (tls.ca_file).",
       cause: error,
     });
   }
@@ -51,10 +56,16 @@ const REFUSED: Readonly<Record<number, Complaint>> = {
   134: PASSWORD,
   135: NOT_ALLOWED,
   138: ["has banned us", "Ask whoever runs it.", "forbidden"],
-  140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
+  140: [
+    "wants another way of authentication",
+    "Only user name and password, or a certificate, are supported.",
+  ],
   144: ["does not accept our status topic", "Choose another prefix."],
   154: ["does not keep messages", "Allow retained messages there, or use another broker."],
-  155: ["does not offer QoS 1", "Allow QoS 1 there: without acknowledgements nothing can be delivered reliably."],
+  155: [
+    "does not offer QoS 1",
+    "Allow QoS 1 there: without acknowledgements nothing can be delivered reliably.",
+  ],
   156: ["sends us to another server", "Set url to the address that it names."],
   157: ["has moved to another server", "Set url to the new address."],
 };
@@ -64,9 +75,12 @@ const TLS_HINTS: Readonly<Record<string, string>> = {
   CERT_NOT_YET_VALID: "Its certificate is not valid yet; check the clocks of both machines.",
   ERR_TLS_CERT_ALTNAME_INVALID: "Its certificate is for another name; check url, or set tls.servername.",
   DEPTH_ZERO_SELF_SIGNED_CERT: "Its certificate is self-signed; name it in tls.ca_file if it is yours.",
-  SELF_SIGNED_CERT_IN_CHAIN: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+  SELF_SIGNED_CERT_IN_CHAIN:
+    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
 };
 
 function isTlsTrouble(code: string): boolean {

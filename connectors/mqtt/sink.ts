@@ -1,7 +1,8 @@
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
+import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { clientIdOf, createConnection, tryConnection } from "./connection.ts";
+import { createConnection, tryConnection } from "./connection.ts";
 import { deliver } from "./deliver.ts";
 import { messagesOf } from "./messages.ts";
 import { createTopics } from "./topics.ts";
@@ -29,7 +30,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
           maxBytes: config.max_message_bytes,
           signal,
-          onCourtesyRefused: (error) => context.log.warn({ sink: context.name, err: error }, "reply not delivered"),
+          onCourtesyRefused: (error) =>
+            context.log.warn({ sink: context.name, err: error }, "reply not delivered"),
         });
       } finally {
         signal.removeEventListener("abort", abandon);

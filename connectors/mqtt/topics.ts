@@ -74,7 +74,8 @@ export function createTopics(prefix: string, template: string): Topics {
     },
 
     mayReply(topic) {
-      if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
+      if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed())
+        return false;
       if (topic.length > MAX_REPLY_TOPIC) return false;
       if (topic.startsWith(`${prefix}/reply/`)) return true;
       return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwn(topic);
@@ -106,7 +107,9 @@ function text(level: string): string {
 }
 
 function percent(characters: string): string {
-  return [...Buffer.from(characters)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
+  return [...Buffer.from(characters)]
+    .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`)
+    .join("");
 }
 
 function hashed(value: string): string {
@@ -115,11 +118,11 @@ function hashed(value: string): string {
 
 /** Matches every topic that the layout can give. */
 function ownPattern(prefix: string, layout: readonly string[]): (topic: string) => boolean {
-  const escape = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const literally = (part: string) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
   const parts = layout.map((part) => {
-    if (part === "{prefix}") return `${escape(prefix)}/`;
+    if (part === "{prefix}") return `${literally(prefix)}/`;
     if (part === "{aspect}") return "(.+/)?";
-    return part.startsWith("{") ? "[^/]+/" : `${escape(part)}/`;
+    return part.startsWith("{") ? "[^/]+/" : `${literally(part)}/`;
   });
   const pattern = new RegExp(`^${parts.join("")}$`, "s");
   return (topic) => pattern.test(`${topic}/`);
@@ -146,7 +149,8 @@ export function templateComplaint(template: string): string | null {
     if (known && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
   }
   for (const needed of ["{kind}", "{id}", "{aspect}"]) {
-    if (!levels.includes(needed)) return `The layout needs ${needed}, or different things would share a topic.`;
+    if (!levels.includes(needed))
+      return `The layout needs ${needed}, or different things would share a topic.`;
   }
   return null;
 }

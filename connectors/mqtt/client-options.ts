@@ -1,0 +1,74 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { hostname } from "node:os";
+import type { IClientOptions } from "mqtt";
+import { ConfigError } from "../../src/errors.ts";
+import { readSecret } from "../../src/secret.ts";
+import type { MqttConfig } from "./config.ts";
+import type { Message } from "./messages.ts";
+
+/** Largest packet that the broker may send us, in bytes: commands, which are refused far below this size. */
+const MAX_ARRIVAL_BYTES = 1_048_576;
+/** Most commands that the broker may send before we have acknowledged one. */
+const ARRIVALS_IN_FLIGHT = 20;
+
+/** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
+export function clientOptions(config: MqttConfig, clientId: string, will: Message | null): IClientOptions {
+  const url = new URL(config.url);
+  const secure = url.protocol === "mqtts:";
+  return {
+    protocol: secure ? "mqtts" : "mqtt",
+    host: url.hostname.replace(/^\[|\]$/g, ""),
+    port: url.port === "" ? (secure ? 8883 : 1883) : Number(url.port),
+    ...(secure ? tlsOptions(config) : {}),
+    clientId,
+    ...(config.username === undefined ? {} : { username: config.username }),
+    ...(config.password === undefined ? {} : { password: readSecret(config.password).reveal() }),
+    protocolVersion: config.protocol === "5" ? 5 : 4,
+    clean: true,
+    keepalive: Math.round(config.keepalive / 1_000),
+    connectTimeout: config.connect_deadline,
+    ...(will === null
+      ? {}
+      : { will: { topic: will.topic, payload: Buffer.from(will.payload), qos: 1, retain: will.retain } }),
+    properties: {
+      sessionExpiryInterval: 0,
+      maximumPacketSize: MAX_ARRIVAL_BYTES,
+      receiveMaximum: ARRIVALS_IN_FLIGHT,
+    },
+  };
+}
+
+function tlsOptions(config: MqttConfig): IClientOptions {
+  const { ca_file, cert_file, key_file, servername } = config.tls;
+  return {
+    rejectUnauthorized: true,
+    ...(ca_file === undefined ? {} : { ca: pem(ca_file) }),
+    ...(cert_file === undefined ? {} : { cert: pem(cert_file) }),
+    ...(key_file === undefined ? {} : { key: pem(key_file) }),
+    ...(servername === undefined ? {} : { servername }),
+  };
+}
+
+function pem(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    throw new ConfigError(`The certificate file ${path} cannot be read.`, { field: "tls", cause: error });
+  }
+}
+
+/** Host and port of the broker, for messages to people. */
+export function placeOf(config: MqttConfig): string {
+  return new URL(config.url).host;
+}
+
+/**
+ * The same after a restart, so that a broker which still holds the old connection ends it, will and all, before
+ * the new one begins; different on another machine.
+ */
+export function clientIdOf(config: MqttConfig, name: string, host = hostname()): string {
+  if (config.client_id !== undefined) return config.client_id;
+  const digest = createHash("sha256").update(`${host}\n${name}`).digest("hex").slice(0, 8);
+  return `plenum-${name.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 64)}-${digest}`;
+}
