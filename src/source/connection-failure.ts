@@ -59,7 +59,7 @@ export function connectionFailure(error: unknown, origin: string): Failure {
       hint: "Check base_url: https needs TLS 1.2 or newer.",
     });
   }
-  if (code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW") {
+  if (code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW") {
     return new Malformed(`What ${origin} answered is not valid HTTP (${code}).`, "");
   }
   return new Retryable(`${origin} could not be asked: ${TROUBLES[code] ?? "trouble"} (${code}).`);

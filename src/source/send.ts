@@ -218,20 +218,20 @@ function readingOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): 
   return {
     endpoint: PATHS[endpoint].replace("/api/v1/", ""),
     missing,
-    scrub: (text) => withoutToken(withoutCredentials(text), secret.reveal()),
+    // The token first, while it is whole.
+    scrub: (text) => withoutCredentials(withoutToken(text, secret.reveal())),
     nowMs: clock.now(),
   };
 }
 
-/** Also in the spellings that a service may echo: inside JSON, inside an address, as base64. */
+/** Also in the spellings in which a service may echo it: escaped inside JSON, inside an address, as base64. */
 function withoutToken(text: string, token: string): string {
-  const spellings = [
-    token,
-    token.replaceAll("/", "\\/"),
-    encodeURIComponent(token),
-    Buffer.from(token).toString("base64").replace(/=+$/, ""),
-  ];
-  return spellings.reduce((clean, spelling) => clean.replaceAll(spelling, "[redacted]"), text);
+  const escaped = [...token].map((character) => `\\\\*${RegExp.escape(character)}`).join("");
+  const base64 = Buffer.from(token).toString("base64").replace(/=+$/, "");
+  return text
+    .replace(new RegExp(escaped, "g"), "[redacted]")
+    .replaceAll(encodeURIComponent(token), "[redacted]")
+    .replaceAll(base64, "[redacted]");
 }
 
 function rateLimitIn(reply: TransportReply) {

@@ -33,8 +33,11 @@ export interface HttpTransport {
   close(): Promise<void>;
 }
 
-/** Few, because one service on one token is never asked more than once in a second or so. */
-const CONNECTIONS = 4;
+/**
+ * As many as may be under way at once: 8 under the quota (a slow gateway takes its time) and 2 lists. With fewer,
+ * a request would wait here after its slot of the quota has begun.
+ */
+const CONNECTIONS = 10;
 /** Idle sockets are given up before most proxies and firewalls forget them. */
 const KEEP_ALIVE_MS = 55_000;
 /** A new socket looks the name up again, so a service that moved is found. */

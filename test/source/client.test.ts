@@ -1,0 +1,297 @@
+import { describe, expect, it } from "vitest";
+import { Rejected, Throttled } from "#src/errors.ts";
+import { Stopping } from "#src/lifecycle.ts";
+import { StaleSocket } from "#src/source/connection-failure.ts";
+import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
+
+const PATHS: Record<string, string> = {
+  sites: "/base/api/v1/sites?per_page=100",
+  alarms: "/base/api/v1/alarms?status=active&per_page=500",
+  tags: "/base/api/v1/tags?site_id=1&per_page=100",
+  gateways: "/base/api/v1/gateways?site_id=1&per_page=100",
+  hosts: "/base/api/v1/hosts?site_id=1&per_page=100",
+  systems: "/base/api/v1/systems?site_id=1&per_page=100",
+  read: "/base/api/v1/tags/read?tags=1%2C2",
+  write: "/base/api/v1/tags/write",
+  history:
+    "/base/api/v1/tags/history?tags=1%2C2&from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm",
+  totals:
+    "/base/api/v1/tags/history?tags=1%2C2&from=2026-06-01T00%3A00%3A00Z&to=2026-06-02T00%3A00%3A00Z&resolution=1h&tz=Europe%2FStockholm&scalar=1",
+  me: "/base/api/v1/me",
+};
+
+describe("each endpoint", () => {
+  it.each(Object.keys(CALLS))(
+    "%s: one request with its path, both media types and the token",
+    async (name) => {
+      const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
+      const trial = trialSource(() => reply(200, GOOD[name]), { clock });
+      expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
+      expect(trial.requests).toHaveLength(1);
+      const [request] = trial.requests;
+      expect(request?.path).toBe(PATHS[name]);
+      expect(request?.method).toBe(name === "write" ? "POST" : "GET");
+      expect(request?.headers).toMatchObject({
+        accept: "application/json",
+        "content-type": "application/json",
+        authorization: `Bearer ${TOKEN}`,
+      });
+    },
+  );
+
+  it("health asks without a token and without a limit", async () => {
+    const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
+    expect(await trial.source.health(never())).toEqual({
+      status: "healthy",
+      time: "2026-06-01T00:00:00.000Z",
+    });
+    expect(trial.requests[0]?.headers).toMatchObject({ accept: "application/json" });
+    expect(trial.requests[0]?.headers).not.toHaveProperty("authorization");
+    expect(trial.runs).toEqual([]);
+  });
+
+  it("sends tag requests through the quota in their lane, and lists not", async () => {
+    const trial = trialSource((request) =>
+      reply(
+        200,
+        request.method === "POST" ? GOOD.write : GOOD[request.path.includes("history") ? "history" : "read"],
+        {
+          "x-ratelimit-limit": "20",
+          "x-ratelimit-remaining": "7",
+        },
+      ),
+    );
+    await CALLS.read?.(trial.source);
+    await CALLS.write?.(trial.source);
+    await CALLS.history?.(trial.source);
+    expect(trial.runs).toEqual([
+      { lane: "live", endpoint: "read" },
+      { lane: "write", endpoint: "write" },
+      { lane: "history", endpoint: "history" },
+    ]);
+    expect(trial.observed).toEqual(Array(3).fill({ limit: 20, remaining: 7 }));
+  });
+});
+
+describe("health is a hint (trap 19)", () => {
+  const unhealthy = { status: "unhealthy", time: null };
+  it.each([
+    ["500", () => reply(500, { status: "unhealthy" })],
+    ["503", () => reply(503, { status: "unhealthy" }, { "retry-after": "3600" })],
+    ["200 and unhealthy", () => reply(200, { status: "unhealthy" })],
+    ["500 and healthy", () => reply(500, { status: "healthy" })],
+    ["HTML", () => reply(503, "<html>")],
+    ["errors", () => reply(200, { errors: [{ status: 500, message: "no" }] })],
+    ["a redirect", () => reply(302, "", { location: "https://login.example" })],
+    ["a time-out", () => Promise.reject(new Error("late"))],
+  ])("%s is the same unhealthy, and holds nothing", async (_name, answer) => {
+    const trial = trialSource(answer);
+    expect(await trial.source.health(never())).toEqual(unhealthy);
+    expect(trial.holds).toEqual([]);
+  });
+});
+
+describe("what the service asks for reaches the limits", () => {
+  it("a 429 holds the bucket of the endpoint for the told time and the second that services round away", async () => {
+    const trial = trialSource(() =>
+      reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
+    );
+    const failure = await failureOf(trial.source.read(["1"], "live", never()));
+    expect(failure).toBeInstanceOf(Throttled);
+    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "bucket", endpoint: "read" }]);
+  });
+
+  it("a 503 of any endpoint holds every lane, also without a told time, growing", async () => {
+    let now = 0;
+    const clock = { now: () => now, monotonic: () => now, sleep: async (ms: number) => void (now += ms) };
+    const trial = trialSource(() => reply(503, "<html>maintenance</html>"), { clock });
+    for (let i = 0; i < 7; i++) {
+      expect(await failureOf(trial.source.me(never()))).toMatchObject({
+        kind: "throttled",
+        retryAfterMs: null,
+      });
+    }
+    expect(trial.holds.map((hold) => [hold.forMs, hold.scope])).toEqual(
+      [22_500, 45_000, 90_000, 180_000, 360_000, 675_000, 675_000].map((ms) => [ms, "everything"]),
+    );
+    // The lists themselves waited for the hold each time.
+    expect(now).toBe(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
+  });
+
+  it("holds before the request gives up its place", async () => {
+    const order: string[] = [];
+    const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
+      limiter: {
+        async run(_lane, _endpoint, task) {
+          await task().catch((error: unknown) => {
+            order.push("place given up");
+            throw error;
+          });
+          throw new Error("unreachable");
+        },
+        hold: () => order.push("held"),
+        observe: () => order.push("observed"),
+        status: () => ({ buckets: [], heldUntilMs: null }),
+      },
+    });
+    await failureOf(trial.source.read(["1"], "live", never()));
+    expect(order).toEqual(["observed", "held", "place given up"]);
+  });
+});
+
+describe("a stale kept-alive socket (trap 15)", () => {
+  it("lets a GET go once more, in a slot of its own", async () => {
+    let first = true;
+    const trial = trialSource(() => {
+      if (!first) return reply(200, GOOD.read);
+      first = false;
+      throw new StaleSocket("stale");
+    });
+    const { readings } = await trial.source.read(["1", "2"], "live", never());
+    expect(readings).toHaveLength(2);
+    expect(trial.runs).toHaveLength(2);
+  });
+
+  it("twice is a failure", async () => {
+    const trial = trialSource(() => {
+      throw new StaleSocket("stale");
+    });
+    expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ kind: "retryable" });
+    expect(trial.requests).toHaveLength(2);
+  });
+
+  it("never repeats a POST", async () => {
+    const trial = trialSource(() => {
+      throw new StaleSocket("stale");
+    });
+    expect(await failureOf(CALLS.write?.(trial.source) ?? Promise.resolve())).toMatchObject({
+      kind: "retryable",
+    });
+    expect(trial.requests).toHaveLength(1);
+  });
+});
+
+describe("write", () => {
+  it("asks what to write inside the slot, and sends exactly that", async () => {
+    const trial = trialSource(() => reply(200, GOOD.write));
+    const written = await trial.source.write(async () => {
+      expect(trial.runs).toHaveLength(1);
+      expect(trial.requests).toHaveLength(0);
+      return [
+        { tagId: "1", value: 21.5 },
+        { tagId: "2", value: false },
+      ];
+    }, never());
+    expect(JSON.parse(trial.requests[0]?.body ?? "")).toEqual({
+      tags: [
+        { tag_id: "1", value: 21.5 },
+        { tag_id: "2", value: false },
+      ],
+    });
+    expect(written.written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
+  });
+
+  it("sends nothing when there is nothing left to write", async () => {
+    const trial = trialSource(() => reply(200, GOOD.write));
+    expect((await trial.source.write(async () => [], never())).written).toEqual([]);
+    expect(trial.requests).toHaveLength(0);
+  });
+
+  it("sends nothing when the journal fails, and gives its error on as it is", async () => {
+    const trial = trialSource(() => reply(200, GOOD.write));
+    const trouble = new Error("disk full");
+    await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
+    expect(trial.requests).toHaveLength(0);
+  });
+
+  it("does not ask the journal when there is no token", async () => {
+    const trial = trialSource(() => reply(200, GOOD.write), { environment: {} });
+    let asked = false;
+    const prepare = async () => {
+      asked = true;
+      return [{ tagId: "1", value: 1 }];
+    };
+    expect(await failureOf(trial.source.write(prepare, never()))).toMatchObject({ kind: "config" });
+    expect(asked).toBe(false);
+  });
+
+  it.each([
+    ["NaN", [{ tagId: "1", value: Number.NaN }]],
+    ["Infinity", [{ tagId: "1", value: Number.POSITIVE_INFINITY }]],
+    [
+      "one tag twice",
+      [
+        { tagId: "1", value: 1 },
+        { tagId: "1", value: 2 },
+      ],
+    ],
+    ["21 tags", Array.from({ length: 21 }, (_, i) => ({ tagId: String(i), value: 1 }))],
+    ["two ids in one", [{ tagId: "1,2", value: 1 }]],
+  ])("refuses %s before anything is sent", async (_name, writes) => {
+    const trial = trialSource(() => reply(200, GOOD.write));
+    await expect(trial.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);
+    expect(trial.requests).toHaveLength(0);
+  });
+});
+
+describe("a request that cannot be right is not sent", () => {
+  const range = {
+    from: "2026-06-01T00:00:00Z",
+    to: "2026-06-02T00:00:00Z",
+    resolution: "1h",
+    timeZone: "UTC",
+  } as const;
+  it.each([
+    ["an offset in place of Z", { ...range, from: "2026-06-01T00:00:00+02:00" }, "rejected"],
+    ["no offset", { ...range, to: "2026-06-02T00:00:00" }, "rejected"],
+    ["a day that does not exist", { ...range, to: "2026-06-31T00:00:00Z" }, "rejected"],
+    ["a range that ends where it starts", { ...range, to: range.from }, "rejected"],
+    ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
+  ])("history with %s", async (_name, query, kind) => {
+    const trial = trialSource(() => reply(200, GOOD.history));
+    expect(
+      await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never())),
+    ).toMatchObject({ kind });
+    expect(trial.requests).toHaveLength(0);
+  });
+
+  it.each([[[]], [Array.from({ length: 21 }, (_, i) => String(i))], [["a,b"]], [[""]]])(
+    "read of %j",
+    async (ids) => {
+      const trial = trialSource(() => reply(200, GOOD.read));
+      await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Rejected);
+      expect(trial.requests).toHaveLength(0);
+    },
+  );
+
+  it("a tag asked for twice is asked for once", async () => {
+    const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: 1 }] }));
+    await trial.source.read(["1", "1"], "live", never());
+    expect(trial.requests[0]?.path).toBe("/base/api/v1/tags/read?tags=1");
+  });
+});
+
+it("an abort rejects with its reason and counts as no failure", async () => {
+  const controller = new AbortController();
+  const trial = trialSource(async (_request, signal) => {
+    controller.abort(new Stopping());
+    signal.throwIfAborted();
+    return reply(200, GOOD.read);
+  });
+  await expect(trial.source.read(["1"], "live", controller.signal)).rejects.toBeInstanceOf(Stopping);
+  expect((await trial.metrics.apiRequests.get()).values).toEqual([]);
+});
+
+it("counts requests by outcome", async () => {
+  let status = 200;
+  const trial = trialSource(() =>
+    status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] }),
+  );
+  await trial.source.read(["1"], "live", never());
+  status = 401;
+  await failureOf(trial.source.read(["1"], "live", never()));
+  expect((await trial.metrics.apiRequests.get()).values).toEqual([
+    { labels: { source: "trial", endpoint: "read", outcome: "ok" }, value: 1 },
+    { labels: { source: "trial", endpoint: "read", outcome: "config" }, value: 1 },
+  ]);
+});

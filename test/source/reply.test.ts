@@ -1,0 +1,195 @@
+import { describe, expect, it } from "vitest";
+import { decodeReply, type Reading } from "#src/source/reply.ts";
+import { CALLS, failureOf, GOOD, reply, TOKEN, trialSource } from "./trial-source.ts";
+
+const READING: Reading = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
+
+function outcome(status: number, body: unknown, headers = {}, reading: Partial<Reading> = {}): unknown {
+  try {
+    return decodeReply(reply(status, body, headers), { ...READING, ...reading }).envelope;
+  } catch (error) {
+    return error;
+  }
+}
+
+/** What each status means, wherever it stands (the table of src/source/reply.ts). */
+const MEANINGS: readonly (readonly [number, object])[] = [
+  [401, { kind: "config", reason: "unauthenticated" }],
+  [403, { kind: "config", reason: "forbidden" }],
+  [429, { kind: "throttled", scope: "bucket" }],
+  [503, { kind: "throttled", scope: "everything" }],
+  [422, { kind: "config", reason: "validation" }],
+  [400, { kind: "config", reason: "validation" }],
+  [500, { kind: "retryable" }],
+  [502, { kind: "retryable" }],
+  [504, { kind: "retryable" }],
+];
+
+describe("errors with HTTP 200 (trap 1)", () => {
+  const combinations = MEANINGS.flatMap(([status, meaning]) =>
+    Object.keys(CALLS).map((endpoint) => ({ status, endpoint, meaning })),
+  );
+  it.each(combinations)("$status of $endpoint", async ({ status, endpoint, meaning }) => {
+    const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
+    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
+    expect(trial.requests).toHaveLength(1);
+  });
+
+  it.each([
+    ["history", { kind: "no-log" }],
+    ["totals", { kind: "no-log" }],
+    ["read", { kind: "rejected" }],
+    ["write", { kind: "rejected" }],
+    ["tags", { kind: "config", reason: "settings" }],
+    ["me", { kind: "config", reason: "settings" }],
+  ])("404 of %s", async (endpoint, meaning) => {
+    const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "Not found." }] }));
+    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
+  });
+});
+
+describe("errors and data (trap 2)", () => {
+  const data = [{ id: "1" }];
+  const errors = [{ status: 500, message: "no" }];
+  it.each([
+    ["errors", { errors }, { kind: "retryable" }],
+    ["errors and data", { errors, data }, { kind: "retryable" }],
+    ["errors and empty data", { errors, data: [] }, { kind: "retryable" }],
+    ["no errors and data", { errors: [], data }, { data }],
+    ["null errors and data", { errors: null, data }, { data }],
+    ["data", { data }, { data }],
+    ["neither", {}, { kind: "malformed" }],
+    ["empty errors only", { errors: [] }, { kind: "malformed" }],
+    ["something else", { message: "hello" }, { kind: "malformed" }],
+    ["errors by field, as the framework has them", { errors: { tags: ["required"] } }, { kind: "retryable" }],
+    ["errors as text", { errors: "broken", data }, { kind: "retryable" }],
+    ["errors of no kind", { errors: [null, 7], data }, { kind: "retryable" }],
+    ["a list", [], { kind: "malformed" }],
+    ["null", null, { kind: "malformed" }],
+  ])("%s", (_name, body, expected) => {
+    expect(outcome(200, body)).toMatchObject(expected);
+  });
+
+  const both = Object.keys(CALLS).map((endpoint) => ({ endpoint }));
+  it.each(both)("$endpoint uses no part of a reply that has both", async ({ endpoint }) => {
+    const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
+    const trial = trialSource(() => reply(200, body));
+    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({
+      kind: "retryable",
+    });
+  });
+});
+
+describe("several errors (trap 3)", () => {
+  const order = [401, 403, 429, 503, 422, 404, 500];
+  it("the most restrictive wins, in whatever order they come, and all are told", () => {
+    for (let least = 1; least <= order.length; least++) {
+      const group = order.slice(-least);
+      for (const statuses of [group, group.toReversed(), [...group.slice(1), ...group.slice(0, 1)]]) {
+        const errors = statuses.map((status) => ({ status, message: `m${status}` }));
+        const failure = outcome(200, { errors }) as Error;
+        const alone = outcome(200, { errors: [{ status: group[0], message: "" }] });
+        const { kind, scope, reason } = alone as Record<string, unknown>;
+        expect({ statuses, failure }).toMatchObject({
+          failure: JSON.parse(JSON.stringify({ kind, scope, reason })),
+        });
+        for (const status of statuses) expect(failure.message).toContain(`m${status}`);
+      }
+    }
+  });
+
+  it("the HTTP status is one of them", () => {
+    expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({
+      reason: "unauthenticated",
+    });
+    expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
+  });
+
+  it("a validation failure names its field", () => {
+    const errors = [
+      { status: 422, message: "The from field is required.", source: "from" },
+      { status: 422, message: "The to field is required.", source: "to" },
+    ];
+    expect(outcome(200, { errors })).toMatchObject({
+      reason: "validation",
+      field: "from",
+      message: "tags/read: 422, from: The from field is required.; to: The to field is required.",
+    });
+    expect(outcome(422, { message: "bad", errors: { per_page: ["Too large."] } })).toMatchObject({
+      reason: "validation",
+      field: "per_page",
+    });
+  });
+});
+
+describe("a real HTTP status without errors in the body", () => {
+  it.each(MEANINGS)("%i, with a message, empty, or as a proxy's page", (status, meaning) => {
+    expect(outcome(status, { message: "no" })).toMatchObject(meaning);
+    expect(outcome(status, { data: [] })).toMatchObject(meaning);
+    const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });
+    // A page may stand for the statuses that concern everybody, not for what this request was about.
+    expect(page).toMatchObject(status === 422 || status === 400 ? { kind: "malformed" } : meaning);
+  });
+
+  it("never says that a tag has no log: only the service's own error does", () => {
+    const history = { missing: "no-log" } as const;
+    expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
+    expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({
+      kind: "config",
+    });
+    expect(outcome(404, { errors: [{ status: 404, message: "No log." }] }, {}, history)).toMatchObject({
+      kind: "no-log",
+    });
+  });
+});
+
+describe("pages in place of answers (trap 6)", () => {
+  const html = "<!DOCTYPE html><html><title>Log in</title></html>";
+  const cases = Object.keys(CALLS).flatMap((endpoint) => [
+    { endpoint, status: 200, meaning: { kind: "malformed" } },
+    { endpoint, status: 302, meaning: { kind: "malformed" } },
+    { endpoint, status: 503, meaning: { kind: "throttled", scope: "everything", retryAfterMs: null } },
+  ]);
+  it.each(cases)("HTML with $status of $endpoint is no empty list", async ({ endpoint, status, meaning }) => {
+    const trial = trialSource(() => reply(status, html, { "content-type": "text/html" }));
+    const failure = await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve());
+    expect(failure).toMatchObject(meaning);
+    if (status === 200) expect(failure).toMatchObject({ sample: html });
+  });
+});
+
+describe("secrets", () => {
+  it.each([
+    TOKEN,
+    encodeURIComponent(TOKEN),
+    Buffer.from(TOKEN).toString("base64"),
+    TOKEN.replaceAll("/", "\\/"),
+  ])("a service that echoes %s does not get it into an error", async (spelling) => {
+    const bodies = [
+      { errors: [{ status: 401, message: `Bad token ${spelling}.`, source: spelling }] },
+      { errors: [{ status: 422, message: "x".repeat(490) + spelling, source: `f ${spelling}` }] },
+      { message: `Bearer ${spelling}` },
+      { data: `your token is ${spelling}` },
+      `<html>${"y".repeat(480)}${spelling}</html>`,
+    ];
+    for (const body of bodies) {
+      for (const status of [200, 401, 500]) {
+        const trial = trialSource(() => reply(status, body));
+        const failure = await failureOf(trial.source.read(["1"], "live", new AbortController().signal));
+        const text = JSON.stringify([failure.message, failure.stack, { ...failure }]);
+        for (const part of ["kanarien", "geheim", Buffer.from(TOKEN).toString("base64").slice(0, 12)]) {
+          expect(text).not.toContain(part);
+        }
+      }
+    }
+  });
+
+  it("a redirect is told by its origin only", () => {
+    const failure = outcome(302, "", {
+      location: "https://u:p@login.example:8443/path?token=secret",
+    }) as Error;
+    expect(failure.message).toBe(
+      "The service redirects tags/read to https://login.example:8443 (HTTP 302); that is not followed.",
+    );
+  });
+});

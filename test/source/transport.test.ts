@@ -1,0 +1,317 @@
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";
+import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from "node:net";
+import { setImmediate } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import { afterEach, describe, expect, it } from "vitest";
+import { StaleSocket } from "#src/source/connection-failure.ts";
+import { createHttpTransport, type HttpTransport, type TransportRequest } from "#src/source/transport.ts";
+import { CALLS, failureOf, GOOD, never, tagRecord, trialConfig, trialSource } from "./trial-source.ts";
+
+/** Faults of the wire, over real sockets on loopback. */
+
+const open: { close(): Promise<unknown> }[] = [];
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((thing) => thing.close()));
+});
+
+async function listening(server: Server): Promise<string> {
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+    socket.on("error", () => sockets.delete(socket)).on("close", () => sockets.delete(socket));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  open.push({
+    close: () =>
+      new Promise((resolve) => {
+        server.close(resolve);
+        for (const socket of sockets) socket.destroy();
+      }),
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+const service = (listener: RequestListener) =>
+  listening(createServer({ keepAliveTimeout: 60_000 }, listener));
+
+/** Answers each request with exactly these bytes, then closes or, with `keep`, leaves the connection open. */
+function raw(
+  bytes: (request: number) => string | Buffer,
+  end: (socket: Socket) => void = (socket) => socket.end(),
+) {
+  let requests = 0;
+  return listening(
+    createTcpServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.on("data", () => {
+        socket.write(bytes(requests++), () => end(socket));
+      });
+    }),
+  );
+}
+
+function transportTo(url: string, more: object = {}): HttpTransport {
+  const transport = createHttpTransport(trialConfig(url, more));
+  open.push(transport);
+  return transport;
+}
+
+const GET: TransportRequest = {
+  method: "GET",
+  path: "/x",
+  headers: { accept: "application/json" },
+  body: null,
+};
+const POST: TransportRequest = { ...GET, method: "POST", body: "{}" };
+const QUICK = { deadlines: { connect_ms: 500, headers_ms: 300, total_ms: 900 } };
+const json = (response: ServerResponse, body: unknown) =>
+  response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
+
+it("brings a whole reply", async () => {
+  const url = await service((request, response) => {
+    response.setHeader("X-RateLimit-Remaining", "3");
+    json(response, { url: request.url });
+  });
+  const reply = await transportTo(url).send({ ...GET, path: "/a?b=%2C" }, never());
+  expect(reply).toMatchObject({ status: 200, headers: { "x-ratelimit-remaining": "3" } });
+  expect(Buffer.from(reply.body).toString()).toBe('{"url":"/a?b=%2C"}');
+});
+
+describe("a body that is cut (trap 12)", () => {
+  const tags = Array.from({ length: 20 }, (_, i) => ({ ...tagRecord(String(i)), value: i / 2 }));
+  const ids = tags.map((tag) => tag.id);
+  const body = JSON.stringify({ data: tags }).replaceAll("°", "deg ");
+  const head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+  const chunked = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+  const FORMS = {
+    "with a length": `${head}Content-Length: ${body.length}\r\n\r\n${body}`,
+    chunked: `${head}Transfer-Encoding: chunked\r\n\r\n${chunked}`,
+    "ended by closing": `${head}Connection: close\r\n\r\n${body}`,
+  };
+
+  it.each(Object.entries(FORMS))("%s: no cut is accepted, the whole is", async (_name, whole) => {
+    let cut = 0;
+    const url = await raw(() => whole.slice(0, cut));
+    const transport = transportTo(url);
+    const trial = trialSource(transport.send);
+    // Every byte of the beginning and the end, and a spread between; all of them in the long run.
+    const step = process.env.PLENUM_LONG === "1" ? 1 : 23;
+    const edges = (at: number) => at < 130 || at > whole.length - 30 || at % step === 0;
+    for (cut = 1; cut < whole.length; cut++) {
+      if (!edges(cut)) continue;
+      const outcome = await trial.source.read(ids, "live", never()).then(
+        (reply) => `accepted ${reply.readings.length} after ${cut} of ${whole.length} bytes`,
+        (error: { kind?: string }) => error.kind,
+      );
+      expect(["retryable", "malformed"]).toContain(outcome);
+    }
+    cut = whole.length;
+    expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
+  });
+
+  it("every prefix of the body itself is no answer", async () => {
+    let prefix = "";
+    const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(prefix) }));
+    for (let cut = 0; cut < body.length; cut++) {
+      prefix = body.slice(0, cut);
+      expect(await failureOf(trial.source.read(ids, "live", never()))).toMatchObject({ kind: "malformed" });
+    }
+  });
+});
+
+describe("redirects (trap 7)", () => {
+  it.each([301, 302, 303, 307, 308])("%i is not followed by any endpoint", async (status) => {
+    const seen: string[] = [];
+    const attacker = await service((request, response) => {
+      seen.push(`${request.method} ${request.url} ${request.headers.authorization}`);
+      json(response, { data: [] });
+    });
+    let asked = 0;
+    const url = await service((request, response) => {
+      asked++;
+      request.resume();
+      response.writeHead(status, { location: `${attacker}/api/v1/stolen?x=1` }).end();
+    });
+    const trial = trialSource(transportTo(url).send, { config: trialConfig(url) });
+    for (const [name, call] of Object.entries(CALLS)) {
+      const failure = await failureOf(call(trial.source));
+      expect({ name, failure }).toMatchObject({ failure: { kind: "malformed" } });
+      expect(failure.message).toContain(attacker);
+      expect(failure.message).not.toContain("stolen");
+    }
+    await trial.source.health(never());
+    expect(seen).toEqual([]);
+    expect(asked).toBe(Object.keys(CALLS).length + 1);
+  });
+});
+
+describe("bodies that are too large (trap 13)", () => {
+  const cap = { max_body_bytes: 65_536 };
+
+  it("a stated length over the cap is refused at once", async () => {
+    const url = await service((_request, response) => {
+      response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
+    });
+    expect(await failureOf(transportTo(url, cap).send(GET, never()))).toMatchObject({
+      kind: "malformed",
+      message: "The answer is larger than 65536 bytes.",
+    });
+  });
+
+  it("an endless body is left after the cap", async () => {
+    let sent = 0;
+    const url = await service((_request, response) => {
+      response.writeHead(200);
+      const more = () => {
+        while (!response.destroyed && response.write(Buffer.alloc(65_536, 32))) sent += 65_536;
+      };
+      response.on("drain", more);
+      more();
+    });
+    const before = process.memoryUsage().rss;
+    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+    expect(process.memoryUsage().rss - before).toBeLessThan(128 * 1024 ** 2);
+    expect(sent).toBeLessThan(64 * 1024 ** 2);
+  });
+
+  it("a compressed bomb is refused without unpacking it", async () => {
+    const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2, 32), { level: 9 });
+    const url = await service((_request, response) => {
+      response.writeHead(200, { "content-encoding": "gzip", "content-length": bomb.length }).end(bomb);
+    });
+    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+  });
+
+  it("asks for no compression", async () => {
+    let headers: IncomingMessage["headers"] = {};
+    const url = await service((request, response) => {
+      headers = request.headers;
+      json(response, GOOD.read);
+    });
+    await trialSource(transportTo(url).send, { config: trialConfig(url) }).source.read(
+      ["1"],
+      "live",
+      never(),
+    );
+    expect(headers["accept-encoding"]).toBe("identity");
+  });
+});
+
+describe("slow answers (trap 14)", () => {
+  const stopped: (() => void)[] = [];
+  afterEach(() => {
+    for (const stop of stopped.splice(0)) stop();
+  });
+  const drip = (response: ServerResponse) => {
+    const timer = setInterval(() => response.write(" "), 20);
+    stopped.push(() => clearInterval(timer));
+  };
+
+  it.each(["alarms", "tags", "read", "write", "history"])(
+    "a drip on %s ends at the total deadline",
+    async (name) => {
+      const url = await service((_request, response) => drip(response.writeHead(200)));
+      const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
+      const startedMs = performance.now();
+      const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
+      expect(failure).toMatchObject({
+        kind: "retryable",
+        message: `${url} did not answer completely within 900 ms.`,
+      });
+      expect(performance.now() - startedMs).toBeLessThan(2_500);
+    },
+  );
+
+  it("no answer at all ends too", async () => {
+    const url = await service(() => undefined);
+    expect(await failureOf(transportTo(url, QUICK).send(GET, never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  it("other requests are answered meanwhile", async () => {
+    const url = await service((request, response) => {
+      if (request.url === "/slow") drip(response.writeHead(200));
+      else json(response, {});
+    });
+    const transport = transportTo(url, QUICK);
+    const slow = [1, 2].map(() => failureOf(transport.send({ ...GET, path: "/slow" }, never())));
+    const startedMs = performance.now();
+    expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
+    expect(performance.now() - startedMs).toBeLessThan(500);
+    await Promise.all(slow);
+  });
+
+  it("an abort ends a request at once with its reason", async () => {
+    const url = await service((_request, response) => drip(response.writeHead(200)));
+    const controller = new AbortController();
+    const reason = new Error("stopping");
+    const sent = transportTo(url).send(GET, controller.signal);
+    setTimeout(() => controller.abort(reason), 50);
+    await expect(sent).rejects.toBe(reason);
+  });
+});
+
+describe("connections that break (trap 15)", () => {
+  const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+
+  it("nobody listening, and a name that does not exist", async () => {
+    const server = createTcpServer();
+    const url = await listening(server);
+    await new Promise((resolve) => server.close(resolve));
+    expect((await failureOf(transportTo(url).send(GET, never()))).message).toBe(
+      `${url} could not be asked: it refuses the connection (ECONNREFUSED).`,
+    );
+    const unknown = transportTo("https://no-such-name.invalid", QUICK);
+    expect(await failureOf(unknown.send(GET, never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  it.each([
+    ["closed", (socket: Socket) => socket.end()],
+    ["reset", (socket: Socket) => socket.resetAndDestroy()],
+  ])("a kept-alive socket %s under the second request is stale; a new one is not", async (_name, breakIt) => {
+    let requests = 0;
+    const url = await listening(
+      createTcpServer((socket) => {
+        let onThisSocket = 0;
+        socket.on("error", () => socket.destroy());
+        socket.on("data", () => {
+          requests++;
+          onThisSocket++;
+          if (onThisSocket === 1 && requests !== 3) socket.write(answer);
+          else breakIt(socket);
+        });
+      }),
+    );
+    const transport = transportTo(url);
+    await transport.send(GET, never());
+    // A socket is free again one turn after its reply.
+    await setImmediate();
+    expect(await failureOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
+    // The third request gets a socket of its own, and that one breaks.
+    const third = await failureOf(transport.send(GET, never()));
+    expect(third).toMatchObject({ kind: "retryable" });
+    expect(third).not.toBeInstanceOf(StaleSocket);
+    // Healed: the next one passes.
+    expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
+    expect(requests).toBe(4);
+  });
+
+  it("what is not HTTP", async () => {
+    const url = await raw(() => "SSH-2.0-OpenSSH_9.2\r\n");
+    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+  });
+
+  it("headers without end", async () => {
+    const url = await raw(() => `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`);
+    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+  });
+
+  it("close ends what is under way and leaves nothing open", async () => {
+    const server = createServer(() => undefined);
+    const url = await listening(server);
+    const transport = createHttpTransport(trialConfig(url));
+    const sent = failureOf(transport.send(GET, never()));
+    await new Promise<void>((resolve) => server.once("request", () => resolve()));
+    await transport.close();
+    expect(await sent).toMatchObject({ kind: "retryable" });
+  });
+});
