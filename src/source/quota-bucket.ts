@@ -61,7 +61,7 @@ const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
 /** A lane that waits gets at least one slot in this time, whatever the lanes before it want. */
 const PATIENCE_MS = 30_000;
 /** While the record is missing, this share of the pace. */
-const CAREFUL_SHARE = 0.5;
+const CAREFUL_SHARE = 0.8;
 
 export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const { clock, record, occupiedMs } = options;
@@ -246,7 +246,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       }
       let since = now;
       for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
-      foreign.excess(now, clock.now(), taken - log.usedSince(since));
+      foreign.excess(now, clock.now(), log.unexplained(taken, since));
     },
     status() {
       const now = clock.monotonic();

@@ -4,16 +4,17 @@
  *
  * - Each refusal doubles a margin on the pace, 0.25 s to 4 s per window.
  * - A second one within 30 minutes takes one slot away (a weighted counter bears 19 even requests, not 20).
- * - A refusal while much of the window is unused cannot come from a window: the service limits the spacing (a
- *   leaky bucket). Then the full margin at once, and urgent requests keep the spacing too.
+ * - A refusal while two or more slots are unused cannot come from a window: the service limits the spacing (a
+ *   leaky bucket). Then the full margin and one slot away at once, and urgent requests keep the spacing too: for
+ *   an hour, because it may have been a stranger's passing visit, and for a day when it happens again.
  * - A third within 30 minutes means a stranger: the rate is cut by a third, and comes back by one request per
  *   minute every ten minutes.
  *
- * The margin shrinks by a fifth in three clean hours; a slot, and the spacing, are tried again after a clean day.
+ * The margin shrinks by a fifth in three clean hours; the slot is tried again after a clean day.
  */
 export interface Caution {
-  /** A refusal at `now`, with `used` slots occupied besides the refused one; `surprising` when all of them are known. */
-  refused(now: number, used: number, surprising: boolean): void;
+  /** A refusal at `now`, with `used` slots occupied besides the refused one; `known`: there can be no others. */
+  refused(now: number, used: number, known: boolean): void;
   /** What to keep to at `now`. */
   terms(now: number): CautionTerms;
 }
@@ -36,8 +37,9 @@ const MARGIN_DECAY = 0.8;
 const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
 const LESSON_LASTS_MS = 24 * 3_600_000;
-/** Below this share of the window in use, no window can have refused. */
-const MUCH_UNUSED = 0.75;
+/** One slot may be misjudged when a packet is late; two are not. */
+const UNUSED_SLOTS = 2;
+const FIRST_SPACING_LASTS_MS = 3_600_000;
 const RATE_CUT = 2 / 3;
 const LEAST_PER_WINDOW = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
@@ -46,6 +48,8 @@ export function createCaution(limit: number): Caution {
   let refusals: number[] = [];
   let marginMs = 0;
   let slotsAway = 0;
+  let spacedUntil = Number.NEGATIVE_INFINITY;
+  let spacings = 0;
   let spaced = false;
   let perWindow = limit;
   let settledAt = Number.NEGATIVE_INFINITY;
@@ -57,8 +61,12 @@ export function createCaution(limit: number): Caution {
     if (last === undefined) return;
     if (now - last >= LESSON_LASTS_MS) {
       slotsAway = 0;
-      spaced = false;
       refusals = [];
+    }
+    if (spaced && now >= spacedUntil) {
+      spaced = false;
+      slotsAway = 0;
+      marginMs = 0;
     }
     while (!spaced && marginMs > 0 && now - settledAt >= MARGIN_DECAY_EVERY_MS) {
       settledAt += MARGIN_DECAY_EVERY_MS;
@@ -71,14 +79,16 @@ export function createCaution(limit: number): Caution {
   };
 
   return {
-    refused(now, used, surprising) {
+    refused(now, used, known) {
       settle(now);
       refusals = refusals.filter((at) => now - at < LESSON_LASTS_MS);
       const recent = refusals.filter((at) => now - at < REPEATED_WITHIN_MS).length;
       if (perWindow < limit || recent >= 2) {
         perWindow = Math.max(LEAST_PER_WINDOW, Math.min(perWindow, limit - slotsAway) * RATE_CUT);
-      } else if (surprising && used < limit * MUCH_UNUSED) {
+      } else if (known && used <= limit - UNUSED_SLOTS) {
         spaced = true;
+        spacedUntil = now + (spacings === 0 ? FIRST_SPACING_LASTS_MS : LESSON_LASTS_MS);
+        spacings += 1;
         slotsAway = 1;
         marginMs = GREATEST_MARGIN_MS;
       } else {

@@ -26,13 +26,17 @@ export interface SlotLog {
   used(now: number): number;
   /** When fewer than `allowed` slots are occupied: `now` if that is so already, infinite if it is not known. */
   freeAt(now: number, allowed: number): number;
-  /** Slots that may have counted at any moment since then. */
-  usedSince(since: number): number;
+  /**
+   * By how much a count that the service has made since then exceeds what our own requests can explain, by any of
+   * the usual ways of counting. The two-window counter is the widest: the last window counts for the share of it
+   * that lies within the last minute, so that requests older than a minute may still weigh something.
+   */
+  unexplained(count: number, since: number): number;
   /** Everything it remembers, for a log that takes over. */
   slots(): readonly Slot[];
 }
 
-/** Freed slots are remembered this much longer, to judge answers that took long. */
+/** Freed slots are remembered for another window, to judge what the service says it has counted. */
 const REMEMBER_MS = 60_000;
 
 export function createSlotLog(occupiedMs: number, inherited: readonly Slot[] = []): SlotLog {
@@ -47,7 +51,10 @@ export function createSlotLog(occupiedMs: number, inherited: readonly Slot[] = [
       slots = slots.filter((each) => each !== slot);
     },
     used: (now) => count(slots, now - occupiedMs),
-    usedSince: (since) => count(slots, since - occupiedMs),
+    unexplained(counted, since) {
+      if (counted <= count(slots, since - occupiedMs)) return 0;
+      return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING));
+    },
     freeAt(now, allowed) {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
       const ends = slots.map((slot) => slot.countedBy + occupiedMs).filter((end) => end > now);
@@ -57,6 +64,26 @@ export function createSlotLog(occupiedMs: number, inherited: readonly Slot[] = [
     },
     slots: () => slots,
   };
+}
+
+/** Sums of shares are not exact. */
+const ROUNDING = 1e-9;
+
+/** The two-window count at `now`, at its highest over every possible alignment of the windows. */
+function widestCount(slots: readonly Slot[], now: number, windowMs: number): number {
+  const ages = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
+  let highest = 0;
+  // Between these alignments the count only falls.
+  for (const edge of [0, ...ages]) {
+    const elapsed = edge > windowMs ? edge - windowMs : Math.max(0, edge);
+    let sum = 0;
+    for (const age of ages) {
+      if (age <= elapsed) sum += 1;
+      else if (age <= elapsed + windowMs) sum += 1 - elapsed / windowMs;
+    }
+    highest = Math.max(highest, sum);
+  }
+  return highest;
 }
 
 function count(slots: readonly Slot[], countedAfter: number): number {

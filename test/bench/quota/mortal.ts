@@ -9,13 +9,13 @@ export interface Life {
   readonly dead: () => boolean;
 }
 
-/** `ppm`: how much faster than true time this process's clock runs. */
+/** `ppm`: how much faster than true time its measured time runs; its wall clock is kept right by a time server. */
 export function createLife(truth: VirtualClock, ppm: number): Life {
   const rate = 1 + ppm * 1e-6;
   let dead = false;
   return {
     clock: {
-      now: () => truth.now() + truth.monotonic() * (rate - 1),
+      now: () => truth.now(),
       monotonic: () => truth.monotonic() * rate,
       async sleep(ms, signal) {
         try {
