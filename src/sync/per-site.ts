@@ -56,8 +56,7 @@ export function outcomeOf(
 }
 
 function concernsAll(failure: Failure): boolean {
-  if (failure instanceof Throttled) return true;
   return (
-    failure instanceof ConfigError && (failure.reason === "unauthenticated" || failure.reason === "settings")
+    failure instanceof Throttled || (failure instanceof ConfigError && failure.reason === "unauthenticated")
   );
 }

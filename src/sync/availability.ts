@@ -1,0 +1,94 @@
+import { type Clock, isoUtc } from "../clock.ts";
+import { type Event, makeEvent, sourceUri } from "../event.ts";
+import type { Change, DocumentChange } from "../store/store.ts";
+import type { Holding } from "./holding.ts";
+import { type HeldUnavailability, syncSet } from "./snapshot.ts";
+import { featureSubject, SERVICE_SUBJECT } from "./subject.ts";
+
+/**
+ * What is told about the service itself: exactly one `source-unavailable` when it goes, whole or with one feature,
+ * and one `source-available` when it is back. The state is on disk, so a restart in between tells neither again.
+ */
+export interface Availability {
+  isDown(): boolean;
+  down(reason: string): Promise<void>;
+  /** Says that the service is back; for when no job has a commit to say it with. */
+  up(): Promise<void>;
+  featureDown(job: string, reason: string): Promise<void>;
+  featureUp(job: string): Promise<void>;
+  /** From now on the next commit of this job says first that the service is back; null takes it back. */
+  returnWith(job: string | null): void;
+  /** Commits what a job found, with the good news in front where it is due. */
+  commit(job: string, change: Change): Promise<void>;
+}
+
+export interface AvailabilityOptions {
+  /** The configured source's name. */
+  readonly source: string;
+  readonly holding: Holding;
+  readonly clock: Clock;
+}
+
+export function createAvailability({ source, holding, clock }: AvailabilityOptions): Availability {
+  const set = syncSet("availability", source);
+  const held = () => holding.get<HeldUnavailability>(set);
+  let returning: string | null = null;
+
+  const loss = (subject: string, reason: string): Change => {
+    const since = isoUtc(clock.now());
+    const event = makeEvent({
+      type: "source-unavailable",
+      source: sourceUri(source),
+      subject,
+      time: since,
+      data: { reason, since },
+      facts: [since],
+    });
+    return {
+      documents: [{ set, put: [[subject, { since, reason } satisfies HeldUnavailability]] }],
+      events: [event],
+    };
+  };
+
+  const news = (subject: string): { documents: DocumentChange[]; events: Event[] } => {
+    const known = held().get(subject);
+    if (known === undefined) return { documents: [], events: [] };
+    const event = makeEvent({
+      type: "source-available",
+      source: sourceUri(source),
+      subject,
+      time: isoUtc(clock.now()),
+      data: { unavailableSince: known.since },
+      facts: [known.since],
+    });
+    return { documents: [{ set, remove: [subject] }], events: [event] };
+  };
+
+  return {
+    isDown: () => held().has(SERVICE_SUBJECT),
+    async down(reason) {
+      if (!held().has(SERVICE_SUBJECT)) await holding.commit(loss(SERVICE_SUBJECT, reason));
+    },
+    async up() {
+      await holding.commit(news(SERVICE_SUBJECT));
+    },
+    async featureDown(job, reason) {
+      const subject = featureSubject(job);
+      if (!held().has(subject)) await holding.commit(loss(subject, reason));
+    },
+    async featureUp(job) {
+      await holding.commit(news(featureSubject(job)));
+    },
+    returnWith(job) {
+      returning = job;
+    },
+    async commit(job, change) {
+      const first = [...(returning === job ? [news(SERVICE_SUBJECT)] : []), news(featureSubject(job))];
+      await holding.commit({
+        ...change,
+        documents: [...first.flatMap((one) => one.documents), ...(change.documents ?? [])],
+        events: [...first.flatMap((one) => one.events), ...(change.events ?? [])],
+      });
+    },
+  };
+}

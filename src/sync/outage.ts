@@ -1,0 +1,198 @@
+import { backoffMs } from "../backoff.ts";
+import type { Clock } from "../clock.ts";
+import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
+import type { Log } from "../log.ts";
+import type { Source } from "../source/source.ts";
+import type { Availability } from "./availability.ts";
+import type { JobOutcome } from "./job.ts";
+
+/**
+ * The time in which the service as a whole is not to be had: the token is refused, it is in maintenance, or it
+ * cannot be reached. Everything rests but one probe; the picture stays as it was. When the service is back, one
+ * pass compares everything before anything is told, and the first thing told is that it is back.
+ */
+export interface Outage {
+  isOn(): boolean;
+  /** Resolves when the service is to be had; at once when it is. */
+  over(signal: AbortSignal): Promise<void>;
+  /** Resolves when an outage begins; at once when there is one. */
+  begins(signal: AbortSignal): Promise<void>;
+  /** What a failure of a job says about the whole service; true when it is an outage now. */
+  judge(failure: Failure, repeated: boolean, signal: AbortSignal): Promise<boolean>;
+  /** Probes until the service is back, as long as there is an outage. Runs beside everything else. */
+  watch(signal: AbortSignal): Promise<void>;
+  /** Any job has succeeded. */
+  noteSuccess(): void;
+}
+
+export interface OutageOptions {
+  readonly source: Source;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly random: () => number;
+  readonly availability: Availability;
+  /** The pass that compares everything; its commits carry the good news. Null when alarms are not followed. */
+  readonly reconcile: ((signal: AbortSignal) => Promise<JobOutcome>) | null;
+  /** A text that changes when the token does, to try a new one at once; null when that cannot be known. */
+  readonly tokenStamp: (() => Promise<string>) | null;
+}
+
+/** A refused token is tried again every 5 minutes, a changed one within 5 seconds (milliseconds). */
+const REFUSED_TOKEN_MS = 300_000;
+const TOKEN_LOOK_MS = 5_000;
+/** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
+const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
+/** Maintenance without a stated end: the source room keeps the requests back as long as it thinks right. */
+const MAINTENANCE_MS = 30_000;
+/** Passes over a list that moves too much to be compared, after which life goes on without. */
+const PASSES = 3;
+
+export function createOutage(options: OutageOptions): Outage {
+  const { source, clock, log, random, availability, reconcile, tokenStamp } = options;
+  let cause: Failure | null = null;
+  let attempts = 0;
+  let lastSuccessMs = Number.NEGATIVE_INFINITY;
+  let suspectSinceMs: number | null = null;
+  let wake = Promise.withResolvers<void>();
+  let begun = Promise.withResolvers<void>();
+
+  const isOn = () => cause !== null || availability.isDown();
+
+  async function begin(failure: Failure): Promise<void> {
+    if (!isOn()) {
+      log.warn({ source: source.name, err: failure }, "the service is not to be had; polling rests");
+      await availability.down(reasonOf(failure));
+    }
+    cause = failure;
+    begun.resolve();
+  }
+
+  async function meAnswers(signal: AbortSignal): Promise<Failure | null> {
+    try {
+      await source.me(signal);
+      return null;
+    } catch (error) {
+      signal.throwIfAborted();
+      return meaningOf(error);
+    }
+  }
+
+  async function waitForProbe(signal: AbortSignal): Promise<void> {
+    attempts += 1;
+    if (!isTokenTrouble(cause)) {
+      const told = cause instanceof Throttled ? (cause.retryAfterMs ?? MAINTENANCE_MS) : null;
+      await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
+      return;
+    }
+    const before = await tokenStamp?.();
+    const untilMs = clock.monotonic() + REFUSED_TOKEN_MS;
+    while (clock.monotonic() < untilMs) {
+      await clock.sleep(tokenStamp === null ? REFUSED_TOKEN_MS : TOKEN_LOOK_MS, signal);
+      if ((await tokenStamp?.()) !== before) return;
+    }
+  }
+
+  /** Null when the service is back and that was told. */
+  async function probe(signal: AbortSignal): Promise<Failure | null> {
+    if (isTokenTrouble(cause) || reconcile === null) {
+      const trouble = await meAnswers(signal);
+      if (trouble !== null) return trouble;
+    }
+    availability.returnWith("alarms");
+    try {
+      for (let pass = 0; reconcile !== null && pass < PASSES; pass += 1) {
+        if ((await reconcile(signal)).kind === "ok") break;
+      }
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      const answers = failure instanceof ConfigError && failure.reason !== "unauthenticated";
+      if (!answers) return failure;
+    } finally {
+      availability.returnWith(null);
+    }
+    await availability.up();
+    return null;
+  }
+
+  return {
+    isOn,
+    async over(signal) {
+      while (isOn()) await withSignal(wake.promise, signal);
+    },
+    async begins(signal) {
+      if (!isOn()) await withSignal(begun.promise, signal);
+    },
+    noteSuccess() {
+      lastSuccessMs = clock.monotonic();
+      suspectSinceMs = null;
+    },
+
+    async judge(failure, repeated, signal) {
+      if (isOn()) return true;
+      if (failure instanceof ConfigError) {
+        const whole = failure.reason === "unauthenticated" ? failure : await meAnswers(signal);
+        if (whole instanceof ConfigError && whole.reason !== "forbidden") await begin(whole);
+        return isOn();
+      }
+      if (failure instanceof Throttled) {
+        if (failure.scope === "everything") await begin(failure);
+        return isOn();
+      }
+      suspectSinceMs ??= clock.monotonic();
+      if (!repeated || lastSuccessMs > suspectSinceMs) return false;
+      const whole = await meAnswers(signal);
+      if (whole === null) suspectSinceMs = null;
+      else await begin(whole);
+      return isOn();
+    },
+
+    async watch(signal) {
+      for (;;) {
+        if (!isOn()) await withSignal(begun.promise, signal);
+        attempts = 0;
+        while (isOn()) {
+          // After a restart in the middle of an outage the cause is not known any more: look at once.
+          if (cause !== null) await waitForProbe(signal);
+          try {
+            cause = await probe(signal);
+          } catch (error) {
+            signal.throwIfAborted();
+            cause = meaningOf(error);
+            log.error({ source: source.name, err: error }, "the end of an outage could not be recorded");
+          }
+        }
+        log.info({ source: source.name }, "the service is back");
+        suspectSinceMs = null;
+        begun = Promise.withResolvers();
+        wake.resolve();
+        wake = Promise.withResolvers();
+      }
+    },
+  };
+}
+
+function isTokenTrouble(cause: Failure | null): boolean {
+  return cause instanceof ConfigError;
+}
+
+function reasonOf(failure: Failure): string {
+  const kind =
+    failure instanceof ConfigError
+      ? failure.reason
+      : failure instanceof Throttled
+        ? "maintenance"
+        : failure.kind === "malformed"
+          ? "unusable-answers"
+          : "unreachable";
+  return `${kind}: ${sentence(failure)}`;
+}
+
+function withSignal<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) return abort();
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}

@@ -1,0 +1,89 @@
+import { backoffMs } from "../backoff.ts";
+import type { Clock } from "../clock.ts";
+import { ConfigError, type Failure, meaningOf, Throttled } from "../errors.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Job, JobOutcome } from "./job.ts";
+
+/** What came of one run. */
+export type RunResult = JobOutcome | { readonly kind: "failed"; readonly failure: Failure };
+
+/** One job with its memory: whether it runs, how often it failed in a row, and until when it is to be left alone. */
+export interface Runner {
+  readonly job: Job;
+  isRunning(): boolean;
+  /** True while the service's word is that this job is to be left alone: told to wait, or refused. */
+  isHeld(): boolean;
+  /** Runs the job, unless it runs already; null then. Rejects for a stop only. */
+  run(signal: AbortSignal): Promise<RunResult | null>;
+  /** Failures in a row. */
+  failures(): number;
+  /** Milliseconds after which the last result is to be followed by another run, before or after the next tick. */
+  retryInMs(result: RunResult): number | null;
+}
+
+export interface RunnerOptions {
+  readonly source: string;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly random: () => number;
+}
+
+/** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
+const RETRY = { firstMs: 15_000, maxMs: 900_000 };
+/** What a person has to change is looked at again this often (a 403, a 422), in milliseconds. */
+const REFUSED_MS = 900_000;
+/** How long to wait when the service says to wait and not how long, in milliseconds. */
+const UNSTATED_WAIT_MS = 60_000;
+
+export function createRunner(job: Job, options: RunnerOptions): Runner {
+  const { source, clock, metrics, random } = options;
+  const labels = { source, job: job.name };
+  let running = false;
+  let failures = 0;
+  let notBeforeMs = Number.NEGATIVE_INFINITY;
+
+  const retryInMs = (result: RunResult): number | null => {
+    if (result.kind === "ok") return null;
+    if (result.kind === "incomplete") return backoffMs(RETRY, failures, random);
+    const { failure } = result;
+    if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
+    if (failure instanceof ConfigError) return REFUSED_MS;
+    return backoffMs(RETRY, failures, random);
+  };
+
+  return {
+    job,
+    isRunning: () => running,
+    isHeld: () => clock.monotonic() < notBeforeMs,
+    failures: () => failures,
+    retryInMs,
+
+    async run(signal) {
+      if (running) {
+        metrics.polls.inc({ ...labels, outcome: "overlap" });
+        return null;
+      }
+      running = true;
+      let result: RunResult;
+      try {
+        result = await job.run(signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        result = { kind: "failed", failure: meaningOf(error) };
+      } finally {
+        running = false;
+      }
+      failures = result.kind === "ok" ? 0 : failures + 1;
+      metrics.polls.inc({ ...labels, outcome: result.kind });
+      if (result.kind !== "failed") metrics.pollSuccess.set(labels, clock.now() / 1000);
+      const told = result.kind === "failed" && !mayPass(result.failure) ? retryInMs(result) : null;
+      notBeforeMs = told === null ? Number.NEGATIVE_INFINITY : clock.monotonic() + told;
+      return result;
+    },
+  };
+}
+
+/** Trouble that may be over at any tick; the rest is to be left alone for its time. */
+function mayPass(failure: Failure): boolean {
+  return !(failure instanceof Throttled || failure instanceof ConfigError);
+}

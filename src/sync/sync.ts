@@ -1,0 +1,133 @@
+import type { Clock } from "../clock.ts";
+import type { Service } from "../lifecycle.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { Source } from "../source/source.ts";
+import { documentSet, type Store } from "../store/store.ts";
+import { createAlarmPoll } from "./alarms.ts";
+import { createAvailability } from "./availability.ts";
+import type { SyncConfig } from "./config.ts";
+import { createHolding } from "./holding.ts";
+import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory-poll.ts";
+import type { Job } from "./job.ts";
+import { oneAtATime } from "./one-at-a-time.ts";
+import { createOutage } from "./outage.ts";
+import type { PollParts } from "./poll-parts.ts";
+import { createResolvedSweep } from "./resolved-sweep.ts";
+import type { Ticker } from "./schedule.ts";
+import { createScheduler } from "./scheduler.ts";
+import { createScope } from "./scope.ts";
+import { type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
+import { createTokenPoll } from "./token-poll.ts";
+
+export interface SyncOptions {
+  readonly source: Source;
+  readonly store: Store;
+  readonly config: SyncConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly ticker: Ticker;
+  /** What else runs at times: live reads, history. They come after the inventories at the first run. */
+  readonly jobs?: readonly Job[];
+  /** A text that changes when the token does (the file's time, say), so that a new one is tried at once. */
+  readonly tokenStamp?: () => Promise<string>;
+  readonly random?: () => number;
+}
+
+/** Follows one monitored service: polls, compares, commits. Everything held is read from the store here, once. */
+export async function createSync(options: SyncOptions): Promise<Service> {
+  const { source, store, config, clock, log, metrics, random = Math.random } = options;
+  const { schedules } = config;
+  const pollSet = documentSet("poll", source.name);
+  const tokenSet = documentSet("token", source.name);
+  const holding = await createHolding(store, [
+    ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map((name) =>
+      documentSet(name, source.name),
+    ),
+    ...(["tag-system", "alarm-site", "sweep", "availability"] as const).map((name) =>
+      syncSet(name, source.name),
+    ),
+  ]);
+  const scope = createScope(source, clock);
+  const token = () => holding.get<HeldToken>(tokenSet).get("token")?.info ?? null;
+  const lastToken = token();
+  if (lastToken !== null) scope.learn(lastToken.sites.map((site) => site.id));
+
+  const availability = createAvailability({ source: source.name, holding, clock });
+  const parts: PollParts = {
+    source,
+    config,
+    clock,
+    log,
+    metrics,
+    scope,
+    holding,
+    commit: (job, change) => availability.commit(job, change),
+  };
+  const alone = oneAtATime();
+  const alarms = createAlarmPoll(parts, alone);
+  const outage = createOutage({
+    source,
+    clock,
+    log,
+    random,
+    availability,
+    reconcile: schedules.alarms === false ? null : (signal) => alarms.reconcile(signal),
+    tokenStamp: options.tokenStamp ?? null,
+  });
+
+  return createScheduler({
+    source: source.name,
+    jobs: [...ownJobs(parts, alarms, createResolvedSweep(parts, alone)), ...(options.jobs ?? [])],
+    ticker: options.ticker,
+    clock,
+    log,
+    metrics,
+    random,
+    spreadMs: config.spread,
+    outage,
+    availability,
+    abilities: () => token()?.abilities ?? null,
+    remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
+    async remember(job, state) {
+      await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
+    },
+  });
+}
+
+interface Runs {
+  run: Job["run"];
+}
+
+/** In the order of their first runs: what decides the scope first, what matters most next, the long lists last. */
+function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
+  const { source } = parts;
+  const { schedules } = parts.config;
+  const job = (name: keyof typeof schedules, { run }: Runs, ability?: string): Job => ({
+    name,
+    schedule: schedules[name],
+    firstRun: true,
+    run,
+    ...(ability === undefined ? {} : { ability }),
+  });
+  const gateways = createInventoryPoll(parts, "gateways", "gateway", (siteId, signal) =>
+    source.gateways({ siteId }, signal),
+  );
+  const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal) =>
+    source.hosts({ siteId }, signal),
+  );
+  const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal) =>
+    source.systems({ siteId }, signal),
+  );
+  return [
+    job("token", createTokenPoll(parts)),
+    job("sites", createSitePoll(parts)),
+    job("alarms", alarms, "read:alarms"),
+    job("resolved_sweep", sweep, "read:alarms"),
+    job("gateways", gateways, "read:gateways"),
+    job("hosts", hosts, "read:hosts"),
+    job("systems", systems, "read:systems"),
+    job("tags", createTagPoll(parts), "read:tags"),
+  ];
+}
