@@ -1,0 +1,83 @@
+import { z } from "zod";
+import { SecretRef } from "../../src/secret.ts";
+
+const Url = z
+  .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
+  .refine((text) => !URL.canParse(text) || new URL(text).username === "", {
+    error: "Leave user name and password out of the address; use username and password, or token.",
+  })
+  .refine((text) => !/\/(api\/v2|write|query)\/?$/.test(text), {
+    error: "Leave the path of the write endpoint out of the address; api says which one is used.",
+  });
+
+const Name = z.string().min(1).max(255);
+
+/** Tag and measurement names that need no escaping anywhere. */
+const PlainName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`.");
+
+/** Tags that points have already, and `time`, which InfluxDB keeps for itself. */
+const TAKEN =
+  "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
+const OwnTag = PlainName.refine(
+  (name) => !TAKEN.split(" ").includes(name),
+  "Points have a tag of this name already.",
+);
+
+export const InfluxConfig = z
+  .strictObject({
+    url: Url.meta({ description: "Address of the server without the path of an endpoint." }),
+    api: z.enum(["v2", "v1"]).default("v2").meta({
+      description: "v2 for InfluxDB 2, 3 and VictoriaMetrics; v1 for InfluxDB 1.x.",
+    }),
+    org: z.string().default("").meta({ description: "Organisation (v2); VictoriaMetrics needs none." }),
+    bucket: Name.optional().meta({ description: "Bucket (v2); in InfluxDB 3 the database." }),
+    database: Name.optional().meta({ description: "Database (v1)." }),
+    retention_policy: Name.optional().meta({
+      description: "Retention policy (v1); the default one when left out.",
+    }),
+    create_database: z
+      .boolean()
+      .default(false)
+      .meta({ description: "Create the database when the sink opens (v1)." }),
+    token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
+    username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
+    password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
+    measurement_prefix: PlainName.optional().meta({ description: "Put before every measurement name." }),
+    tags: z
+      .record(OwnTag, z.string().min(1).max(256))
+      .default({})
+      .meta({ description: "Further tags of every point, such as the environment." }),
+    gzip: z.boolean().default(true).meta({ description: "Compress requests above 1,000 bytes." }),
+    timeout_ms: z
+      .int()
+      .min(100)
+      .max(120_000)
+      .default(10_000)
+      .meta({ description: "Total time of one request, in milliseconds." }),
+    ca_file: z
+      .string()
+      .min(1)
+      .optional()
+      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    if (config.api === "v2") {
+      if (config.bucket === undefined) complain("bucket", "With `api: v2` a bucket is needed.");
+      if (config.database !== undefined) complain("database", "With `api: v2` it is called bucket.");
+      if (config.retention_policy !== undefined) complain("retention_policy", "This is for `api: v1` only.");
+      if (config.create_database) complain("create_database", "This is for `api: v1` only.");
+    } else {
+      if (config.database === undefined) complain("database", "With `api: v1` a database is needed.");
+      if (config.bucket !== undefined) complain("bucket", "With `api: v1` it is called database.");
+    }
+    if ((config.username === undefined) !== (config.password === undefined)) {
+      complain("username", "Give username and password together.");
+    }
+    if (config.token !== undefined && config.username !== undefined) {
+      complain("token", "Give a token, or username and password, not both.");
+    }
+  })
+  .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
+export type InfluxConfig = z.infer<typeof InfluxConfig>;

@@ -1,0 +1,79 @@
+import { Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import { InfluxDB } from "@influxdata/influxdb-client";
+
+/** Bytes above which a request is compressed; the default of the client library. */
+const GZIP_ABOVE = 1_000;
+
+/** How much of a successful answer is kept, in bytes; it is nearly always empty. */
+const MAX_ANSWER_BYTES = 4_096;
+
+export interface Answer {
+  readonly status: number;
+  readonly body: string;
+}
+
+export interface Exchange {
+  /** Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. */
+  post(path: string, body: string, signal: AbortSignal): Promise<Answer>;
+  close(): void;
+}
+
+interface ExchangeOptions {
+  readonly url: string;
+  /** Value of the Authorization header; null without. */
+  readonly authorization: string | null;
+  readonly gzip: boolean;
+  readonly timeoutMs: number;
+  readonly ca: string | undefined;
+}
+
+/**
+ * One request, one answer, through the transport of the client library.
+ *
+ * Its WriteApi is not used: a batch is acknowledged by the answer to its very request, and WriteApi neither tells
+ * the status, nor takes an abort signal, nor lets go of what it has buffered without being disposed.
+ */
+export function createExchange(options: ExchangeOptions): Exchange {
+  const agent = options.url.startsWith("https:")
+    ? new HttpsAgent({ keepAlive: true, ...(options.ca === undefined ? {} : { ca: options.ca }) })
+    : new HttpAgent({ keepAlive: true });
+  const { transport } = new InfluxDB({
+    url: options.url,
+    timeout: options.timeoutMs,
+    transportOptions: { agent },
+  });
+  const headers: Record<string, string> = {
+    "content-type": "text/plain; charset=utf-8",
+    "user-agent": "plenum",
+    ...(options.authorization === null ? {} : { authorization: options.authorization }),
+  };
+
+  return {
+    post(path, body, signal) {
+      const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
+      const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
+      return new Promise((resolve, reject) => {
+        limited.throwIfAborted();
+        let status = 0;
+        let text = "";
+        transport.send(
+          path,
+          body,
+          { method: "POST", headers, signal: limited, ...gzip },
+          {
+            responseStarted: (_headers, code) => {
+              status = code ?? 0;
+            },
+            next: (chunk) => {
+              if (text.length < MAX_ANSWER_BYTES) text += Buffer.from(chunk).toString();
+            },
+            complete: () => resolve({ status, body: text }),
+            error: (error) => reject(limited.aborted ? limited.reason : error),
+          },
+        );
+      });
+    },
+    close: () => agent.destroy(),
+  };
+}

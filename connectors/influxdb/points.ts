@@ -1,0 +1,234 @@
+import type { AnyEvent, Event } from "../../src/event.ts";
+import { lineOf, millisecondsOf, type PointParts, valueFields } from "./line.ts";
+
+/** What is the same in every point of a sink. */
+export interface PointSettings {
+  readonly prefix: string;
+  readonly tags: Readonly<Record<string, string>>;
+}
+
+type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
+
+/**
+ * The lines of an event. The same event always gives the same lines with the same timestamps, so writing it
+ * twice overwrites. Throws an Error with a sentence when the event cannot be a point, such as one without a
+ * readable time.
+ */
+export function* linesOf(event: Event, settings: PointSettings): Generator<string> {
+  for (const { measurement, tags, fields, time } of partsOf(event as AnyEvent)) {
+    const timeMs = millisecondsOf(time);
+    if (timeMs === null) throw new Error(`"${time.slice(0, 60)}" is not a time.`);
+    yield lineOf({
+      measurement: settings.prefix + measurement,
+      tags: { ...settings.tags, source: event.source.split("/").at(-1), site_id: event.siteid, ...tags },
+      fields,
+      timeMs,
+    });
+  }
+}
+
+function partsOf(event: AnyEvent): Iterable<Parts> {
+  switch (event.type) {
+    case "tag-value":
+      return [valuePoint(event)];
+    case "tag-history":
+      return historyPoints(event);
+    case "tag-total":
+      return [totalPoint(event)];
+    case "alarm-raised":
+    case "alarm-resolved":
+    case "alarm-acknowledged":
+    case "alarm-unacknowledged":
+    case "alarm-recovering":
+    case "alarm-retriggered":
+    case "alarm-changed":
+    case "alarm-vanished":
+    case "alarm-out-of-scope":
+      return [alarmPoint(event)];
+    case "gateway-online":
+    case "gateway-offline":
+      return [gatewayPoint(event)];
+    case "command-result":
+      return [commandPoint(event)];
+    case "token-expiring":
+    case "source-unavailable":
+    case "source-available":
+    case "delivery-gap":
+      return [workerPoint(event)];
+    default:
+      return [inventoryPoint(event)];
+  }
+}
+
+/** A value that could not be read has a quality and no value: an average over it is not pulled towards 0. */
+function valuePoint({ time, data }: Event<"tag-value">): Parts {
+  return {
+    measurement: "tag_value",
+    tags: { tag_id: data.tag.id, unit: data.tag.unit },
+    fields: {
+      ...valueFields("value", data.value),
+      quality: data.quality,
+      good: data.quality === "good",
+      latency_ms: data.latencyMs,
+      behind_gateway: data.behindGateway,
+    },
+    time,
+  };
+}
+
+function* historyPoints({ data }: Event<"tag-history">): Generator<Parts> {
+  const { tag, resolution, timeZone, origin, revised } = data;
+  for (const { time, value } of data.points) {
+    yield {
+      measurement: "tag_history",
+      tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
+      fields: { ...valueFields("value", value), good: value !== null, origin, revised },
+      time,
+    };
+  }
+}
+
+/** Stands at the beginning of its period, as a bucket does, so that a later total of it overwrites. */
+function totalPoint({ data }: Event<"tag-total">): Parts {
+  return {
+    measurement: "tag_total",
+    tags: {
+      tag_id: data.tag.id,
+      unit: data.tag.unit,
+      resolution: data.resolution,
+      time_zone: data.timeZone,
+    },
+    fields: {
+      ...valueFields("value", data.total),
+      good: data.total !== null,
+      reset: data.reset,
+      to: data.to,
+    },
+    time: data.from,
+  };
+}
+
+type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
+
+/**
+ * The alarm's id is a tag although there may be many: a gateway that goes offline raises dozens of alarms of one
+ * trigger in the same second, and without it they would overwrite each other.
+ */
+function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
+  const { alarm } = data;
+  return {
+    measurement: "alarm_event",
+    tags: {
+      type,
+      alarm_id: alarm.id,
+      trigger_id: alarm.trigger.id,
+      priority: alarm.trigger.priority,
+    },
+    fields: {
+      active: alarm.status === "active",
+      status: alarm.status,
+      trigger: alarm.trigger.displayName,
+      description: alarm.description,
+      alarm_source: alarm.source,
+      value: alarm.lastActiveEvent?.value,
+      acknowledged: alarm.acknowledged,
+      acknowledged_by: alarm.acknowledgedBy,
+      late: data.late,
+      initial: "initial" in data ? data.initial : undefined,
+      behind_gateway: data.behindGateway,
+      episode: data.episode,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gateway-offline">): Parts {
+  const { gateway } = data;
+  return {
+    measurement: "gateway_status",
+    tags: { gateway_id: gateway.id },
+    fields: {
+      online: type === "gateway-online",
+      display_name: gateway.displayName,
+      location: gateway.location,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+function commandPoint({ id, time, data }: Event<"command-result">): Parts {
+  return {
+    measurement: "command_result",
+    tags: { tag_id: data.tagId, outcome: data.outcome, reason: data.reason },
+    fields: {
+      command_id: data.commandId,
+      message: data.message,
+      ...valueFields("requested", data.requested),
+      ...valueFields("before", data.before),
+      ...valueFields("read_back", data.readBack),
+      rehearsal: data.rehearsal,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+type WorkerEvent = Extract<
+  AnyEvent,
+  { type: "token-expiring" | "source-unavailable" | "source-available" | "delivery-gap" }
+>;
+
+function workerPoint(event: WorkerEvent): Parts {
+  const common = { measurement: "worker_event", time: event.time };
+  const tags = { type: event.type };
+  switch (event.type) {
+    case "token-expiring": {
+      const { expiresAt, daysLeft } = event.data;
+      return { ...common, tags, fields: { expires_at: expiresAt, days_left: daysLeft, event_id: event.id } };
+    }
+    case "source-unavailable": {
+      const { reason, since } = event.data;
+      return { ...common, tags, fields: { reason, since, event_id: event.id } };
+    }
+    case "source-available":
+      return { ...common, tags, fields: { since: event.data.unavailableSince, event_id: event.id } };
+    case "delivery-gap": {
+      const { sink, reason, count, firstTime, lastTime } = event.data;
+      return {
+        ...common,
+        tags: { ...tags, sink },
+        fields: { reason, count, first_time: firstTime, last_time: lastTime, event_id: event.id },
+      };
+    }
+  }
+}
+
+type InventoryEvent = Extract<
+  AnyEvent,
+  { type: `${"site" | "gateway" | "host" | "system" | "tag"}-${"added" | "changed" | "removed"}` }
+>;
+
+function inventoryPoint({ id, type, time, data }: InventoryEvent): Parts {
+  const noun = nounOf(data);
+  return {
+    measurement: "inventory_event",
+    tags: { type, object: type.split("-")[0], object_id: noun.id },
+    fields: {
+      display_name: noun.displayName,
+      description: "description" in noun ? noun.description : undefined,
+      changed: "before" in data ? Object.keys(data.before).join(",") : undefined,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+function nounOf(data: InventoryEvent["data"]) {
+  if ("site" in data) return data.site;
+  if ("gateway" in data) return data.gateway;
+  if ("host" in data) return data.host;
+  if ("system" in data) return data.system;
+  return data.tag;
+}

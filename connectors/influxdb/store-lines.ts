@@ -1,0 +1,100 @@
+import type { Receipt, Rejection } from "../../src/connector.ts";
+import { Retryable } from "../../src/errors.ts";
+
+/** One line of line protocol and the event of the batch that it belongs to. */
+export interface Line {
+  readonly owner: number;
+  readonly text: string;
+}
+
+/** What the server said to one request. */
+export type Verdict =
+  | { readonly kind: "stored" }
+  | { readonly kind: "too-large" }
+  /** At least one line will never be stored; `all` when the server says that it is every one of them. */
+  | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
+  | { readonly kind: "failed"; readonly error: unknown };
+
+/** 5,000 lines a request is where a server's throughput stops growing; the bytes keep long texts in bounds. */
+const MAX_LINES = 5_000;
+const MAX_CHARACTERS = 4_000_000;
+
+/** A search for faulty lines that takes more requests than this is put off; 14 find one among 5,000. */
+const MAX_REQUESTS = 200;
+
+/**
+ * Writes the lines from left to right in as few requests as possible. A request that is too large is halved; one
+ * with a faulty line is halved as well, until it is known whose line it is. Lines that were stored on the way are
+ * written again, which overwrites them with themselves. Whatever happens, everything left of a point in the batch
+ * is settled and everything right of it is kept.
+ */
+export async function storeLines(
+  lines: Iterable<Line>,
+  send: (lines: readonly Line[]) => Promise<Verdict>,
+): Promise<Receipt> {
+  const rejected = new Map<number, string>();
+  let requests = 0;
+
+  for (const portion of portionsOf(lines)) {
+    const todo = [portion];
+    for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
+      const from = part[0]?.owner ?? 0;
+      if (requests >= MAX_REQUESTS && from > 0) {
+        const error = new Retryable("More faulty points than one write can sort out; the rest follows.");
+        return receipt(rejected, { from, error });
+      }
+      requests += 1;
+      const verdict = await send(part);
+      if (verdict.kind === "failed") return receipt(rejected, { from, error: verdict.error });
+      if (verdict.kind === "stored") continue;
+      const [left, right] = verdict.kind === "too-large" ? halves(part) : halvesByOwner(part);
+      if (right.length > 0 && !(verdict.kind === "poison" && verdict.all)) {
+        todo.push(right, left);
+        continue;
+      }
+      const reason =
+        verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
+      for (const { owner } of part) if (!rejected.has(owner)) rejected.set(owner, reason);
+    }
+  }
+  return receipt(rejected);
+}
+
+function receipt(rejected: ReadonlyMap<number, string>, kept?: NonNullable<Receipt["kept"]>): Receipt {
+  const rejections: Rejection[] = [...rejected]
+    .map(([index, reason]) => ({ index, reason }))
+    .filter(({ index }) => index < (kept?.from ?? Number.POSITIVE_INFINITY));
+  return kept === undefined ? { rejected: rejections } : { rejected: rejections, kept };
+}
+
+function* portionsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
+  let portion: Line[] = [];
+  let characters = 0;
+  for (const line of lines) {
+    if (portion.length >= MAX_LINES || (characters > 0 && characters + line.text.length > MAX_CHARACTERS)) {
+      yield portion;
+      portion = [];
+      characters = 0;
+    }
+    portion.push(line);
+    characters += line.text.length;
+  }
+  if (portion.length > 0) yield portion;
+}
+
+function halves(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
+  const middle = Math.ceil(part.length / 2);
+  return [part.slice(0, middle), part.slice(middle)];
+}
+
+/** Halves between two events, as near to the middle as they allow; the right one is empty for a single event. */
+function halvesByOwner(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
+  const middle = Math.floor(part.length / 2);
+  const boundary = (at: number) => at > 0 && at < part.length && part[at]?.owner !== part[at - 1]?.owner;
+  for (let distance = 0; distance <= part.length; distance += 1) {
+    for (const at of [middle - distance, middle + distance]) {
+      if (boundary(at)) return [part.slice(0, at), part.slice(at)];
+    }
+  }
+  return [part, []];
+}

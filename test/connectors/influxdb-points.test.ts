@@ -1,0 +1,165 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { linesOf } from "#connectors/influxdb/points.ts";
+import type { Event } from "#src/event.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { parseLine } from "./line-protocol.ts";
+
+const PLAIN = { prefix: "", tags: {} };
+
+describe("influxdb: points", () => {
+  test("a value is a float under its tag, unit and site, at the time of the event", () => {
+    expect(pointsOf(valueEvent(250, "10042", 21.5))).toEqual([
+      {
+        measurement: "tag_value",
+        tags: { source: "main", site_id: "1", tag_id: "10042", unit: "°C" },
+        fields: { value: 21.5, quality: "good", good: true, latency_ms: 80 },
+        timeMs: Date.parse("2026-11-02T06:20:00.250Z"),
+      },
+    ]);
+  });
+
+  test("whole numbers stay floats, so that a later fraction is no conflict of types", () => {
+    const [line] = linesOf(valueEvent(1, "10042", 20), PLAIN);
+    expect(line).toMatch(/,value=20 /);
+    expect(line).not.toContain("20i");
+  });
+
+  test("a value that could not be read has no value: never 0", () => {
+    const [point] = pointsOf(valueEvent(1, "10042", null));
+    expect(point?.fields).toEqual({ quality: "bad", good: false, latency_ms: 80 });
+  });
+
+  test("a boolean has a field of its own", () => {
+    const [point] = pointsOf(valueEvent(1, "10042", false));
+    expect(point?.fields).toMatchObject({ value_bool: false });
+    expect(point?.fields).not.toHaveProperty("value");
+  });
+
+  test("history gives one point a bucket at the bucket's time", () => {
+    const points = pointsOf(sampleEvent("tag-history"));
+    expect(
+      points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good]),
+    ).toEqual([
+      ["2026-11-02T04:00:00.000Z", 20.5, true],
+      ["2026-11-02T05:00:00.000Z", undefined, false],
+      ["2026-11-02T06:00:00.000Z", 21, true],
+    ]);
+    expect(points[0]?.tags).toEqual({
+      source: "main",
+      site_id: "1",
+      tag_id: "10042",
+      unit: "°C",
+      resolution: "1h",
+      time_zone: "Europe/Stockholm",
+    });
+    expect(points[0]?.fields).toMatchObject({ origin: "live", revised: false });
+  });
+
+  test("every kind has its measurement", () => {
+    const measurements = Object.fromEntries(
+      sampleOfEveryKind().map((event) => [event.type, pointsOf(event)[0]?.measurement]),
+    );
+    expect(measurements).toMatchObject({
+      "tag-value": "tag_value",
+      "tag-history": "tag_history",
+      "tag-total": "tag_total",
+      "alarm-raised": "alarm_event",
+      "alarm-out-of-scope": "alarm_event",
+      "gateway-offline": "gateway_status",
+      "gateway-changed": "inventory_event",
+      "tag-removed": "inventory_event",
+      "command-result": "command_result",
+      "delivery-gap": "worker_event",
+    });
+    expect(Object.values(measurements).every((name) => name !== undefined)).toBe(true);
+  });
+
+  test("the same event gives the same lines, and no two samples overwrite each other", () => {
+    const keys = new Set<string>();
+    let count = 0;
+    for (const event of sampleOfEveryKind()) {
+      expect([...linesOf(event, PLAIN)]).toEqual([...linesOf(structuredClone(event), PLAIN)]);
+      for (const { measurement, tags, timeMs } of pointsOf(event)) {
+        keys.add(JSON.stringify([measurement, tags, timeMs]));
+        count += 1;
+      }
+    }
+    // gateway-online and gateway-offline at the same millisecond are one state of one gateway.
+    expect(keys.size).toBe(count - 1);
+  });
+
+  test("a prefix and further tags go on every point", () => {
+    const settings = { prefix: "plenum_", tags: { environment: "test site" } };
+    for (const event of sampleOfEveryKind()) {
+      for (const line of linesOf(event, settings)) {
+        expect(parseLine(line)).toMatchObject({
+          measurement: expect.stringMatching(/^plenum_/) as string,
+          tags: { environment: "test site" },
+        });
+      }
+    }
+  });
+
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
+    "the text %j stays inside its line",
+    (_, text) => {
+      for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
+        const lines = [...linesOf(event, PLAIN)];
+        expect(lines).toHaveLength(1);
+        expect(lines[0]).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
+        expect(parseLine(lines[0] ?? "").tags.site_id).toBe("1");
+      }
+    },
+  );
+
+  test("any text at all stays inside its line", () => {
+    const seed = Number(process.env.SEED ?? Date.now() % 2 ** 31);
+    process.stdout.write(`SEED=${seed}\n`);
+    fc.assert(
+      fc.property(
+        fc.string({ unit: "binary" }),
+        fc.constantFrom("\\", ",", "=", " ", '"', "\n"),
+        (text, awkward) => {
+          for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
+            const value = parseLine([...linesOf(awkwardValue(whole), PLAIN)][0] ?? "");
+            expect(value.fields.value).toBe(1);
+            expect(Object.keys(value.tags)).toEqual(expect.arrayContaining(["source", "site_id", "tag_id"]));
+            const alarm = parseLine([...linesOf(awkwardAlarm(whole), PLAIN)][0] ?? "");
+            expect(alarm.fields.late).toBe(false);
+          }
+        },
+      ),
+      { seed, numRuns: 300 },
+    );
+  });
+
+  test("a time without an offset means UTC on every machine, and an unreadable one is said", () => {
+    const at = (time: string) => pointsOf({ ...valueEvent(1), time })[0]?.timeMs;
+    expect(at("2026-11-02T06:20:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
+    expect(at("2026-11-02T07:20:00+01:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
+    expect(() => at("2026-11-02T06:20:60Z")).toThrow('"2026-11-02T06:20:60Z" is not a time.');
+  });
+});
+
+function pointsOf(event: Event) {
+  return [...linesOf(event, PLAIN)].map(parseLine);
+}
+
+function awkwardValue(text: string): Event {
+  const event = valueEvent(1, "10042", 1);
+  return { ...event, data: { ...event.data, tag: { ...TAG, unit: text }, behindGateway: text } };
+}
+
+function awkwardAlarm(text: string): Event {
+  const event = sampleEvent("alarm-raised");
+  const { alarm } = event.data;
+  const trigger = { ...alarm.trigger, displayName: text, priority: text };
+  return {
+    ...event,
+    data: {
+      ...event.data,
+      alarm: { ...alarm, description: text, source: text, acknowledgedBy: text, trigger },
+    },
+  };
+}

@@ -1,0 +1,250 @@
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import type { Event } from "#src/event.ts";
+import {
+  absent,
+  portOpen,
+  programPath,
+  type RealServer,
+  startInflux,
+  startVictoriaMetrics,
+} from "../real-servers.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { contextFor, never } from "./context.ts";
+
+/** Against the real thing: what was acknowledged is asked back from the server. */
+
+describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startInflux();
+  });
+  afterAll(() => server.stop());
+
+  test("creates the database, stores an event of every kind, and gives it back", async () => {
+    const sink = await opened("kinds");
+    expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
+    const [value] = await rows("kinds", "SELECT * FROM tag_value");
+    expect(value).toMatchObject({ value: 21.5, quality: "good", good: true, tag_id: TAG.id, unit: "°C" });
+    expect(value?.time).toBe(Date.parse("2026-11-02T06:20:00Z"));
+    expect(await rows("kinds", "SELECT value, good FROM tag_history")).toMatchObject([
+      { value: 20.5, good: true },
+      { value: null, good: false },
+      { value: 21, good: true },
+    ]);
+    expect(await rows("kinds", "SELECT type, active FROM alarm_event")).toHaveLength(9);
+    expect(await rows("kinds", "SELECT outcome, read_back FROM command_result")).toMatchObject([
+      { outcome: "confirmed", read_back: 21.5 },
+    ]);
+    for (const measurement of ["tag_total", "gateway_status", "inventory_event", "worker_event"]) {
+      expect((await rows("kinds", `SELECT * FROM ${measurement}`)).length, measurement).toBeGreaterThan(0);
+    }
+  });
+
+  test("a null is no zero", async () => {
+    const sink = await opened("nulls");
+    await sink.write(
+      [10, null, 20, null].map((value, n) => valueEvent(n, "7", value)),
+      never(),
+    );
+    expect(await rows("nulls", "SELECT count(value) AS n, mean(value) AS mean FROM tag_value")).toMatchObject(
+      [{ n: 2, mean: 15 }],
+    );
+    expect(await rows("nulls", "SELECT quality FROM tag_value WHERE quality = 'bad'")).toHaveLength(2);
+  });
+
+  test("a bucket that is delivered again overwrites itself", async () => {
+    const sink = await opened("again");
+    const event = sampleEvent("tag-history");
+    const points = event.data.points.map((point) => ({ ...point, value: 99 }));
+    await sink.write([event], never());
+    await sink.write([event, { ...event, data: { ...event.data, points, revised: true } }], never());
+    const stored = await rows("again", "SELECT value, revised FROM tag_history");
+    expect(stored.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
+  });
+
+  test("awkward texts come back as text, and their neighbours are untouched", async () => {
+    const sink = await opened("texts");
+    const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(await rows("texts", "SELECT value FROM tag_value WHERE tag_id = '10042'")).toHaveLength(13);
+    const stored = await rows(
+      "texts",
+      "SELECT behind_gateway, unit FROM tag_value WHERE tag_id =~ /^awkward/",
+    );
+    expect(stored).toHaveLength(13);
+    expect(stored[1]).toMatchObject({ behind_gateway: AWKWARD_TEXTS[1], unit: AWKWARD_TEXTS[1] });
+    expect(stored[4]).toMatchObject({ behind_gateway: "C:\\plant\\", unit: "C:/plant/" });
+    expect(stored[2]).toMatchObject({ unit: "two lines and more lines still" });
+  });
+
+  test("one poisoned point of 5,000: 4,999 are stored and one is rejected with the reason", async () => {
+    const sink = await opened("poison");
+    await query("poison", "POST", "/write?db=poison", 'tag_value,tag_id=13 value="text" 1');
+    const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
+    // A field that has another type in its shard already: InfluxDB 1.x stores the rest and answers 400.
+    const conflict = { ...valueEvent(4_711), time: "1970-01-01T00:00:01.000Z" };
+    batch[1_234] = conflict;
+    const { rejected, kept } = await sink.write(batch, never());
+    expect(kept).toBeUndefined();
+    expect(rejected.map(({ index }) => index)).toEqual([1_234]);
+    expect(rejected[0]?.reason).toContain("field type conflict");
+    const [{ n } = { n: 0 }] = await rows(
+      "poison",
+      "SELECT count(value) AS n FROM tag_value WHERE time > '2026-01-01'",
+    );
+    expect(n).toBe(4_999);
+  });
+
+  test("says what to do when the database is missing, by probe and by write", async () => {
+    const sink = sinkFor({ url: server.url, api: "v1", database: "nowhere" });
+    for (const attempt of [() => sink.probe?.(never()), () => sink.write([valueEvent(1)], never())]) {
+      await expect(attempt()).rejects.toMatchObject({
+        kind: "config",
+        field: "database",
+        hint: 'Create it with CREATE DATABASE "nowhere", or set create_database: true.',
+      });
+    }
+    expect(await databases()).not.toContain("nowhere");
+  });
+
+  test("the API of InfluxDB 2 on a server that has none: the hint names api: v1", async () => {
+    const sink = sinkFor({ url: server.url, bucket: "b" });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "config",
+      hint: expect.stringContaining("api: v1") as string,
+    });
+  });
+
+  test("a name that tries to be a statement is a name", async () => {
+    const name = 'x"; DROP DATABASE "kinds';
+    const sink = await opened(name);
+    await sink.write([valueEvent(1)], never());
+    expect(await databases()).toContain(name);
+  });
+
+  test("probing writes nothing", async () => {
+    const sink = await opened("probed");
+    await sink.probe?.(never());
+    expect(await rows("probed", "SELECT * FROM /.*/")).toEqual([]);
+  });
+
+  async function opened(database: string) {
+    const sink = sinkFor({ url: server.url, api: "v1", database, create_database: true });
+    await sink.open(never());
+    await sink.open(never());
+    return sink;
+  }
+
+  async function query(db: string, method: string, path: string, body?: string): Promise<Response> {
+    const response = await fetch(`${server.url}${path}`, { method, ...(body === undefined ? {} : { body }) });
+    if (!response.ok) throw new Error(`${db}: ${response.status} ${await response.text()}`);
+    return response;
+  }
+
+  async function rows(db: string, q: string): Promise<readonly Record<string, unknown>[]> {
+    const path = `/query?${new URLSearchParams({ db, q, epoch: "ms" }).toString()}`;
+    const { results } = (await (await query(db, "GET", path)).json()) as {
+      results: { error?: string; series?: { columns: string[]; values: unknown[][] }[] }[];
+    };
+    expect(results[0]?.error).toBeUndefined();
+    return (results[0]?.series ?? []).flatMap(({ columns, values }) =>
+      values.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]]))),
+    );
+  }
+
+  async function databases(): Promise<readonly unknown[]> {
+    return (await rows("", "SHOW DATABASES")).map(({ name }) => name);
+  }
+});
+
+describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startVictoriaMetrics();
+  });
+  afterAll(() => server.stop());
+
+  test("stores every kind, awkward texts and all, without one invalid row", async () => {
+    const sink = sinkFor({ url: server.url, bucket: "lake" });
+    await sink.probe?.(never());
+    const texts = AWKWARD_TEXTS.map((text, n) => awkward(text, n));
+    const values = Array.from({ length: 100 }, (_, n) => valueEvent(n, "20001", n === 50 ? null : n / 2));
+    for (const batch of [sampleOfEveryKind(), texts, values]) {
+      expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    }
+    await expect.poll(() => exported("tag_value_value", "20001"), { timeout: 10_000 }).toHaveLength(99);
+    expect(await exported("tag_value_value", "20001")).toEqual(
+      values
+        .filter(({ data }) => data.value !== null)
+        .map(({ time, data }) => ({ time: Date.parse(time), value: data.value })),
+    );
+    expect(await exported("tag_value_good", "20001")).toHaveLength(100);
+    expect(await exported("tag_history_value", TAG.id)).toHaveLength(2);
+    expect(await labels("tag_value_value")).toContain("C:/plant/");
+    const metrics = await (await fetch(`${server.url}/metrics`)).text();
+    expect(metrics).toContain('vm_rows_invalid_total{type="influx"} 0');
+  });
+
+  async function lines(metric: string) {
+    const path = `/api/v1/export?${new URLSearchParams({ "match[]": metric, start: "0" }).toString()}`;
+    const text = await (await fetch(`${server.url}${path}`)).text();
+    return text
+      .split("\n")
+      .filter(Boolean)
+      .map(
+        (line) =>
+          JSON.parse(line) as { metric: Record<string, string>; values: number[]; timestamps: number[] },
+      );
+  }
+
+  async function exported(metric: string, tagId: string) {
+    return (await lines(`${metric}{tag_id="${tagId}"}`)).flatMap(({ values, timestamps }) =>
+      timestamps.map((time, at) => ({ time, value: values[at] })),
+    );
+  }
+
+  async function labels(metric: string) {
+    return (await lines(metric)).map((line) => line.metric.unit);
+  }
+});
+
+describe.skipIf(absent("influxd"))("influxdb: a server that is killed", () => {
+  test("keeps what was not acknowledged, and writes it when the server is back", async () => {
+    const server = await startInflux();
+    const sink = sinkFor({ url: server.url, api: "v1", database: "d", create_database: true });
+    await sink.open(never());
+    await sink.write([valueEvent(1)], never());
+    await server.kill();
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
+
+    const again = spawn(programPath("influxd") ?? "", ["-config", join(server.folder, "influxd.conf")], {
+      stdio: "ignore",
+    });
+    onTestFinished(async () => {
+      again.kill("SIGKILL");
+      await server.stop();
+    });
+    await portOpen(server.port, again, 15_000);
+    await sink.open(never());
+    expect(await sink.write([valueEvent(2)], never())).toEqual({ rejected: [] });
+    const path = `/query?${new URLSearchParams({ db: "d", q: "SELECT value FROM tag_value" }).toString()}`;
+    const answer = await (await fetch(`${server.url}${path}`)).text();
+    expect(answer).toContain(valueEvent(1).time.replace(/0*Z$/, ""));
+    expect(answer).toContain(valueEvent(2).time.replace(/0*Z$/, ""));
+  });
+});
+
+function awkward(text: string, n: number): Event {
+  const event = valueEvent(n, `awkward-${n}`, 1);
+  return { ...event, data: { ...event.data, tag: { ...event.data.tag, unit: text }, behindGateway: text } };
+}
+
+function sinkFor(config: Record<string, unknown>) {
+  const sink = createInfluxSink(InfluxConfig.parse(config), contextFor("lake"));
+  onTestFinished(() => sink.close());
+  return sink;
+}

@@ -1,0 +1,323 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { type Line, storeLines, type Verdict } from "#connectors/influxdb/store-lines.ts";
+import type { AnyEvent } from "#src/event.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { describeSink } from "../suites/sink-suite.ts";
+import { clockAt, contextFor, never } from "./context.ts";
+import { type ParsedPoint, parseLines } from "./line-protocol.ts";
+import { type Seen, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
+
+describeSink("influxdb", {
+  async make() {
+    const stub = await startStub();
+    return {
+      sink: sinkFor(stub),
+      received: async () =>
+        stub.seen
+          .flatMap(({ body }) => parseLines(body.toString()))
+          .map((point) => ({ identity: nameOf(point) })),
+      breakServer: () => stub.stop(),
+      heal: () => stub.start(),
+      async stall() {
+        stub.answer = () => null;
+      },
+      dispose: () => stub.stop(),
+    };
+  },
+  identity(event) {
+    const known = event as AnyEvent;
+    const ms = Date.parse(event.time);
+    if (known.type === "tag-value") return `tag-value ${known.data.tag.id} ${ms}`;
+    return "alarm" in known.data ? `${known.type} ${known.data.alarm.id} ${ms}` : known.id;
+  },
+});
+
+function nameOf({ measurement, tags, timeMs }: ParsedPoint): string {
+  if (measurement === "tag_value") return `tag-value ${tags.tag_id} ${timeMs}`;
+  return measurement === "alarm_event" ? `${tags.type} ${tags.alarm_id} ${timeMs}` : measurement;
+}
+
+describe("influxdb: requests", () => {
+  test("a batch is one request, compressed, to the API that was chosen", async () => {
+    const stub = await stubServer();
+    const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
+    await sinkFor(stub, { org: "a b", bucket: "c&d" }).write(batch, never());
+    await sinkFor(stub, { api: "v1", bucket: undefined, database: "d", retention_policy: "r" }).write(
+      batch,
+      never(),
+    );
+    await sinkFor(stub, { gzip: false }).write(batch, never());
+    expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+      "POST /api/v2/write?org=a+b&bucket=c%26d&precision=ms",
+      "POST /write?db=d&precision=ms&rp=r",
+      "POST /api/v2/write?org=&bucket=lake&precision=ms",
+    ]);
+    expect(stub.seen.map(({ headers }) => headers["content-encoding"])).toEqual(["gzip", "gzip", undefined]);
+    expect(stub.seen.map(({ body }) => parseLines(body.toString()).length)).toEqual([500, 500, 500]);
+  });
+
+  test("shows the token, or user name and password, and reads them anew when opened", async () => {
+    const stub = await stubServer();
+    const token = secretFile("first");
+    const sink = sinkFor(stub, { token });
+    await sink.write([valueEvent(1)], never());
+    writeFileSync(token.file, "second\n");
+    await sink.open(never());
+    await sink.write([valueEvent(1)], never());
+    await sinkFor(stub, {
+      api: "v1",
+      bucket: undefined,
+      database: "d",
+      username: "ann",
+      password: secretFile("pass:word"),
+    }).write([valueEvent(1)], never());
+    expect(stub.seen.map(({ headers }) => headers.authorization)).toEqual([
+      "Token first",
+      "Token second",
+      `Basic ${Buffer.from("ann:pass:word").toString("base64")}`,
+    ]);
+  });
+
+  test.each<[StubAnswer, object]>([
+    [{ status: 301, headers: { location: "http://127.0.0.1:1" } }, { kind: "config" }],
+    [
+      { status: 401, body: '{"code":"unauthorized"}' },
+      { kind: "config", reason: "unauthenticated" },
+    ],
+    [{ status: 403 }, { kind: "config", reason: "forbidden" }],
+    [
+      { status: 404 },
+      { kind: "config", field: "bucket", hint: expect.stringContaining("influx bucket create") },
+    ],
+    [{ status: 405 }, { kind: "config" }],
+    [
+      { status: 429, headers: { "retry-after": "3" } },
+      { kind: "throttled", retryAfterMs: 3_000, scope: "bucket" },
+    ],
+    [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }],
+    [
+      { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:02:00 GMT" } },
+      { kind: "throttled", retryAfterMs: 120_000 },
+    ],
+    [
+      { status: 500, body: '{"error":"engine is closed"}' },
+      { message: expect.stringContaining("engine is closed") },
+    ],
+    [{ status: 500 }, { kind: "retryable" }],
+    [{ status: 502, body: "<html>" }, { kind: "retryable" }],
+  ])("the answer %j keeps the whole batch", async (answer, expected) => {
+    const stub = await stubServer();
+    stub.answer = () => answer;
+    const sink = sinkFor(stub);
+    await expect(sink.write([valueEvent(1), valueEvent(2)], never())).rejects.toMatchObject(expected);
+    expect(stub.seen).toHaveLength(1);
+  });
+
+  test("a server that never answers is given up after the time limit", async () => {
+    const stub = await stubServer();
+    stub.answer = () => null;
+    await expect(sinkFor(stub, { timeout_ms: 200 }).write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: `${stub.url} did not answer (TimeoutError).`,
+    });
+  });
+
+  test("a batch that is too large is halved until it fits", async () => {
+    const stub = await stubServer();
+    const stored = storing(stub, (points) => (points.length > 300 ? { status: 413 } : null));
+    const batch = Array.from({ length: 1_000 }, (_, n) => valueEvent(n));
+    expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
+    expect(stored().length).toBe(1_000);
+  });
+
+  test("one poisoned point of 5,000 costs one event, on a server that refuses the whole request", async () => {
+    const stub = await stubServer();
+    const poison = Date.parse(valueEvent(3_456).time);
+    const stored = storing(stub, (points) =>
+      points.some(({ timeMs }) => timeMs === poison)
+        ? {
+            status: 400,
+            headers: { "content-type": "application/json" },
+            body: '{"code":"invalid","message":"bad line"}',
+          }
+        : null,
+    );
+    const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
+    const receipt = await sinkFor(stub).write(batch, never());
+    expect(receipt).toEqual({ rejected: [{ index: 3_456, reason: "bad line" }] });
+    expect(new Set(stored().map(({ timeMs }) => timeMs)).size).toBe(4_999);
+    expect(stub.seen.length).toBeLessThan(30);
+  });
+
+  test("an answer 201 that tells of a part only is not taken for success", async () => {
+    const stub = await stubServer();
+    const poison = Date.parse(valueEvent(2).time);
+    storing(stub, (points) =>
+      points.some(({ timeMs }) => timeMs === poison)
+        ? { status: 201, body: '{"error":"partial write of line protocol occurred"}' }
+        : { status: 201 },
+    );
+    const receipt = await sinkFor(stub).write(
+      [1, 2, 3].map((n) => valueEvent(n)),
+      never(),
+    );
+    expect(receipt.rejected).toEqual([{ index: 1, reason: "partial write of line protocol occurred" }]);
+  });
+
+  test("an event without a readable time is rejected, and its neighbours are stored", async () => {
+    const stub = await stubServer();
+    const batch = [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3)];
+    expect(await sinkFor(stub).write(batch, never())).toEqual({
+      rejected: [{ index: 1, reason: '"yesterday" is not a time.' }],
+    });
+    expect(parseLines(stub.seen[0]?.body.toString() ?? "")).toHaveLength(2);
+  });
+
+  test("the probe goes to the very endpoint that writes, and writes nothing", async () => {
+    const stub = await stubServer();
+    const sink = sinkFor(stub);
+    await sink.probe?.(never());
+    stub.answer = () => ({ status: 400, body: '{"message":"no points"}' });
+    await sink.probe?.(never());
+    stub.answer = () => ({ status: 404 });
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", field: "bucket" });
+    for (const { url, body } of stub.seen) {
+      expect(url).toContain("/api/v2/write?");
+      expect(body).toHaveLength(0);
+    }
+  });
+
+  test.each([
+    [{ api: "v2" }, "bucket"],
+    [{ api: "v1" }, "database"],
+    [{ bucket: "b", database: "d" }, "database"],
+    [{ bucket: "b", create_database: true }, "create_database"],
+    [{ bucket: "b", username: "ann" }, "username"],
+    [{ bucket: "b", url: "http://ann:secret@127.0.0.1" }, "url"],
+    [{ bucket: "b", url: "http://127.0.0.1/api/v2" }, "url"],
+    [{ bucket: "b", tags: { site_id: "x" } }, "tags.site_id"],
+    [{ bucket: "b", tags: { time: "x" } }, "tags.time"],
+  ])("the configuration %j is refused at %s", (options, path) => {
+    const result = InfluxConfig.safeParse({ url: "http://127.0.0.1:8086", ...options });
+    expect(result.error?.issues.map((issue) => issue.path.join("."))).toContain(path);
+  });
+});
+
+describe("influxdb: what is settled when something goes wrong", () => {
+  const failed: Verdict = { kind: "failed", error: new Error("away") };
+  const poison: Verdict = { kind: "poison", reason: "bad", all: false };
+
+  test("left of a failure everything is settled, right of it everything kept", async () => {
+    // 12,000 lines go in three requests; the third fails.
+    let requests = 0;
+    const receipt = await storeLines(oneEach(12_000), async () => {
+      requests += 1;
+      return requests === 3 ? failed : { kind: "stored" };
+    });
+    expect(receipt).toEqual({ rejected: [], kept: { from: 10_000, error: new Error("away") } });
+  });
+
+  test("no event is called rejected that is kept", async () => {
+    const lines = [0, 0, 1, 1, 2, 2].map((owner) => ({ owner, text: `${owner}` }));
+    const receipt = await storeLines(lines, async (part) => {
+      const owners = new Set(part.map(({ owner }) => owner));
+      if (owners.size > 1) return poison;
+      return owners.has(1) ? failed : owners.has(0) ? poison : { kind: "stored" };
+    });
+    expect(receipt).toEqual({
+      rejected: [{ index: 0, reason: "bad" }],
+      kept: { from: 1, error: new Error("away") },
+    });
+  });
+
+  test("when all lines are faulty and the server says so, one request is enough", async () => {
+    let requests = 0;
+    const receipt = await storeLines(oneEach(3_000), async () => {
+      requests += 1;
+      return { kind: "poison", reason: "partial write: dropped=3000", all: true };
+    });
+    expect(requests).toBe(1);
+    expect(receipt.rejected).toHaveLength(3_000);
+  });
+
+  test("when it does not say so, the search is cut in pieces, each a step forward", async () => {
+    let from = 0;
+    let writes = 0;
+    while (from < 1_000) {
+      let requests = 0;
+      const { rejected, kept } = await storeLines(oneEach(1_000 - from), async () => {
+        requests += 1;
+        return poison;
+      });
+      expect(requests).toBeLessThanOrEqual(200);
+      const settled = kept?.from ?? 1_000 - from;
+      expect(rejected).toHaveLength(settled);
+      expect(settled).toBeGreaterThan(0);
+      from += settled;
+      writes += 1;
+    }
+    expect(writes).toBeLessThan(20);
+  });
+
+  test("a single event of many points is rejected once, as a whole", async () => {
+    const lines = Array.from({ length: 11_000 }, (_, n) => ({ owner: 0, text: `${n}` }));
+    const receipt = await storeLines(lines, async (part) =>
+      part.some(({ text }) => text === "7000") ? poison : { kind: "stored" },
+    );
+    expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
+  });
+
+  test("a point that is too large by itself is rejected, others of its request are stored", async () => {
+    const stored: string[] = [];
+    const lines = [0, 1, 2].map((owner) => ({ owner, text: owner === 1 ? "x".repeat(100) : `${owner}` }));
+    const receipt = await storeLines(lines, async (part) => {
+      if (part.reduce((sum, { text }) => sum + text.length, 0) > 50) return { kind: "too-large" };
+      stored.push(...part.map(({ text }) => text));
+      return { kind: "stored" };
+    });
+    expect(receipt.rejected.map(({ index }) => index)).toEqual([1]);
+    expect(stored).toEqual(["0", "2"]);
+  });
+});
+
+function oneEach(count: number): readonly Line[] {
+  return Array.from({ length: count }, (_, owner) => ({ owner, text: `line ${owner}` }));
+}
+
+/** Lets the stub keep the points of every request that `refuse` has no answer for. */
+function storing(stub: StubServer, refuse: (points: readonly ParsedPoint[]) => StubAnswer | null) {
+  const stored: ParsedPoint[] = [];
+  stub.answer = ({ body }: Seen) => {
+    const points = parseLines(body.toString());
+    const refusal = refuse(points);
+    if (refusal === null || refusal.status < 300) stored.push(...points);
+    return refusal ?? { status: 204 };
+  };
+  return () => stored;
+}
+
+async function stubServer(): Promise<StubServer> {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  return stub;
+}
+
+function sinkFor(stub: StubServer, options: Record<string, unknown> = {}) {
+  const config = InfluxConfig.parse({ url: stub.url, bucket: "lake", ...options });
+  const sink = createInfluxSink(config, contextFor("lake", clockAt("2026-11-21T12:00:00Z")));
+  onTestFinished(() => sink.close());
+  return sink;
+}
+
+function secretFile(text: string) {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "secret");
+  writeFileSync(file, text, { mode: 0o600 });
+  return { file };
+}

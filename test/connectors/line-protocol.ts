@@ -1,0 +1,71 @@
+/** A strict reader of line protocol, written from its specification and not from our writer. */
+export interface ParsedPoint {
+  readonly measurement: string;
+  readonly tags: Readonly<Record<string, string>>;
+  readonly fields: Readonly<Record<string, number | boolean | string>>;
+  readonly timeMs: number;
+}
+
+export function parseLines(body: string): readonly ParsedPoint[] {
+  return body.split("\n").filter(Boolean).map(parseLine);
+}
+
+export function parseLine(line: string): ParsedPoint {
+  // Quotes mean something in fields only, so the key has to be cut off first.
+  const key = split(line, " ", false)[0] ?? "";
+  const [fieldSet, time, ...more] = split(line.slice(key.length + 1), " ");
+  if (key === "" || fieldSet === undefined || time === undefined || more.length > 0) fail(line);
+  if (!/^-?\d{1,19}$/.test(time)) fail(line);
+  const [measurement, ...tagPairs] = split(key, ",", false);
+  if (measurement === undefined || measurement === "") fail(line);
+  const tags: Record<string, string> = {};
+  for (const pair of tagPairs) {
+    const [name, value, ...rest] = split(pair, "=", false);
+    if (!name || !value || rest.length > 0 || value.endsWith("\\") || name in tags) fail(line);
+    tags[unescaped(name)] = unescaped(value);
+  }
+  const fields: Record<string, number | boolean | string> = {};
+  for (const pair of split(fieldSet, ",")) {
+    const at = pair.indexOf("=");
+    const name = pair.slice(0, at);
+    if (at < 1 || name in fields) fail(line);
+    fields[name] = fieldValue(pair.slice(at + 1), line);
+  }
+  return { measurement, tags, fields, timeMs: Number(time) };
+}
+
+function fieldValue(text: string, line: string): number | boolean | string {
+  if (/^"(?:[^"\\]|\\.)*"$/su.test(text)) return text.slice(1, -1).replace(/\\(["\\])/g, "$1");
+  if (text === "T" || text === "F") return text === "T";
+  if (/^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)) return Number(text);
+  return fail(line);
+}
+
+/** Splits at a separator that is neither escaped nor, where quotes count, inside quotes. */
+function split(text: string, separator: string, quotes = true): readonly string[] {
+  const parts: string[] = [];
+  let part = "";
+  let quoted = false;
+  for (let at = 0; at < text.length; at += 1) {
+    const character = text.charAt(at);
+    if (character === "\\" && at + 1 < text.length) {
+      part += character + text.charAt(at + 1);
+      at += 1;
+    } else if (character === separator && !quoted) {
+      parts.push(part);
+      part = "";
+    } else {
+      if (quotes && character === '"') quoted = !quoted;
+      part += character;
+    }
+  }
+  return [...parts, part];
+}
+
+function unescaped(text: string): string {
+  return text.replace(/\\([,= ])/g, "$1");
+}
+
+function fail(line: string): never {
+  throw new Error(`not line protocol: ${line.slice(0, 300)}`);
+}
