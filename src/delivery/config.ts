@@ -15,20 +15,12 @@ const Retry = z
 export const DeliveryConfig = z
   .strictObject({
     filter: Filter.prefault({}),
-    from: z
-      .enum(["now", "beginning"])
-      .default("now")
-      .meta({
-        description: "Where a new sink starts: with what happens from now on, or with all that is kept.",
-      }),
-    batch: z
-      .int()
-      .min(1)
-      .max(5_000)
-      .default(100)
-      .meta({
-        description: "Most events in one write, and so the most that can arrive twice after a crash.",
-      }),
+    from: z.enum(["now", "beginning"]).default("now").meta({
+      description: "Where a new sink starts: with what happens from now on, or with all that is kept.",
+    }),
+    batch: z.int().min(1).max(5_000).default(100).meta({
+      description: "Most events in one write, and so the most that can arrive twice after a crash.",
+    }),
     retry: Retry.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:

@@ -117,6 +117,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
   async function write(portion: Portion): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     let receipt: Receipt | undefined;
+    state.writing();
     const failure = await attempt(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal), forced);
     });

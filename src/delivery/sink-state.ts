@@ -40,6 +40,8 @@ export interface SinkStatus {
 type Trouble = "retrying" | "throttled" | "stopped";
 
 export interface SinkState {
+  /** A write begins; while there is trouble that alone changes nothing. */
+  writing(): void;
   well(state: "idle" | "delivering"): void;
   /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
   trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
@@ -69,6 +71,9 @@ export function createSinkState(options: {
   }
 
   return {
+    writing() {
+      if (state === "starting" || state === "idle") enter("delivering");
+    },
     well(next) {
       if (group(state) === "trouble" || state === "stopped") {
         log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");

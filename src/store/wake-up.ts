@@ -9,7 +9,7 @@ export function createWakeUp(): WakeUp {
   const waiting = new Set<() => void>();
   return {
     ring() {
-      for (const wake of [...waiting]) wake();
+      for (const wake of waiting) wake();
     },
     heard(signal) {
       return new Promise((resolve) => {

@@ -1,0 +1,386 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Sink } from "#src/connector.ts";
+import type { Dispatcher } from "#src/delivery/dispatcher.ts";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { describeService } from "../suites/service-suite.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+const written = (sink: ScriptedSink) => ids(sink.writes.flat());
+
+async function started(sinks: Record<string, Sink>, delivery = {}): Promise<Dispatcher> {
+  const dispatcher = workshop.dispatcher(sinks, delivery);
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(0);
+  return dispatcher;
+}
+
+async function stop(dispatcher: Dispatcher, deadlineMs = 10_000): Promise<void> {
+  const stopped = dispatcher.stop(deadlineMs);
+  await workshop.clock.advance(deadlineMs);
+  await stopped;
+}
+
+async function commit(events: readonly Event[], thenMs = 0): Promise<void> {
+  await workshop.store.commit({ events });
+  await workshop.clock.advance(thenMs);
+}
+
+async function lag(sink = "a") {
+  const found = (await workshop.store.outbox.lag()).find((each) => each.sink === sink);
+  if (found === undefined) throw new Error(`${sink} is unknown`);
+  return found;
+}
+
+describe("delivery", () => {
+  test("what is committed arrives at once, in order, in batches, and is settled", async () => {
+    const sink = scriptedSink();
+    const dispatcher = await started({ a: sink }, { batch: 2 });
+    await commit(values(0, 5));
+    expect(sink.writes.map(ids)).toEqual([ids(values(0, 2)), ids(values(2, 2)), ids(values(4, 1))]);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    await workshop.clock.advance(1);
+    expect(dispatcher.status()).toMatchObject([{ name: "a", state: "idle", lastError: null, attempts: 0 }]);
+    await stop(dispatcher);
+    const next = scriptedSink();
+    await started({ a: next });
+    await workshop.clock.advance(10_000);
+    expect(written(next)).toEqual([]);
+  });
+
+  test("what another process has marked is seen within a second", async () => {
+    const sink = scriptedSink();
+    await started({ a: sink });
+    await commit(values(0, 1));
+    const { folder, clock } = workshop;
+    const operator = await openStore({ folder, clock, lock: false });
+    expect(await operator.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(1);
+    await operator.close();
+    await clock.advance(1_000);
+    expect(written(sink)).toEqual(ids([valueEvent(0), valueEvent(0)]));
+    expect((await lag()).again).toBe(0);
+  });
+
+  test("a dead or hanging sink delays no other", async () => {
+    const dead = scriptedSink(() => Promise.reject(new Retryable("refused")));
+    const hanging = scriptedSink(() => new Promise(() => {}));
+    const closed = scriptedSink();
+    closed.onOpen = () => Promise.reject(new Retryable("no route"));
+    const alive = scriptedSink();
+    const dispatcher = await started({ dead, hanging, closed, alive });
+    await commit(values(0, 3));
+    expect(written(alive)).toEqual(ids(values(0, 3)));
+    await workshop.clock.advance(1);
+    const states = dispatcher.status().map(({ name, state }) => [name, state]);
+    expect(Object.fromEntries(states)).toEqual({
+      dead: "retrying",
+      hanging: "delivering",
+      closed: "retrying",
+      alive: "idle",
+    });
+    expect(closed.writes).toEqual([]);
+  });
+
+  test("rejected events become dead letters with their reason; the others are settled", async () => {
+    const sink = scriptedSink(() => ({ rejected: [{ index: 1, reason: "no such topic" }] }));
+    await started({ a: sink });
+    await commit(values(0, 3));
+    expect(await workshop.store.outbox.deadLetters("a")).toMatchObject([
+      { reason: "no such topic", event: { id: valueEvent(1).id } },
+    ]);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
+  });
+
+  test("a kept tail is offered again, and only the tail", async () => {
+    const sink = scriptedSink(() => ({
+      rejected: [
+        { index: 0, reason: "bad" },
+        { index: 2, reason: "kept all the same" },
+      ],
+      kept: { from: 2, error: new Retryable("connection lost") },
+    }));
+    await started({ a: sink });
+    await commit(values(0, 4));
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(1_000);
+    expect(sink.writes.map(ids)).toEqual([ids(values(0, 4)), ids(values(2, 2))]);
+    expect(sink.opens).toBe(2);
+    expect((await workshop.store.outbox.deadLetters()).map(({ reason }) => reason)).toEqual(["bad"]);
+  });
+
+  test.each([
+    ["Retryable", new Retryable("refused")],
+    ["Rejected", new Rejected("thrown where a receipt was due")],
+    ["an unknown error", new TypeError("x is not a function")],
+    ["no error at all", undefined],
+  ])("%s keeps the batch, waits longer each time, and is reported once", async (_, error) => {
+    const sink = scriptedSink(() => Promise.reject(error));
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 2));
+    // Half of each wait is fixed, and random is 0.5: 0.75 × 1, 2, 4 … 300 s.
+    await workshop.clock.advance(750 + 1_500 + 3_000);
+    expect(sink.writes).toHaveLength(4);
+    expect(dispatcher.status()).toMatchObject([{ state: "retrying", attempts: 4 }]);
+    await workshop.clock.advance(3_600_000);
+    expect(sink.writes.length).toBeLessThan(30);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(300_000);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
+    expect(workshop.lines.map(({ level }) => level)).toEqual([40, 30]);
+  });
+
+  test("credentials in an error's text reach neither the status nor the log", async () => {
+    const sink = scriptedSink(() => Promise.reject(new Retryable("mqtt://ann:secret@host refused")));
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1));
+    expect(dispatcher.status()[0]?.lastError).toBe("mqtt://[redacted]@host refused");
+    expect(JSON.stringify(workshop.lines)).not.toContain("secret");
+  });
+
+  test("a throttled sink is left alone for as long as it said, and that is no attempt", async () => {
+    const sink = scriptedSink(() => Promise.reject(new Throttled("slow down", 90_000)));
+    const dispatcher = await started({ a: sink }, { schedule: ["1s"] });
+    await commit(values(0, 1));
+    await workshop.clock.advance(89_999);
+    expect(sink.writes).toHaveLength(1);
+    await workshop.clock.advance(90_001 + 90_000 * 3);
+    expect(sink.writes).toHaveLength(6);
+    expect(dispatcher.status()).toMatchObject([
+      { state: "throttled", attempts: 0, nextAttemptAt: "2026-11-02T06:09:00.000Z" },
+    ]);
+  });
+
+  test("a sink that needs a person stops visibly and is looked at every five minutes", async () => {
+    const sink = scriptedSink(() =>
+      Promise.reject(new ConfigError("The token is wrong.", { hint: "Renew it." })),
+    );
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1));
+    expect(dispatcher.status()).toMatchObject([
+      { state: "stopped", lastError: "The token is wrong. Renew it." },
+    ]);
+    await workshop.clock.advance(299_999);
+    expect(sink.writes).toHaveLength(1);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(1);
+    expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
+    expect(await lag()).toMatchObject({ depth: 0 });
+  });
+
+  test("a far end that is gone ends the sink for good, over restarts", async () => {
+    const sink = scriptedSink(() => Promise.reject(new ConfigError("410 Gone", { reason: "gone" })));
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1), 3_600_000);
+    expect(sink.writes).toHaveLength(1);
+    expect(sink.closes).toBe(1);
+    expect(dispatcher.status()).toMatchObject([{ state: "ended", lastError: "410 Gone" }]);
+    await stop(dispatcher);
+    const again = scriptedSink();
+    expect((await started({ a: again })).status()).toMatchObject([{ state: "ended" }]);
+    await workshop.clock.advance(60_000);
+    expect(again.writes).toEqual([]);
+    expect(sink.closes).toBe(1);
+  });
+
+  test("after the last wait of a schedule the event becomes a dead letter and the next has its turn", async () => {
+    const poison = valueEvent(0).id;
+    const sink = scriptedSink((batch) =>
+      batch[0]?.id === poison ? Promise.reject(new Retryable("500")) : { rejected: [] },
+    );
+    await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
+    await commit(values(0, 2));
+    await workshop.clock.advance(5_000);
+    expect(sink.writes).toHaveLength(2);
+    await workshop.clock.advance(299_999);
+    expect(sink.writes).toHaveLength(2);
+    await workshop.clock.advance(1);
+    expect(written(sink)).toEqual([poison, poison, poison, valueEvent(1).id]);
+    expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
+  });
+
+  test.each([
+    ["an index outside the batch", { rejected: [{ index: 2, reason: "?" }] }],
+    ["a kept tail outside the batch", { rejected: [], kept: { from: -1, error: new Error("x") } }],
+    ["no list", {}],
+    ["nothing", undefined],
+  ])("a receipt with %s loses nothing", async (_, receipt) => {
+    const sink = scriptedSink(() => receipt as never);
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 2));
+    expect(await lag()).toMatchObject({ depth: 2, deadLetters: 0 });
+    expect(dispatcher.status()[0]?.lastError).toMatch(/receipt/);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(1_000);
+    expect(await lag()).toMatchObject({ depth: 0 });
+  });
+
+  test("a write that passes its deadline is aborted and tried again", async () => {
+    const sink = scriptedSink(
+      (_, signal) =>
+        new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+    );
+    const dispatcher = await started({ a: sink }, { deadline: "30s" });
+    await commit(values(0, 1), 30_000);
+    expect(dispatcher.status()).toMatchObject([
+      { state: "retrying", attempts: 1, lastError: "a did not answer within 30 seconds." },
+    ]);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(1_000);
+    expect(await lag()).toMatchObject({ depth: 0 });
+  });
+
+  test("a sink that ignores the abort is shown, is not called twice, and its late answer counts", async () => {
+    let answer: () => void = () => {};
+    const sink = scriptedSink(
+      () =>
+        new Promise((resolve) => {
+          answer = () => resolve({ rejected: [] });
+        }),
+    );
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1), 3_600_000);
+    expect(dispatcher.status()).toMatchObject([{ state: "retrying" }]);
+    expect(sink.writes).toHaveLength(1);
+    answer();
+    await workshop.clock.advance(1_000);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    expect(sink.writes).toHaveLength(1);
+    expect(sink.faults).toEqual([]);
+  });
+
+  test("what the sink has accepted is settled, not sent again, when the state was full for a while", async () => {
+    const sink = scriptedSink();
+    const { outbox } = workshop.store;
+    const settle = outbox.settle;
+    outbox.settle = () => Promise.reject(new Retryable("The disk is full."));
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1), 10_000);
+    expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "The disk is full." }]);
+    outbox.settle = settle;
+    await workshop.clock.advance(60_000);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    expect(sink.writes).toHaveLength(1);
+  });
+});
+
+describe("filters and positions", () => {
+  test("a sink gets what its filter lets through, and its cursor passes the rest", async () => {
+    const sink = scriptedSink();
+    await started({ a: sink }, { filter: { kinds: ["alarm-*"] } });
+    await commit([...values(0, 3), sampleEvent("alarm-raised"), ...values(3, 3)], 10_000);
+    expect(written(sink)).toEqual([sampleEvent("alarm-raised").id]);
+    expect(await lag()).toMatchObject({ depth: 0 });
+  });
+
+  test("a filter that matches nothing does not write the cursor for every event", async () => {
+    let settlements = 0;
+    const { outbox } = workshop.store;
+    const settle = outbox.settle;
+    outbox.settle = (...values) => {
+      settlements += 1;
+      return settle(...values);
+    };
+    const sink = scriptedSink();
+    const dispatcher = await started({ a: sink }, { filter: { kinds: ["site-added"] } });
+    for (let n = 0; n < 60; n += 1) await commit(values(n, 1), 100);
+    expect(settlements).toBeLessThanOrEqual(2);
+    await stop(dispatcher);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    expect(settlements).toBeLessThanOrEqual(3);
+  });
+
+  test("everything committed after the start reaches a sink that begins now, also before it opens", async () => {
+    await commit(values(0, 1));
+    const sink = scriptedSink();
+    sink.onOpen = () => Promise.reject(new Retryable("not yet"));
+    await started({ a: sink }, { from: "now" });
+    await commit(values(1, 1), 60_000);
+    sink.onOpen = async () => {};
+    await workshop.clock.advance(300_000);
+    expect(written(sink)).toEqual(ids(values(1, 1)));
+  });
+
+  test("a sink that is taken out of the configuration holds nothing back, and may return", async () => {
+    const first = await started({ a: scriptedSink(), b: scriptedSink() });
+    await stop(first);
+    const second = await started({ b: scriptedSink() });
+    expect(await lag("a")).toMatchObject({ ended: "not in the configuration" });
+    await commit(values(0, 1));
+    await stop(second);
+    const back = scriptedSink();
+    await started({ a: back });
+    expect(await lag("a")).toMatchObject({ ended: null });
+    expect(written(back)).toEqual(ids(values(0, 1)));
+  });
+});
+
+describe("stopping", () => {
+  test("a write that is under way may finish and is settled", async () => {
+    const sink = scriptedSink(async () => {
+      await workshop.clock.sleep(5_000);
+      return { rejected: [] };
+    });
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1));
+    await stop(dispatcher);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    expect(sink.closes).toBe(1);
+    expect(workshop.clock.sleepers()).toBe(0);
+  });
+
+  test("a write that does not finish is aborted after three quarters of the time, and kept", async () => {
+    let abortedAtMs = 0;
+    const sink = scriptedSink(
+      (_, signal) =>
+        new Promise((_resolve, reject) =>
+          signal.addEventListener("abort", () => {
+            abortedAtMs = workshop.clock.monotonic();
+            reject(signal.reason);
+          }),
+        ),
+    );
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1));
+    await stop(dispatcher, 8_000);
+    expect(abortedAtMs).toBe(6_000);
+    expect(await lag()).toMatchObject({ depth: 1 });
+    expect(sink.closes).toBe(1);
+    expect(workshop.lines).toEqual([]);
+  });
+
+  test("a sink that hangs for ever, in writing and in closing, does not hold up the stop", async () => {
+    const sink = scriptedSink(() => new Promise(() => {}));
+    sink.close = () => new Promise(() => {});
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1));
+    await stop(dispatcher, 4_000);
+    expect(await lag()).toMatchObject({ depth: 1 });
+  });
+});
+
+describeService("dispatcher", async () => {
+  const own = await openWorkshop();
+  const sinks = { a: scriptedSink(), b: scriptedSink() };
+  await own.store.commit({ events: values(0, 10) });
+  return {
+    service: own.dispatcher(sinks),
+    quiet() {
+      expect(own.clock.sleepers()).toBe(0);
+      for (const sink of [sinks.a, sinks.b]) {
+        expect(sink.closes).toBe(1);
+        expect(sink.faults).toEqual([]);
+      }
+    },
+    dispose: own.dispose,
+  };
+});

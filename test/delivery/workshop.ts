@@ -1,0 +1,114 @@
+import { rmSync } from "node:fs";
+import pino from "pino";
+import type { Receipt, Sink } from "#src/connector.ts";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
+import type { Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+type Answer = (batch: readonly Event[], signal: AbortSignal) => Receipt | Promise<Receipt>;
+
+/** A sink whose far end does what the test says; it remembers every write, and complains when called wrongly. */
+export interface ScriptedSink extends Sink {
+  readonly writes: Event[][];
+  readonly opens: number;
+  readonly closes: number;
+  readonly faults: readonly string[];
+  /** How the far end answers from now on. */
+  answer: Answer;
+  onOpen: (signal: AbortSignal) => Promise<void>;
+}
+
+export function scriptedSink(answer: Answer = () => ({ rejected: [] })): ScriptedSink {
+  let busy = false;
+  let opens = 0;
+  let closes = 0;
+  const faults: string[] = [];
+  const sink: ScriptedSink = {
+    writes: [],
+    answer,
+    onOpen: async () => {},
+    faults,
+    get opens() {
+      return opens;
+    },
+    get closes() {
+      return closes;
+    },
+    async open(signal: AbortSignal) {
+      opens += 1;
+      await sink.onOpen(signal);
+    },
+    async write(batch: readonly Event[], signal: AbortSignal) {
+      if (busy) faults.push("written to twice at a time");
+      if (closes > 0) faults.push("written to after close");
+      busy = true;
+      try {
+        sink.writes.push([...batch]);
+        return await sink.answer(batch, signal);
+      } finally {
+        busy = false;
+      }
+    },
+    async close() {
+      closes += 1;
+    },
+  };
+  return sink;
+}
+
+export interface Workshop {
+  readonly folder: string;
+  readonly clock: VirtualClock;
+  readonly store: Store;
+  /** Warnings and worse, and information, as they were logged. */
+  readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
+  dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>): Dispatcher;
+  dispose(): Promise<void>;
+}
+
+/** A store on disk, virtual time, and dispatchers on top of them. */
+export async function openWorkshop(): Promise<Workshop> {
+  const folder = temporaryFolder();
+  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3 });
+  const store = await openStore({ folder, clock });
+  const lines: Workshop["lines"] = [];
+  const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
+  const made: Dispatcher[] = [];
+  return {
+    folder,
+    clock,
+    store,
+    lines,
+    dispatcher(sinks, delivery = {}) {
+      const dispatcher = createDispatcher({
+        sinks: Object.entries(sinks).map(([name, sink]) => ({
+          name,
+          connector: "scripted",
+          sink,
+          delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
+        })),
+        outbox: store.outbox,
+        clock,
+        log,
+        metrics: createMetrics(),
+        random: () => 0.5,
+      });
+      made.push(dispatcher);
+      return dispatcher;
+    },
+    async dispose() {
+      for (const dispatcher of made) {
+        const stopped = dispatcher.stop(100);
+        await clock.advance(100);
+        await stopped;
+      }
+      await store.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}

@@ -1,0 +1,92 @@
+import { describe, expect, test } from "vitest";
+import type { Service } from "#src/lifecycle.ts";
+
+export interface ServiceUnderTest {
+  readonly service: Service;
+  /** Throws or fails an expectation when something still runs after the stop. */
+  quiet?(): void | Promise<void>;
+  dispose?(): Promise<void>;
+}
+
+/** How long a start or stop may take in real time; generous for a busy machine. */
+const PROMPT_MS = 5_000;
+const CALLERS = 10;
+const ROUNDS = 20;
+
+/**
+ * The contract of start and stop, for every service: `make` sets one up that is not started. The stress is many
+ * callers at once in every order; nothing may hang, throw, or go on after the last stop.
+ */
+export function describeService(name: string, make: () => Promise<ServiceUnderTest>): void {
+  async function check(work: (service: Service) => Promise<unknown>): Promise<void> {
+    const subject = await make();
+    try {
+      await promptly(work(subject.service));
+      await promptly(subject.service.stop(1_000));
+      await subject.quiet?.();
+    } finally {
+      await subject.dispose?.();
+    }
+  }
+
+  describe(`${name}: start and stop`, () => {
+    test("a stop before a start, and a second stop, are fine", async () => {
+      await check(async (service) => {
+        await service.stop(1_000);
+        await service.stop(0);
+      });
+    });
+
+    test("a start after a stop does nothing that goes on", async () => {
+      await check(async (service) => {
+        await service.stop(1_000);
+        await service.start(new AbortController().signal);
+      });
+    });
+
+    test("a stop right after a start, and with no time left, ends", async () => {
+      await check(async (service) => {
+        const started = service.start(new AbortController().signal);
+        await service.stop(0);
+        await started;
+      });
+    });
+
+    test("a signal that aborts before or after the start ends the work", async () => {
+      await check((service) => service.start(AbortSignal.abort()));
+      await check(async (service) => {
+        const abort = new AbortController();
+        await service.start(abort.signal);
+        abort.abort();
+      });
+    });
+
+    test(`${CALLERS} callers start and stop at once`, async () => {
+      for (let round = 0; round < ROUNDS; round += 1) {
+        await check((service) =>
+          Promise.all(
+            Array.from({ length: CALLERS }, async (_, caller) => {
+              for (let turn = 0; turn < (round + caller) % 4; turn += 1) await eventLoopTurn();
+              if ((round + caller) % 3 === 0) await service.stop(1_000);
+              else await service.start(new AbortController().signal);
+            }),
+          ),
+        );
+      }
+    });
+  });
+}
+
+async function promptly(work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<"late">((resolve) => {
+    timer = setTimeout(() => resolve("late"), PROMPT_MS);
+  });
+  const end = await Promise.race([work, late]);
+  clearTimeout(timer);
+  expect(end, `not done within ${PROMPT_MS} ms`).not.toBe("late");
+}
+
+function eventLoopTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}
