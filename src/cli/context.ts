@@ -1,8 +1,16 @@
-import { InvalidArgumentError } from "commander";
-import type { Config } from "../config/config.ts";
-import type { Reader } from "../operator/remote.ts";
+import { type Command, InvalidArgumentError } from "commander";
+import { buildSource } from "../build-source.ts";
+import { systemClock } from "../clock.ts";
+import { Config, type SourceEntry } from "../config/config.ts";
+import { loadYaml } from "../config/load.ts";
+import { ConfigError } from "../errors.ts";
+import { createLog } from "../log.ts";
+import { createMetrics } from "../metrics.ts";
+import { readDoor } from "../operator/key.ts";
+import { answers, type Reader, remoteReader } from "../operator/remote.ts";
 import type { Page } from "../source/source.ts";
-import type { Terminal } from "./terminal.ts";
+import { openStore } from "../store/open.ts";
+import { createTerminal, type Terminal } from "./terminal.ts";
 
 /** What every command is handed; made once in main.ts from the global options. */
 export interface CliContext {
@@ -13,12 +21,67 @@ export interface CliContext {
   readonly signal: AbortSignal;
   /**
    * Lends the service to `use`: the running worker's own connection when there is a worker, otherwise one of our
-   * own, with the state folder locked, so that the quota is counted in one place only.
+   * own with the state folder locked, so that the quota is counted in one place only.
    */
   withReader<T>(
     source: string | undefined,
     use: (reader: Reader, signal: AbortSignal, timeZone: string) => Promise<T>,
   ): Promise<T>;
+}
+
+export function createCliContext(program: Command, signal: AbortSignal): CliContext {
+  const configFile = () => program.opts<{ config: string }>().config;
+  const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
+  return {
+    signal,
+    configFile,
+    config,
+    // A subcommand takes --json too, because people type it last.
+    terminal: () =>
+      createTerminal({
+        json: program.opts().json === true || program.commands.some((each) => each.opts().json === true),
+      }),
+    async withReader(wanted, use) {
+      const settings = config();
+      const [name, entry] = choose(settings, wanted);
+      const { folder } = settings.state;
+      const door = readDoor(folder);
+      if (door !== null && (await answers(door, signal))) {
+        return use(remoteReader(door, name), signal, entry.time_zone);
+      }
+      const store = await openStore({ folder, clock: systemClock });
+      try {
+        const log = createLog({ level: "error" });
+        const { source } = buildSource({
+          name,
+          entry,
+          store,
+          clock: systemClock,
+          log,
+          metrics: createMetrics(),
+        });
+        try {
+          return await use(source, signal, entry.time_zone);
+        } finally {
+          await source.close();
+        }
+      } finally {
+        await store.close();
+      }
+    },
+  };
+}
+
+function choose(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
+  const all = Object.entries(config.sources);
+  const names = all.map(([name]) => name).join(", ");
+  const found = wanted === undefined && all.length === 1 ? all[0] : all.find(([name]) => name === wanted);
+  if (found !== undefined) return found;
+  throw new ConfigError(
+    wanted === undefined
+      ? `Say which source: --source ${names}.`
+      : `There is no source ${wanted}; there is ${names}.`,
+  );
 }
 
 export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {

@@ -1,5 +1,5 @@
-import type { Command } from "commander";
 import { resolve } from "node:path";
+import type { Command } from "commander";
 import { startDemo } from "../demo/demo.ts";
 import type { Event } from "../event.ts";
 import type { CliContext } from "./context.ts";
@@ -43,9 +43,15 @@ export function addDemo(program: Command, context: CliContext): void {
     });
 }
 
-type Log = { latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]> };
+type Log = {
+  latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]>;
+};
 
-async function tell(outbox: Log & { changed(signal: AbortSignal): Promise<void> }, say: (text: string) => void, signal: AbortSignal) {
+async function tell(
+  outbox: Log & { changed(signal: AbortSignal): Promise<void> },
+  say: (text: string) => void,
+  signal: AbortSignal,
+) {
   let told = (await outbox.latest(1))[0]?.position ?? 0;
   let values = 0;
   let lastTold = performance.now();
@@ -76,7 +82,8 @@ function lineOf(event: Event): string | null {
     const { tagId, outcome, message } = (event as Event<"command-result">).data;
     return `${time()}  command-result     ${tagId ?? ""} ${outcome}: ${message}`;
   }
-  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type)) return `${time()}  ${event.type} ${event.subject}`;
+  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type))
+    return `${time()}  ${event.type} ${event.subject}`;
   return null;
 }
 
@@ -87,6 +94,13 @@ function time(): string {
 function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
   });
 }

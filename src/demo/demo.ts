@@ -4,13 +4,13 @@ import { fileURLToPath } from "node:url";
 import { isoUtc, systemClock } from "../clock.ts";
 import { Config } from "../config/config.ts";
 import { loadYaml } from "../config/load.ts";
-import { freeOr } from "./free-port.ts";
-import type { SimulatorState } from "../simulator/state.ts";
 import { DEFAULT_TOKEN } from "../simulator/options.ts";
 import { startSimulatorServer } from "../simulator/server.ts";
 import { createSimulator, type Simulator } from "../simulator/simulator.ts";
+import type { SimulatorState } from "../simulator/state.ts";
 import { createWorker, type Worker } from "../worker.ts";
 import { startBroker } from "./broker.ts";
+import { freeOr } from "./free-port.ts";
 
 /**
  * The main job with no configuration and no server: the simulator replaying real readings, an embedded MQTT

@@ -1,4 +1,4 @@
-import { createServer, type AddressInfo } from "node:net";
+import { type AddressInfo, createServer } from "node:net";
 
 /** The wished port when it is free on loopback, otherwise any free one. */
 export async function freeOr(wished: number): Promise<number> {

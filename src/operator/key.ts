@@ -1,5 +1,5 @@
 import { randomBytes, timingSafeEqual } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Secret } from "../log.ts";
 
@@ -12,15 +12,26 @@ export interface OperatorDoor {
   readonly key: Secret;
 }
 
-const FILE = "operator.json";
-
-export function writeDoor(stateFolder: string, url: string): OperatorDoor {
-  const key = randomBytes(32).toString("base64url");
-  writeFileSync(join(stateFolder, FILE), `${JSON.stringify({ url, key })}\n`, { mode: 0o600 });
-  return { url, key: new Secret(key) };
+export interface OwnDoor {
+  readonly key: Secret;
+  /** Says where the worker is to be found, once it listens. */
+  open(url: string): void;
+  close(): void;
 }
 
-/** Null when no worker has left its door here. It may have ended since; then its address does not answer. */
+const FILE = "operator.json";
+
+export function writeDoor(stateFolder: string): OwnDoor {
+  const key = randomBytes(32).toString("base64url");
+  const file = join(stateFolder, FILE);
+  return {
+    key: new Secret(key),
+    open: (url) => writeFileSync(file, `${JSON.stringify({ url, key })}\n`, { mode: 0o600 }),
+    close: () => rmSync(file, { force: true }),
+  };
+}
+
+/** Null when no worker has left its door here. One that was killed leaves it behind; then nobody answers. */
 export function readDoor(stateFolder: string): OperatorDoor | null {
   try {
     const { url, key } = JSON.parse(readFileSync(join(stateFolder, FILE), "utf8")) as {

@@ -56,3 +56,17 @@ async function post<T>(door: OperatorDoor, path: string, body: unknown, signal: 
   const message = answer.message ?? `The worker answered ${response.status}.`;
   throw answer.failure === "config" ? new ConfigError(message) : new Retryable(message);
 }
+
+/** Whether a worker really answers behind the door: the file may be left from one that was killed. */
+export async function answers(door: OperatorDoor, signal: AbortSignal): Promise<boolean> {
+  try {
+    const response = await fetch(new URL("/operator/ping", door.url), {
+      headers: { authorization: `Bearer ${door.key.reveal()}` },
+      redirect: "error",
+      signal: AbortSignal.any([signal, AbortSignal.timeout(3_000)]),
+    });
+    return response.ok;
+  } catch {
+    return false;
+  }
+}

@@ -6,6 +6,7 @@ import type { Accept } from "../connector.ts";
 import { meaningOf, sentence } from "../errors.ts";
 import type { Secret } from "../log.ts";
 import type { Source } from "../source/source.ts";
+import type { StatusReport } from "../status/report.ts";
 import { opens } from "./key.ts";
 
 /**
@@ -17,6 +18,7 @@ export interface OperatorOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: Accept;
   readonly clock: Clock;
+  readonly report: () => Promise<StatusReport>;
 }
 
 export const Call = z.discriminatedUnion("method", [
@@ -45,6 +47,9 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     }
     return next();
   });
+
+  app.get("/ping", (context) => context.text("here\n"));
+  app.get("/status", async (context) => context.json(await options.report()));
 
   app.post("/sources/:name", async (context) => {
     const source = options.sources.get(context.req.param("name"));

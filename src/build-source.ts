@@ -1,0 +1,54 @@
+import type { Clock } from "./clock.ts";
+import type { SourceEntry } from "./config/config.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+import { createSource } from "./source/client.ts";
+import { createQuota, type Quota } from "./source/quota.ts";
+import type { Source } from "./source/source.ts";
+import type { Transport } from "./source/transport.ts";
+import type { Store } from "./store/store.ts";
+
+export interface BuiltSource {
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly source: Source;
+  readonly quota: Quota;
+}
+
+/** One source with its quota: the worker builds them, and so does the command line when no worker is running. */
+export function buildSource(options: {
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  readonly transport?: Transport;
+}): BuiltSource {
+  const { name, entry, store, clock, metrics } = options;
+  const log = options.log.child({ source: name });
+  const { requests_per_minute, reserve_for_writes, separate_endpoints } = entry.quota;
+  const quota = createQuota({
+    source: name,
+    clock,
+    store: store.quotaLog,
+    perMinute: requests_per_minute,
+    reserve: reserve_for_writes,
+    sharing: separate_endpoints ? "separate" : "auto",
+    log,
+    metrics,
+    onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
+  });
+  const source = createSource({
+    name,
+    config: entry,
+    limiter: quota,
+    clock,
+    metrics,
+    log,
+    ...(options.environment === undefined ? {} : { environment: options.environment }),
+    ...(options.transport === undefined ? {} : { transport: options.transport }),
+  });
+  return { name, entry, source, quota };
+}

@@ -1,0 +1,141 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { CATALOG } from "../../connectors/catalog.ts";
+import { buildSource } from "../build-source.ts";
+import { systemClock } from "../clock.ts";
+import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
+import type { ConnectorDefinition } from "../connector.ts";
+import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
+import { createLog, withoutCredentials } from "../log.ts";
+import { createMetrics } from "../metrics.ts";
+import { openStore } from "../store/open.ts";
+import type { CliContext } from "./context.ts";
+
+interface Finding {
+  readonly what: string;
+  readonly result: "ok" | "warning" | "unavailable" | "wrong";
+  readonly detail: string;
+}
+
+const PROBE_WITHIN_MS = 20_000;
+
+/** Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. */
+export function addCheck(program: Command, context: CliContext): void {
+  program
+    .command("check")
+    .description("check configuration, token, abilities and every sink, without writing anything")
+    .action(async () => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const findings: Finding[] = [{ what: "configuration", result: "ok", detail: context.configFile() }];
+      await terminal.progress("Checking", async (update) => {
+        for (const [name, entry] of Object.entries(config.sources)) {
+          update(`Asking source ${name}`);
+          findings.push(...(await checkSource(name, entry, config, context.signal)));
+        }
+        for (const name of Object.keys(config.sinks)) {
+          update(`Asking sink ${name}`);
+          findings.push(await checkSink(name, config, context.signal));
+        }
+      });
+      terminal.rows<Finding>(findings, [
+        { title: "what", value: (finding) => finding.what },
+        { title: "result", value: (finding) => finding.result },
+        { title: "detail", value: (finding) => finding.detail },
+      ]);
+      const bad = findings.filter(({ result }) => result === "wrong" || result === "unavailable");
+      if (bad.length === 0) return;
+      const text = `${bad.length} of ${findings.length} checks did not pass.`;
+      throw bad.some(({ result }) => result === "wrong") ? new ConfigError(text) : new Retryable(text);
+    });
+}
+
+async function checkSource(
+  name: string,
+  entry: SourceEntry,
+  config: Config,
+  signal: AbortSignal,
+): Promise<readonly Finding[]> {
+  const what = `source ${name}`;
+  // A state of its own, thrown away: the real one may belong to a running worker. No tag request is sent.
+  const folder = mkdtempSync(join(tmpdir(), "plenum-check-"));
+  const store = await openStore({ folder, clock: systemClock });
+  const log = createLog({ level: "silent" });
+  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
+  try {
+    const me = await source.me(AbortSignal.any([signal, AbortSignal.timeout(PROBE_WITHIN_MS)]));
+    const lacking = neededAbilities(entry, config, name).filter((ability) => !me.abilities.includes(ability));
+    const writing = config.commands.enabled;
+    return [
+      {
+        what,
+        result: "ok",
+        detail: `token "${me.name}" of ${me.user.name}, expires ${me.expiresAt ?? "never"}`,
+      },
+      {
+        what,
+        result: me.sites.length === 0 ? "wrong" : "ok",
+        detail: `the token sees ${me.sites.length} sites`,
+      },
+      ...lacking.map((ability): Finding => ({ what, result: "wrong", detail: `the token lacks ${ability}` })),
+      ...(!writing && me.abilities.includes("write:tags")
+        ? [
+            {
+              what,
+              result: "warning",
+              detail: "the token may write tags, and writing is off: a smaller one is safer",
+            } as const,
+          ]
+        : []),
+    ];
+  } catch (error) {
+    return [trouble(what, error)];
+  } finally {
+    await source.close();
+    await store.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+function neededAbilities(entry: SourceEntry, config: Config, source: string): readonly string[] {
+  const { schedules } = entry;
+  const writes =
+    config.commands.enabled && config.commands.allow.some((tag) => (tag.source ?? source) === source);
+  const needs: readonly (readonly [boolean, string])[] = [
+    [schedules.alarms !== false || schedules.resolved_sweep !== false, "read:alarms"],
+    [schedules.tags !== false || entry.read.length > 0 || entry.history.length > 0, "read:tags"],
+    [schedules.gateways !== false, "read:gateways"],
+    [schedules.hosts !== false, "read:hosts"],
+    [schedules.systems !== false, "read:systems"],
+    [writes, "write:tags"],
+  ];
+  return needs.filter(([needed]) => needed).map(([, ability]) => ability);
+}
+
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<Finding> {
+  const what = `sink ${name}`;
+  const entry = config.sinks[name];
+  if (entry === undefined || !entry.enabled)
+    return { what, result: "warning", detail: "switched off (enabled: false)" };
+  const connector = connectorOf(entry);
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  const log = createLog({ level: "silent" });
+  let sink: ReturnType<NonNullable<typeof definition.sink>> | undefined;
+  try {
+    sink = definition.sink?.(entry[connector], { name, log, clock: systemClock, metrics: createMetrics() });
+    if (sink?.probe === undefined) return { what, result: "ok", detail: `${connector}: nothing to ask` };
+    await sink.probe(AbortSignal.any([signal, AbortSignal.timeout(PROBE_WITHIN_MS)]));
+    return { what, result: "ok", detail: `${connector} answers` };
+  } catch (error) {
+    return trouble(what, error);
+  } finally {
+    await sink?.close();
+  }
+}
+
+function trouble(what: string, error: unknown): Finding {
+  const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
+  return { what, result, detail: withoutCredentials(sentence(error)) };
+}

@@ -1,0 +1,118 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { systemClock } from "../clock.ts";
+import { parseDuration } from "../duration.ts";
+import { openStore } from "../store/open.ts";
+import type { DeadLetter, SinkLag, Store } from "../store/store.ts";
+import type { CliContext } from "./context.ts";
+
+/** The log and the sinks' positions in it; works beside a running worker and without one. */
+export function addOutbox(program: Command, context: CliContext): void {
+  const outbox = program
+    .command("outbox")
+    .description("what each sink has still to get, and what it refused")
+    .action(() => withStore(context, true, showLag(context)));
+
+  outbox
+    .command("dead")
+    .description("list dead letters: events that a sink refused for good, and why")
+    .argument("[sink]")
+    .action((sink?: string) => withStore(context, true, showDead(context, sink)));
+
+  outbox
+    .command("resend")
+    .description("offer dead letters to their sink once more")
+    .argument("<sink>")
+    .argument("[id...]", "numbers from `outbox dead`; all when left out")
+    .action((sink: string, ids: string[]) =>
+      withStore(context, false, async (store) => {
+        const count = await store.outbox.resendDeadLetters(sink, numbers(ids));
+        context
+          .terminal()
+          .object({ resent: count }, [`${count} dead letters will be offered to ${sink} again.`]);
+      }),
+    );
+
+  outbox
+    .command("discard")
+    .description("throw dead letters away")
+    .argument("<sink>")
+    .argument("[id...]", "numbers from `outbox dead`; all when left out")
+    .action((sink: string, ids: string[]) =>
+      withStore(context, false, async (store) => {
+        const count = await store.outbox.discardDeadLetters(sink, numbers(ids));
+        context.terminal().object({ discarded: count }, [`${count} dead letters of ${sink} are gone.`]);
+      }),
+    );
+
+  outbox
+    .command("replay")
+    .description("send delivered events once more, with the same ids, for a sink that lost them")
+    .argument("<sink>")
+    .requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age)
+    .action((sink: string, options: { readonly since: string }) =>
+      withStore(context, false, async (store) => {
+        const count = await store.outbox.replay(sink, options.since);
+        context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
+      }),
+    );
+}
+
+function showLag(context: CliContext) {
+  return async (store: Store) => {
+    const now = systemClock.now();
+    context.terminal().rows<SinkLag>(await store.outbox.lag(), [
+      { title: "sink", value: (sink) => sink.sink },
+      { title: "lag", value: (sink) => sink.depth + sink.again },
+      {
+        title: "oldest",
+        value: (sink) =>
+          sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`,
+      },
+      { title: "dead letters", value: (sink) => sink.deadLetters },
+      { title: "dropped", value: (sink) => sink.dropped },
+      { title: "ended", value: (sink) => sink.ended },
+    ]);
+  };
+}
+
+function showDead(context: CliContext, sink: string | undefined) {
+  return async (store: Store) => {
+    context.terminal().rows<DeadLetter>(await store.outbox.deadLetters(sink), [
+      { title: "id", value: (letter) => letter.id },
+      { title: "sink", value: (letter) => letter.sink },
+      { title: "at", value: (letter) => letter.at },
+      { title: "event", value: (letter) => letter.event.type },
+      { title: "subject", value: (letter) => letter.event.subject },
+      { title: "reason", value: (letter) => letter.reason },
+    ]);
+  };
+}
+
+async function withStore(
+  context: CliContext,
+  readOnly: boolean,
+  use: (store: Store) => Promise<void>,
+): Promise<void> {
+  const { folder } = context.config().state;
+  const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
+  try {
+    await use(store);
+  } finally {
+    await store.close();
+  }
+}
+
+function numbers(ids: readonly string[]): readonly number[] | "all" {
+  if (ids.length === 0) return "all";
+  return ids.map((id) => {
+    if (!/^\d+$/.test(id))
+      throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
+    return Number(id);
+  });
+}
+
+function age(text: string): string {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
+  return new Date(systemClock.now() - ms).toISOString();
+}

@@ -1,0 +1,60 @@
+import { randomUUID } from "node:crypto";
+import { type Command, InvalidArgumentError } from "commander";
+import type { TagScalar } from "../building.ts";
+import { Rejected, Retryable } from "../errors.ts";
+import type { CommandResult, Event } from "../event.ts";
+import { readDoor } from "../operator/key.ts";
+import { sendCommand } from "../operator/remote.ts";
+import type { CliContext } from "./context.ts";
+import { waitForResult } from "./wait-for-result.ts";
+
+/** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
+export function addWrite(program: Command, context: CliContext): void {
+  program
+    .command("write")
+    .description("write a tag through the running worker's gate, and wait for the result")
+    .argument("<tag>", "tag id; it must be listed under commands.allow")
+    .argument("<value>", "a number, true or false", scalar)
+    .option("--source <name>", "which source, when there are several")
+    .option("--id <text>", "id of the command; the same id is never written twice")
+    .addHelpText("after", "\nExample:\n  plenum write 10169 75")
+    .action(
+      async (
+        tagId: string,
+        value: TagScalar,
+        options: { readonly source?: string; readonly id?: string },
+      ) => {
+        const terminal = context.terminal();
+        const { state } = context.config();
+        const door = readDoor(state.folder);
+        if (door === null) {
+          throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
+            hint: "Start it with `plenum run`.",
+          });
+        }
+        const id = options.id ?? `cli-${randomUUID()}`;
+        const result = await terminal.progress("Writing", async () => {
+          await sendCommand(door, { id, source: options.source ?? null, tagId, value }, context.signal);
+          return waitForResult(state.folder, id, context.signal);
+        });
+        terminal.object(result.data, [outcomeLine(result)]);
+        if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
+          throw new Rejected(`The command ended as ${result.data.outcome}.`);
+        }
+      },
+    );
+}
+
+function outcomeLine({ data }: Event<"command-result">): string {
+  const { outcome, message, reason }: CommandResult = data;
+  return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
+}
+
+function scalar(text: string): TagScalar {
+  if (text === "true" || text === "false") return text === "true";
+  const number = Number(text);
+  if (text.trim() === "" || !Number.isFinite(number)) {
+    throw new InvalidArgumentError("Write a number, true or false.");
+  }
+  return number;
+}
