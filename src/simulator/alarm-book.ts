@@ -183,11 +183,20 @@ export function createAlarmBook(world: World, devices: Devices, options: Simulat
     const sinceMs = filter.status === "active" ? nowMs : keptSinceMs;
     visitBases(nowMs, filter.siteId, sinceMs, (base) => {
       const alarm = standing(base, nowMs);
-      if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < keptSinceMs) return;
+      if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < keptSinceMs) {
+        if (base.resolvesAtMs === null) forget(base.id);
+        return;
+      }
       const status = alarm.resolvedAtMs === null ? "active" : "resolved";
       if (filter.status === undefined || filter.status === status) found.push(alarm);
     });
     return found.sort((a, b) => Number(a.id) - Number(b.id));
+  }
+
+  /** Alarms by hand that are over; without this a storm would slow down every later list. */
+  function forget(id: string) {
+    manual.delete(id);
+    changes.delete(id);
   }
 
   function recordedById(id: string, nowMs: number): ManualAlarm | undefined {

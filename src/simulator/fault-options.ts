@@ -46,59 +46,96 @@ const retryAfterHeader = z
   .meta({ description: "Retry-After: seconds, an HTTP date, or nonsense." });
 
 export const Fault = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("throttled"), retry_after_s: z.number().default(60) }),
   z.strictObject({
-    kind: z.literal("maintenance"),
-    body: z.enum(["json", "html", "empty"]).default("json"),
-    status: z.union([z.literal(503), z.literal(200)]).default(503),
+    kind: z.literal("throttled").meta({ description: "429." }),
+    retry_after_s: z
+      .number()
+      .default(60)
+      .meta({ description: "The wait that the answer states, in seconds." }),
+  }),
+  z.strictObject({
+    kind: z.literal("maintenance").meta({ description: "503, before the token is looked at." }),
+    body: z.enum(["json", "html", "empty"]).default("json").meta({ description: "What the answer holds." }),
+    status: z
+      .union([z.literal(503), z.literal(200)])
+      .default(503)
+      .meta({ description: "200: a maintenance page that pretends to be an answer." }),
     retry_after: retryAfterHeader,
   }),
   z.strictObject({
-    kind: z.literal("error"),
-    status: z.int().min(400).max(599).default(500),
+    kind: z.literal("error").meta({ description: "An error of the service." }),
+    status: z.int().min(400).max(599).default(500).meta({ description: "The status in errors[0]." }),
     real_status: z
       .boolean()
       .default(false)
       .meta({ description: "Send it as HTTP status as well, not inside 200." }),
-    message: z.string().optional(),
+    message: z.string().optional().meta({ description: "In place of the usual message." }),
     effect: Effect,
   }),
   z.strictObject({
-    kind: z.literal("html"),
-    status: z.int().default(200),
-    title: z.string().default("Log in"),
+    kind: z.literal("html").meta({ description: "A page, as a log-in or a proxy would send." }),
+    status: z.int().min(200).max(599).default(200).meta({ description: "HTTP status." }),
+    title: z.string().default("Log in").meta({ description: "Title of the page." }),
   }),
   z.strictObject({
-    kind: z.literal("redirect"),
+    kind: z.literal("redirect").meta({ description: "A redirect." }),
     status: z
       .union([z.literal(301), z.literal(302), z.literal(303), z.literal(307), z.literal(308)])
-      .default(302),
-    location: z.string(),
+      .default(302)
+      .meta({ description: "HTTP status; 307 and 308 ask to send the body again." }),
+    location: z.string().meta({ description: "Where to." }),
   }),
-  z.strictObject({ kind: z.literal("slow"), delay_ms: z.number().min(0) }),
   z.strictObject({
-    kind: z.literal("drip"),
-    bytes: z.int().min(1).default(1),
-    every_ms: z.number().min(0).default(1000),
+    kind: z.literal("slow").meta({ description: "The answer begins late." }),
+    delay_ms: z.number().min(0).meta({ description: "Time before the first byte." }),
   }),
-  z.strictObject({ kind: z.literal("cut"), after_bytes: z.int().min(0) }),
-  z.strictObject({ kind: z.literal("reset"), effect: Effect }),
-  z.strictObject({ kind: z.literal("null_values"), tags: z.array(z.string()).optional() }),
-  z.strictObject({ kind: z.literal("gateway_offline"), gateways: z.array(z.string()) }),
-  z.strictObject({ kind: z.literal("errors_and_data"), status: z.int().default(500) }),
-  z.strictObject({ kind: z.literal("malformed"), body: z.string().default('{"data":[{"type":"tags","id":') }),
-  z.strictObject({ kind: z.literal("hostile_links"), next: z.string() }),
   z.strictObject({
-    kind: z.literal("raw"),
-    status: z.int().default(200),
-    headers: z.record(z.string(), z.string()).default({ "content-type": "application/json" }),
-    body: z.string(),
+    kind: z.literal("drip").meta({ description: "The body leaves in small pieces." }),
+    bytes: z.int().min(1).default(1).meta({ description: "Size of a piece." }),
+    every_ms: z.number().min(0).default(1000).meta({ description: "Time between two pieces." }),
+  }),
+  z.strictObject({
+    kind: z.literal("cut").meta({ description: "The connection breaks in the middle of the body." }),
+    after_bytes: z.int().min(0).meta({ description: "How much of the body arrives." }),
+  }),
+  z.strictObject({
+    kind: z.literal("reset").meta({ description: "The connection is reset." }),
+    effect: Effect,
+  }),
+  z.strictObject({
+    kind: z.literal("null_values").meta({ description: "Devices that cannot be read." }),
+    tags: z.array(z.string()).optional().meta({ description: "Only these tags. Default: all." }),
+  }),
+  z.strictObject({
+    kind: z.literal("gateway_offline").meta({ description: "Gateways that look offline in the answers." }),
+    gateways: z.array(z.string()).meta({ description: "Their ids." }),
+  }),
+  z.strictObject({
+    kind: z.literal("errors_and_data").meta({ description: "A whole answer with errors beside it." }),
+    status: z.int().min(400).max(599).default(500).meta({ description: "The status in errors[0]." }),
+  }),
+  z.strictObject({
+    kind: z.literal("malformed").meta({ description: "A body that is no JSON." }),
+    body: z.string().default('{"data":[{"type":"tags","id":').meta({ description: "That body." }),
+  }),
+  z.strictObject({
+    kind: z.literal("hostile_links").meta({ description: "links.next leads elsewhere." }),
+    next: z.string().meta({ description: "Where to." }),
+  }),
+  z.strictObject({
+    kind: z.literal("raw").meta({ description: "Any answer at all." }),
+    status: z.int().min(200).max(599).default(200).meta({ description: "HTTP status." }),
+    headers: z
+      .record(z.string(), z.string())
+      .default({ "content-type": "application/json" })
+      .meta({ description: "Headers." }),
+    body: z.string().meta({ description: "Body." }),
   }),
 ]);
 export type Fault = z.infer<typeof Fault>;
 
 export const FaultRule = z.strictObject({
-  name: z.string().optional().meta({ description: "Shown in the request log of the control interface." }),
+  name: z.string().optional().meta({ description: "For the reader of the plan." }),
   match: Match.prefault({}),
   when: When.prefault({}),
   fault: Fault.meta({ description: "What happens; the kinds are described in the README." }),

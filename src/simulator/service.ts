@@ -42,7 +42,12 @@ export function createService(scene: Scene, tokens: Tokens, faults: FaultPlan, l
     const inFront = firstAnswer(hits, answerInFront);
     const reply = spoiledBy(hits, inFront ?? answer({ ...request, path }, number, endpoint, hits, progress));
     log.add(seen(request, number, progress, reply, hits));
-    return reply;
+    return dated(reply, request.receivedAtMs);
+  }
+
+  function dated(reply: SimReply, nowMs: number): SimReply {
+    const date = new Date(nowMs + options.clock_skew_s * 1000).toUTCString();
+    return { ...reply, headers: { date, ...reply.headers } };
   }
 
   function spoiledBy(hits: readonly Fault[], reply: SimReply): SimReply {

@@ -105,7 +105,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     for (const tag of chosenTags) {
       const site = sites.get(tag.site_id + copy * COPY_STEP);
       if (site === undefined || tags.size >= (options.max_tags ?? Number.POSITIVE_INFINITY)) continue;
-      const id = String(Number(tag.id) + copy * COPY_STEP);
+      const id = copiedTagId(tag.id, copy);
       tags.set(id, {
         id,
         site,
@@ -145,7 +145,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
     triggers: copies(recording.triggers, sites, (row, step) => ({
       ...row,
       id: row.id + step,
-      tag_id: String(Number(row.tag_id) + step),
+      tag_id: copiedTagId(row.tag_id, step / COPY_STEP),
     })),
     series(file) {
       const known = loaded.get(file);
@@ -155,6 +155,11 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
       return table;
     },
   };
+}
+
+/** Tag ids are text, though they look like numbers. */
+function copiedTagId(id: string, copy: number): string {
+  return copy === 0 ? id : String(Number(id) + copy * COPY_STEP);
 }
 
 type Outline = AnchorSite;
@@ -182,7 +187,7 @@ function episodes(recording: Recording, siteId: number, shape: Outline, copy: nu
     .map((alarm) => ({
       id: alarm.id + copy * ALARM_COPY_STEP,
       triggerId: alarm.triggerId + copy * COPY_STEP,
-      tagId: String(Number(alarm.tagId) + copy * COPY_STEP),
+      tagId: copiedTagId(alarm.tagId, copy),
       raised: alarm.triggeredAtMs - shape.firstMs,
       resolved: alarm.resolvedAtMs === null ? shape.lengthMs : alarm.resolvedAtMs - shape.firstMs,
       value: alarm.value,

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import { SimulatorOptions, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { START_MS, simulatedService } from "./simulated-service.ts";
 
@@ -137,11 +138,20 @@ describe("the room", () => {
   });
 
   test("every option has a description and a default, and an unknown one is refused", () => {
-    const undescribed = Object.entries(SimulatorOptions.shape).filter(
-      ([, schema]) => schema.meta()?.description === undefined,
-    );
-    expect(undescribed.map(([name]) => name)).toEqual([]);
+    expect(undescribed(z.toJSONSchema(SimulatorOptions, { io: "input" }), "options")).toEqual([]);
     expect(SimulatorOptions.parse({}).tokens[0]?.token).toBe("simulator-token");
     expect(SimulatorOptions.safeParse({ spede: 2 }).success).toBe(false);
   });
 });
+
+/** Paths of the properties of a JSON schema that lack a description. */
+function undescribed(schema: unknown, path: string): string[] {
+  if (typeof schema !== "object" || schema === null) return [];
+  const properties = "properties" in schema && typeof schema.properties === "object" ? schema.properties : {};
+  return [
+    ...Object.entries(properties ?? {}).flatMap(([name, part]) =>
+      typeof part === "object" && part !== null && "description" in part ? [] : [`${path}.${name}`],
+    ),
+    ...Object.entries(schema).flatMap(([name, part]) => undescribed(part, `${path}.${name}`)),
+  ];
+}

@@ -106,6 +106,11 @@ describe("what a fault does", () => {
   });
 });
 
+test("answers carry the date of the world, which may be wrong", () => {
+  expect(simulatedService().get("me").headers.date).toBe("Sat, 21 Nov 2026 10:00:00 GMT");
+  expect(simulatedService({ clock_skew_s: 90 }).get("me").headers.date).toBe("Sat, 21 Nov 2026 10:01:30 GMT");
+});
+
 describe("whom and when it hits", () => {
   const fault = { kind: "error", status: 500 };
   const hits = (rule: Rule, count: number, stepS = 1) => {

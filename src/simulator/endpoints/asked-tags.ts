@@ -25,7 +25,7 @@ export function findTags(call: Call, ids: readonly string[]): AskedTags {
     }
     tags.push(tag);
   }
-  if (options.reads.order === "id") tags.sort((a, b) => Number(a.id) - Number(b.id));
+  if (options.reads.order === "id") tags.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
   return { tags };
 }
 
