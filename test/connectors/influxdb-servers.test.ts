@@ -190,6 +190,8 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
   });
 
   async function lines(metric: string) {
+    // Fresh points are searchable a while after they were taken, and sooner when asked for it.
+    await fetch(`${server.url}/internal/force_flush`);
     const path = `/api/v1/export?${new URLSearchParams({ "match[]": metric, start: "0" }).toString()}`;
     const text = await (await fetch(`${server.url}${path}`)).text();
     return text
