@@ -1,0 +1,16 @@
+import type { z } from "zod";
+import { file } from "./file/definition.ts";
+import { influxdb } from "./influxdb/definition.ts";
+import { mqtt } from "./mqtt/definition.ts";
+import { stdout } from "./stdout/definition.ts";
+import { webhook } from "./webhook/definition.ts";
+
+/** Every connector there is, by the name that a configuration uses. A new one is one line here. */
+export const CATALOG = { mqtt, influxdb, webhook, file, stdout } as const;
+
+export type ConnectorName = keyof typeof CATALOG;
+
+export const CONNECTOR_NAMES = Object.keys(CATALOG) as readonly ConnectorName[];
+
+/** The configuration block of a connector, once parsed. */
+export type ConfigOf<N extends ConnectorName> = z.infer<(typeof CATALOG)[N]["Config"]>;

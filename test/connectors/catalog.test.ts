@@ -1,0 +1,58 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { z } from "zod";
+import { CATALOG, CONNECTOR_NAMES } from "#connectors/catalog.ts";
+
+const folder = join(import.meta.dirname, "../../connectors");
+
+interface JsonSchema {
+  readonly description?: string;
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly anyOf?: readonly JsonSchema[];
+  readonly $ref?: string;
+}
+
+describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
+  const definition = CATALOG[name];
+  const readme = () => readFileSync(join(folder, name, "README.md"), "utf8");
+  const schema = z.toJSONSchema(definition.Config, { io: "input", unrepresentable: "any" }) as JsonSchema;
+
+  test("is listed under its own name, says what it is, and can do something", () => {
+    expect(definition.name).toBe(name);
+    expect(definition.summary).toMatch(/^[A-Z].*\.$/);
+    expect("sink" in definition || "commands" in definition).toBe(true);
+    expect(readFileSync(join(folder, "README.md"), "utf8")).toContain(`(${name}/README.md)`);
+  });
+
+  test("its README explains every option", () => {
+    for (const key of Object.keys(schema.properties ?? {})) {
+      expect(readme(), `connectors/${name}/README.md does not mention \`${key}\``).toContain(`\`${key}\``);
+    }
+  });
+
+  test("every option has a description for editors", () => {
+    expect(schema.description).toBeTruthy();
+    for (const [key, property] of Object.entries(schema.properties ?? {})) {
+      expect(property.description, key).toBeTruthy();
+    }
+  });
+
+  test("the examples in its README are valid configurations", () => {
+    const examples = [...readme().matchAll(/```yaml\n(.*?)```/gs)].map(
+      ([, text = ""]) => parse(text) as Record<string, unknown>,
+    );
+    const blocks = examples.filter((example) => name in example);
+    expect(blocks.length).toBeGreaterThan(0);
+    for (const block of blocks) {
+      const result = (definition.Config as z.ZodType).safeParse(block[name]);
+      expect(result.success, result.error?.message).toBe(true);
+    }
+  });
+
+  test("an unknown option is an error, not ignored", () => {
+    const result = (definition.Config as z.ZodType).safeParse({ a_typo: 1 });
+    expect(JSON.stringify(result.error?.issues)).toContain("a_typo");
+  });
+});
