@@ -97,8 +97,10 @@ function isValue(value: unknown): value is TagValue {
  * Null when the service says that there is none; undefined when this is something else, such as a whole series.
  */
 function totalIn(record: Readonly<Record<string, unknown>>): number | null | undefined {
-  const stated = numberIn(record.value);
-  return stated ?? numberIn(record.measurements) ?? stated;
+  const places = [record.value, record.measurements].filter((place) => place !== undefined);
+  const found = places.map(numberIn);
+  if (found.length === 0 || found.includes(undefined)) return undefined;
+  return found.find((total) => total !== null) ?? null;
 }
 
 function numberIn(told: unknown): number | null | undefined {

@@ -103,7 +103,10 @@ describe("what the service asks for reaches the limits", () => {
 
   it("a 503 of any endpoint holds every lane, also without a told time, growing", async () => {
     let now = 0;
-    const clock = { now: () => now, monotonic: () => now, sleep: async (ms: number) => void (now += ms) };
+    const sleep = async (ms: number) => {
+      now += ms;
+    };
+    const clock = { now: () => now, monotonic: () => now, sleep };
     const trial = trialSource(() => reply(503, "<html>maintenance</html>"), { clock });
     for (let i = 0; i < 7; i++) {
       expect(await failureOf(trial.source.me(never()))).toMatchObject({

@@ -1,0 +1,83 @@
+import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { SourceConfig } from "#src/source/config.ts";
+
+const LEAST = {
+  base_url: "https://service.example",
+  token: { file: "token" },
+  time_zone: "Europe/Stockholm",
+};
+
+function complaint(change: object): string {
+  const parsed = SourceConfig.safeParse({ ...LEAST, ...change });
+  return parsed.success
+    ? "fine"
+    : parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`).join(" ");
+}
+
+describe("where the service is", () => {
+  it.each([
+    "https://service.example",
+    "https://service.example:8443/path/",
+    "http://127.0.0.1:8080",
+    "http://localhost:8080",
+    "http://[::1]:8080",
+    "http://sim.localhost",
+  ])("%s is fine", (base_url) => {
+    expect(complaint({ base_url })).toBe("fine");
+  });
+
+  it.each([
+    ["http://service.example", "Use https://"],
+    ["http://127.0.0.1.attacker.example", "Use https://"],
+    ["http://localhost.attacker.example", "Use https://"],
+    ["service.example", "Write the address"],
+    ["ftp://service.example", "Write the address"],
+    ["https://me:secret@service.example", "Take the user name and password out"],
+    ["https://service.example?token=x", "The address must end with its path"],
+    ["https://service.example/#x", "The address must end with its path"],
+  ])("%s is refused", (base_url, sentence) => {
+    expect(complaint({ base_url })).toContain(`base_url: ${sentence}`);
+    expect(complaint({ base_url })).not.toContain("secret");
+  });
+
+  it("plain HTTP elsewhere has to be said", () => {
+    expect(complaint({ base_url: "http://service.example", allow_plain_http: true })).toBe("fine");
+  });
+});
+
+it("the defaults are the interface's own limits", () => {
+  expect(SourceConfig.parse(LEAST)).toEqual({
+    ...LEAST,
+    allow_plain_http: false,
+    deadlines: { connect_ms: 5_000, headers_ms: 30_000, total_ms: 60_000 },
+    max_body_bytes: 16 * 1024 ** 2,
+    page_size: { alarms: 500, others: 100 },
+    quota: {
+      requests_per_minute: 20,
+      separate_endpoints: false,
+      reserve_for_writes: 0,
+      list_requests_per_minute: 30,
+    },
+  });
+});
+
+it.each([
+  [{ quota: { requests_per_minute: 21 } }, "quota.requests_per_minute"],
+  [{ page_size: { alarms: 501 } }, "page_size.alarms"],
+  [{ time_zone: "Europe/Stokholm" }, "time_zone: `Europe/Stokholm` is not a time zone"],
+  [{ time_zone: "europe/stockholm" }, "time_zone: Write the time zone as Europe/Stockholm."],
+  [{ time_zone: "+01:00" }, "time_zone"],
+  [{ token: { file: "a", env: "B" } }, "token"],
+  [{ token: "17|abc" }, "token"],
+  [{ base_ulr: "x" }, "base_ulr"],
+])("%j is refused", (change, sentence) => {
+  expect(complaint(change)).toContain(sentence);
+});
+
+it("can be told to an editor, with a description of every option", () => {
+  const schema = z.toJSONSchema(SourceConfig, { target: "draft-7", io: "input" });
+  for (const [name, property] of Object.entries(schema.properties ?? {})) {
+    expect({ name, property }).toMatchObject({ property: { description: expect.any(String) } });
+  }
+});

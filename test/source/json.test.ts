@@ -1,0 +1,115 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { meaningOf } from "#src/errors.ts";
+import { parseJson } from "#src/source/json.ts";
+import { CALLS, GOOD, trialSource } from "./trial-source.ts";
+
+const parsed = (text: string | Uint8Array) =>
+  parseJson(typeof text === "string" ? new TextEncoder().encode(text) : text);
+
+const nested = (depth: number) => `${"[".repeat(depth)}${"]".repeat(depth)}`;
+
+describe("JSON from outside (traps 13 and 17)", () => {
+  it.each([
+    ["32 levels", nested(32), true],
+    ["33 levels", nested(33), false],
+    ["a million levels", nested(1_000_000), false],
+    ["brackets inside text", JSON.stringify({ a: "[".repeat(1000) }), true],
+    ["a quote inside text", '{"a":"\\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["}', true],
+    ["a long number", `[${"1".repeat(400)}]`, true],
+    ["an absurd number", `[${"1".repeat(1_000_000)}]`, false],
+    ["digits inside text", `["${"1".repeat(1000)}"]`, true],
+    ["a key twice inside", '{"data":{"a":1,"a":2}}', true],
+    ["errors twice", '{"errors":[{"status":500}],"data":[],"errors":[]}', false],
+    ["errors in disguise", '{"\\u0065rrors":[],"data":[]}', false],
+    ["a byte order mark", '\ufeff{"data":[]}', true],
+    ["a cut text", '{"data":"abc', false],
+    ["a cut escape", '{"data":"abc\\', false],
+    ["nothing", "", false],
+    ["a NUL", '{"data":"\u0000"}', false],
+    ["an escaped NUL", '{"data":"\\u0000"}', true],
+    ["a lone surrogate", '{"data":"\\ud800"}', true],
+    ["NaN", '{"data":NaN}', false],
+    ["a comment", '{"data":1} // x', false],
+    ["two documents", "{}{}", false],
+  ])("%s", (_name, text, ok) => {
+    expect(parsed(text).ok).toBe(ok);
+  });
+
+  it.each([
+    [[0xff, 0xfe]],
+    [[0x22, 0xc3, 0x28, 0x22]],
+    [[0x22, 0xed, 0xa0, 0x80, 0x22]],
+    [[0x22, 0xc0, 0xaf, 0x22]],
+  ])("bytes %j are no UTF-8", (bytes) => {
+    expect(parsed(Uint8Array.from(bytes))).toEqual({ ok: false, reason: "it is not valid UTF-8" });
+  });
+
+  it("agrees with the platform's parser on everything that is not suspicious", () => {
+    fc.assert(
+      fc.property(fc.json({ maxDepth: 4 }), (text) => {
+        const ours = parsed(text);
+        if (ours.ok) expect(ours.value).toEqual(JSON.parse(text));
+        else expect(ours.reason).toContain("ambiguous");
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
+
+it("damaged replies of every endpoint: an answer or one of our failures, never another error or a changed prototype", async () => {
+  const seed = Number(process.env.PLENUM_SEED ?? Date.now() % 2 ** 31);
+  const runs = Number(process.env.PLENUM_RUNS ?? 2_000);
+  const names = Object.keys(CALLS);
+  const damage = fc.record({
+    name: fc.constantFrom(...names),
+    edits: fc.array(
+      fc.record({
+        at: fc.double({ min: 0, max: 1, noNaN: true }),
+        remove: fc.nat(12),
+        insert: fc.oneof(
+          fc.constantFrom(
+            "",
+            "null",
+            "{}",
+            "[]",
+            '"__proto__":',
+            "\\ud800",
+            "\u0000",
+            "1e999",
+            "-",
+            "9".repeat(30),
+            '"id":',
+            ",",
+          ),
+          fc.string({ maxLength: 5 }),
+        ),
+      }),
+      { minLength: 1, maxLength: 3 },
+    ),
+  });
+  let text = "";
+  let nowMs = 0;
+  // The lists' own pace passes in no time.
+  const sleep = async (ms: number) => {
+    nowMs += ms;
+  };
+  const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(text) }), {
+    clock: { now: () => nowMs, monotonic: () => nowMs, sleep },
+  });
+  await fc.assert(
+    fc.asyncProperty(damage, async ({ name, edits }) => {
+      text = edits.reduce((body, { at, remove, insert }) => {
+        const index = Math.floor(at * body.length);
+        return body.slice(0, index) + insert + body.slice(index + remove);
+      }, JSON.stringify(GOOD[name]));
+      const error = await Promise.resolve(CALLS[name]?.(trial.source)).then(
+        () => null,
+        (thrown: unknown) => thrown,
+      );
+      if (error !== null) expect(meaningOf(error)).toBe(error);
+      expect(Object.keys(Object.prototype)).toEqual([]);
+    }),
+    { seed, numRuns: runs },
+  );
+}, 60_000);

@@ -1,0 +1,130 @@
+import { describe, expect, it } from "vitest";
+import { createListPace } from "#src/source/list-pace.ts";
+import { never } from "./trial-source.ts";
+
+/** A clock whose sleepers are woken in the order of their times, by whoever waits for the whole. */
+function virtualClock() {
+  let nowMs = 0;
+  const sleepers: { untilMs: number; wake: () => void }[] = [];
+  return {
+    now: () => nowMs,
+    monotonic: () => nowMs,
+    sleep: (ms: number) =>
+      new Promise<void>((wake) => {
+        sleepers.push({ untilMs: nowMs + ms, wake });
+      }),
+    async runUntil(endMs: number) {
+      for (;;) {
+        await new Promise((resolve) => setImmediate(resolve));
+        const next = sleepers.sort((a, b) => a.untilMs - b.untilMs)[0];
+        if (next === undefined || next.untilMs > endMs) break;
+        sleepers.shift();
+        nowMs = Math.max(nowMs, next.untilMs);
+        next.wake();
+      }
+      nowMs = endMs;
+    },
+  };
+}
+
+/** A service that opens a window of 60 s at the first request and allows `limit` in it. */
+function firstHitWindow(limit: number, clock: { monotonic(): number }) {
+  let openedMs = Number.NEGATIVE_INFINITY;
+  let count = 0;
+  return () => {
+    const nowMs = clock.monotonic();
+    if (nowMs - openedMs >= 60_000) {
+      openedMs = nowMs;
+      count = 0;
+    }
+    count++;
+    return count <= limit ? null : Math.floor((openedMs + 60_000 - nowMs) / 1000);
+  };
+}
+
+describe("the pace of lists (trap 32)", () => {
+  it("keeps to its rate in every minute", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
+    await clock.runUntil(600_000);
+    expect(starts).toHaveLength(100);
+    for (const startedMs of starts) {
+      expect(starts.filter((ms) => ms >= startedMs && ms < startedMs + 60_000).length).toBeLessThanOrEqual(
+        30,
+      );
+    }
+    expect(Math.max(...starts)).toBeLessThan(200_000);
+  });
+
+  it("settles after at most three refusals when the service allows 10 a minute, for a whole day", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const service = firstHitWindow(10, clock);
+    let refusals = 0;
+    let answered = 0;
+    const ask = async () => {
+      const startedMs = clock.monotonic();
+      await clock.sleep(100);
+      const retryAfter = service();
+      if (retryAfter === null) answered++;
+      else {
+        refusals++;
+        pace.refused(startedMs, (Math.max(1, retryAfter) + 1) * 1000);
+      }
+    };
+    let running = true;
+    const keepAsking = async () => {
+      while (running) await pace.run(ask, never());
+    };
+    const askers = [keepAsking(), keepAsking(), keepAsking()];
+    await clock.runUntil(20 * 3_600_000);
+    running = false;
+    await clock.runUntil(20 * 3_600_000 + 300_000);
+    await Promise.all(askers);
+    expect(refusals).toBeLessThanOrEqual(3);
+    expect(answered).toBeGreaterThan(20 * 60 * 7);
+  });
+
+  it("believes the service's own limit and a remaining of none", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    const ask = async () => {
+      starts.push(clock.monotonic());
+      pace.observe({ limit: 5, remaining: 5 - starts.length });
+    };
+    for (let i = 0; i < 6; i++) void pace.run(ask, never());
+    await clock.runUntil(120_000);
+    expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
+  });
+
+  it("runs two at a time, and nothing during a hold", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    pace.hold(5_000);
+    const starts: number[] = [];
+    const slow = async () => {
+      starts.push(clock.monotonic());
+      await clock.sleep(10_000);
+    };
+    for (let i = 0; i < 3; i++) void pace.run(slow, never());
+    await clock.runUntil(60_000);
+    expect(starts).toEqual([5_000, 5_000, 15_000]);
+  });
+
+  it("an abort takes a waiting request out", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 1, clock });
+    await pace.run(async () => {}, never());
+    const blockers = [1, 2].map(() => pace.run(async () => {}, never()));
+    const controller = new AbortController();
+    const reason = new Error("stopping");
+    const waiting = pace.run(async () => "ran", controller.signal);
+    controller.abort(reason);
+    await expect(waiting).rejects.toBe(reason);
+    await clock.runUntil(300_000);
+    await Promise.all(blockers);
+  });
+});

@@ -1,0 +1,273 @@
+import { describe, expect, it } from "vitest";
+import { createPaging } from "#src/source/pages.ts";
+import { recordSchemas } from "#src/source/schema.ts";
+import {
+  alarmRecord,
+  allItems,
+  allPages,
+  envelope,
+  failureOf,
+  never,
+  reply,
+  tagRecord,
+  trialConfig,
+  trialSource,
+} from "./trial-source.ts";
+
+const LIST = "https://service.example/base/api/v1/alarms";
+
+/** A service of `count` alarms in pages that speaks of the next one in its own way. */
+function pagedAlarms(count: number, next: (page: number) => string | null, more: object = {}) {
+  return trialSource((request) => {
+    const query = new URL(request.path, "https://service.example").searchParams;
+    const page = Number(query.get("page") ?? 1);
+    const size = Number(query.get("per_page"));
+    const last = Math.ceil(count / size);
+    const ids = Array.from({ length: count }, (_, i) => `a${i}`).slice((page - 1) * size, page * size);
+    const meta = { current_page: page, last_page: last, per_page: size, total: count, ...more };
+    const links = { next: page < last ? next(page + 1) : null };
+    return reply(200, envelope(ids.map(alarmRecord), meta, links));
+  }, small);
+}
+
+const small = {
+  config: trialConfig("https://service.example/base", { page_size: { alarms: 2, others: 2 } }),
+};
+const FILTER = { status: "all", siteId: 7, acknowledged: false, search: "pump & fan" } as const;
+
+describe("links.next (traps 8 and 9)", () => {
+  it.each([
+    ["as it should be", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
+    ["without the filters", (page: number) => `${LIST}?page=${page}`],
+    [
+      "with other filters",
+      (page: number) => `${LIST}?page=${page}&status=active&site_id=1&priority=A&per_page=1`,
+    ],
+    ["with array filters", (page: number) => `${LIST}?page=${page}&status[]=active&priority[0]=A`],
+    ["on another host", (page: number) => `https://attacker.example/api/v1/alarms?page=${page}`],
+    ["without TLS", (page: number) => `http://service.example/base/api/v1/alarms?page=${page}`],
+    ["on another port", (page: number) => `https://service.example:8443/base/api/v1/alarms?page=${page}`],
+    [
+      "with credentials",
+      (page: number) => `https://me:secret@service.example/base/api/v1/alarms?page=${page}`,
+    ],
+    ["on another path", (page: number) => `https://service.example/admin/delete?page=${page}`],
+    ["relative", (page: number) => `?page=${page}`],
+    ["relative to the root", (page: number) => `/elsewhere?page=${page}`],
+    ["of another scheme", (page: number) => `javascript:alert(1)?page=${page}`],
+    ["without a position", () => LIST],
+    ["that is no address", () => "http://["],
+    ["with a prototype", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
+  ])("%s: the same pages of the same list", async (_name, next) => {
+    const trial = pagedAlarms(5, next);
+    const items = await allItems(trial.source.alarms(FILTER, never()));
+    expect(items.map((alarm) => alarm.id)).toEqual(["a0", "a1", "a2", "a3", "a4"]);
+    expect(trial.requests).toHaveLength(3);
+    for (const [index, request] of trial.requests.entries()) {
+      const url = new URL(request.path, "https://service.example");
+      expect(url.pathname).toBe("/base/api/v1/alarms");
+      expect(url.searchParams.getAll("status")).toEqual(["all"]);
+      expect(url.searchParams.has("priority")).toBe(false);
+      expect(Object.fromEntries(url.searchParams)).toMatchObject({
+        site_id: "7",
+        acknowledged: "0",
+        search: "pump & fan",
+        per_page: "2",
+        ...(index === 0 ? {} : { page: String(index + 1) }),
+      });
+    }
+  });
+
+  it("a cursor is followed as well", async () => {
+    const cursors = [null, "abc", "def"];
+    const trial = trialSource((request) => {
+      const cursor = new URL(request.path, "https://x.example").searchParams.get("cursor");
+      const at = cursors.indexOf(cursor);
+      const next = cursors[at + 1];
+      const links = { next: next === undefined ? null : `${LIST}?cursor=${next}` };
+      const { meta, ...rest } = envelope([alarmRecord(`a${at}`)], {}, links);
+      return reply(200, { ...rest, meta: { total: 3, per_page: "500", path: meta.path } });
+    });
+    const pages = await allPages(trial.source.alarms({ status: "all" }, never()));
+    expect(pages.map((page) => page.items[0]?.id)).toEqual(["a0", "a1", "a2"]);
+    expect(pages.map((page) => [page.number, page.total, page.more])).toEqual([
+      [1, 3, true],
+      [2, 3, true],
+      [3, 3, false],
+    ]);
+  });
+
+  it("without links the numbers of meta lead on", async () => {
+    const trial = pagedAlarms(5, () => null);
+    expect(await allItems(trial.source.alarms({ status: "all" }, never()))).toHaveLength(5);
+  });
+
+  it("counts links that lead away", async () => {
+    const trial = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
+    await allItems(trial.source.alarms({ status: "all" }, never()));
+    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
+      { labels: { field: "links.next" }, value: 2 },
+    ]);
+  });
+});
+
+describe("lists that do not end (trap 10)", () => {
+  const endless = (next: (page: number) => string, meta: (page: number) => object = () => ({})) =>
+    trialSource((request) => {
+      const page = Number(new URL(request.path, "https://x.example").searchParams.get("page") ?? 1);
+      return reply(
+        200,
+        envelope(
+          [alarmRecord(`a${page}`)],
+          { current_page: page, per_page: 500, ...meta(page) },
+          { next: next(page) },
+        ),
+      );
+    });
+
+  it.each([
+    ["a link to itself", endless((page) => `${LIST}?page=${page}`), 1],
+    ["a link to the first page", endless(() => LIST.concat("?page=1")), 1],
+    [
+      "the first page over and over",
+      endless(
+        () => `${LIST}?page=2`,
+        () => ({ current_page: 1 }),
+      ),
+      2,
+    ],
+    ["a page left out", endless((page) => `${LIST}?page=${page + 2}`), 2],
+  ])("%s is malformed", async (_name, trial, requests) => {
+    const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
+    expect(failure).toMatchObject({ kind: "malformed" });
+    expect(trial.requests).toHaveLength(requests);
+  });
+
+  it("ends at the cap of pages, and at the cap of time without what our own limits cost", async () => {
+    let nowMs = 0;
+    const clock = { now: () => nowMs, monotonic: () => nowMs, sleep: async () => {} };
+    const listing = (queuedMs: number, ownMs: number) => {
+      let page = 0;
+      return {
+        name: "alarms",
+        filters: {},
+        pageSize: 500,
+        Item: recordSchemas(() => {}).alarm(undefined),
+        async ask() {
+          page++;
+          nowMs += queuedMs + ownMs;
+          const body = envelope(
+            [alarmRecord(`a${page}`)],
+            { current_page: page, per_page: 500 },
+            { next: `?page=${page + 1}` },
+          );
+          return { answer: { envelope: body, sample: "" }, queuedMs };
+        },
+      };
+    };
+    const options = { clock, note: () => {}, origin: "https://x.example" };
+    const counted = async (pages: AsyncIterable<unknown>) => {
+      let count = 0;
+      try {
+        for await (const _ of pages) count++;
+      } catch (error) {
+        return [count, (error as Error).message];
+      }
+      return [count];
+    };
+    expect(await counted(createPaging(options).pages(listing(0, 1)))).toEqual([
+      1000,
+      "The list of alarms has more than 1000 pages.",
+    ]);
+    expect(await counted(createPaging(options).pages(listing(60_000, 10_000)))).toEqual([
+      31,
+      "The list of alarms did not end within 300 s.",
+    ]);
+  });
+});
+
+describe("page sizes (trap 11)", () => {
+  const config = trialConfig("https://service.example/base", { page_size: { others: 500 } });
+  const sizes = (trial: ReturnType<typeof trialSource>) =>
+    trial.requests.map(({ path }) => new URL(path, "https://x.example").searchParams.get("per_page"));
+
+  it("a size that is refused costs one request, once", async () => {
+    const trial = trialSource(
+      ({ path }) =>
+        path.includes("per_page=500")
+          ? reply(200, { errors: [{ status: 422, message: "too large", source: "per_page" }] })
+          : reply(200, envelope([tagRecord("1")], { per_page: 100 })),
+      { config },
+    );
+    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(1);
+    expect(await allItems(trial.source.tags({ siteId: 2 }, never()))).toHaveLength(1);
+    expect(sizes(trial)).toEqual(["500", "100", "100"]);
+  });
+
+  it("another refusal is not asked again", async () => {
+    const trial = trialSource(
+      () => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }),
+      { config },
+    );
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
+      field: "site_id",
+    });
+    expect(trial.requests).toHaveLength(1);
+  });
+
+  it("a size that is clamped without a word is taken over", async () => {
+    const trial = trialSource(
+      ({ path }) => {
+        const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
+        return reply(
+          200,
+          envelope([tagRecord(String(page))], { current_page: page, last_page: 3, per_page: 50, total: 3 }),
+        );
+      },
+      { config },
+    );
+    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(3);
+    expect(sizes(trial)).toEqual(["500", "50", "50"]);
+  });
+
+  it("a size that changes on the way is malformed: pages would overlap", async () => {
+    const trial = trialSource(
+      ({ path }) => {
+        const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
+        return reply(
+          200,
+          envelope([tagRecord(String(page))], {
+            current_page: page,
+            last_page: 3,
+            per_page: 50 + page,
+            total: 3,
+          }),
+        );
+      },
+      { config },
+    );
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
+      kind: "malformed",
+    });
+  });
+});
+
+describe("a page that cannot be counted is malformed, never a short list", () => {
+  it.each([
+    ["data is an object", { ...envelope([]), data: {} }],
+    ["data is null", { ...envelope([]), data: null }],
+    ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
+    ["no meta", { data: [tagRecord("1")] }],
+    ["a record without id", envelope([tagRecord("1"), { type: "tags", attributes: {} }])],
+    ["a record with an empty id", envelope([tagRecord("")])],
+    ["a record with a null id", envelope([{ ...tagRecord("1"), id: null }])],
+    ["an id beyond exact numbers", envelope([{ ...tagRecord("1"), id: 2 ** 60 }])],
+    ["a record that is null", envelope([null])],
+    ["a record that is text", envelope(["1"])],
+  ])("%s", async (_name, body) => {
+    const trial = trialSource(() => reply(200, body));
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
+      kind: "malformed",
+    });
+  });
+});
