@@ -1,0 +1,12 @@
+import { writeSync } from "node:fs";
+import { systemClock } from "#src/clock.ts";
+import { openStore } from "#src/store/open.ts";
+import { valueEvent } from "../sample-events.ts";
+
+/** Commits value after value with its snapshot, and says the number of each once the commit has returned. */
+const [folder = "", first = "0"] = process.argv.slice(2);
+const store = await openStore({ folder, clock: systemClock });
+for (let n = Number(first); ; n += 1) {
+  await store.commit({ documents: [{ set: "last", put: [["n", n]] }], events: [valueEvent(n)] });
+  writeSync(1, `${n}\n`);
+}

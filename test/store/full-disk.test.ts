@@ -1,0 +1,87 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { Retryable } from "#src/errors.ts";
+import { openStore } from "#src/store/open.ts";
+import { openDatabase } from "#src/store/sqlite.ts";
+import type { Store } from "#src/store/store.ts";
+import { valueEvent } from "../sample-events.ts";
+
+function temporary(): string {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-full-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+/** A disk of a few megabytes; null where mounting is not allowed. */
+function smallDisk(megabytes: number): string | null {
+  const folder = temporary();
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
+  } catch {
+    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
+    return null;
+  }
+  onTestFinished(() => {
+    execFileSync("umount", ["-l", folder]);
+  });
+  return folder;
+}
+
+/** Commits one event and a snapshot that names it, until it is refused; answers how many went in. */
+async function fill(
+  store: Store,
+  from: number,
+): Promise<{ readonly committed: number; readonly error: unknown }> {
+  for (let n = from; ; n += 1) {
+    const event = { ...valueEvent(n), subject: "x".repeat(20_000) };
+    try {
+      await store.commit({ documents: [{ set: "last", put: [["n", n]] }], events: [event] });
+    } catch (error) {
+      return { committed: n, error };
+    }
+  }
+}
+
+async function expectWhole(store: Store, count: number): Promise<void> {
+  expect(await store.outbox.latest(100_000)).toHaveLength(count);
+  expect(await store.document("last", "n")).toBe(count - 1);
+}
+
+describe("a full disk", () => {
+  test("refuses with a sentence, half-writes nothing, and works again when there is space", async (context) => {
+    const disk = smallDisk(4);
+    if (disk === null) return context.skip();
+    const store = await openStore({ folder: join(disk, "state"), clock: systemClock });
+    const ballast = join(disk, "ballast");
+    writeFileSync(ballast, Buffer.alloc(1_500_000));
+    const { committed, error } = await fill(store, 0);
+    expect(error).toBeInstanceOf(Retryable);
+    expect(error).toMatchObject({ hint: expect.stringMatching(/space|disk/) });
+    await expectWhole(store, committed);
+    rmSync(ballast);
+    const more = await fill(store, committed);
+    expect(more.committed).toBeGreaterThan(committed);
+    await expectWhole(store, more.committed);
+    await store.close();
+  });
+
+  test("is the same when it is the database that may not grow", () => {
+    const database = openDatabase(join(temporary(), "small.db"));
+    database.exec("pragma max_page_count = 20; create table a (n integer primary key, text text)");
+    const insert = database.prepare("insert into a (text) values (?)");
+    expect(() =>
+      database.transaction(() => {
+        for (;;) insert.run("x".repeat(1_000));
+      }),
+    ).toThrow(Retryable);
+    expect(database.number("select count(*) from a")).toBe(0);
+    database.exec("pragma max_page_count = 1000");
+    database.transaction(() => insert.run("x"));
+    expect(database.number("select count(*) from a")).toBe(1);
+    database.close();
+  });
+});

@@ -1,0 +1,29 @@
+import { rmSync } from "node:fs";
+import { expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { openStore } from "#src/store/open.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+
+test("the size bound is real on the disk, with a sink that takes nothing", async () => {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const store = await openStore({ folder, clock: systemClock });
+  await store.outbox.register("dead", "beginning");
+  const bounds = { maxBytes: 2 * 1024 ** 2, maxAgeMs: 1e12, replayMs: 1e12 };
+  const sizes: number[] = [];
+  for (let round = 0; round < 12; round += 1) {
+    const events = Array.from({ length: 2_000 }, (_, n) => valueEvent(round * 2_000 + n));
+    await store.commit({ events });
+    await store.outbox.prune(bounds);
+    sizes.push((await store.describe()).bytes);
+  }
+  await store.close();
+  const reopened = await openStore({ folder, clock: systemClock });
+  onTestFinished(() => reopened.close());
+  // At rest the file is the bound, what one commit adds to it, and pages that are not full.
+  expect((await reopened.describe()).bytes).toBeLessThan(2 * bounds.maxBytes);
+  expect((await reopened.outbox.lag())[0]).toMatchObject({ dropped: expect.any(Number) });
+  // While it works, the write-ahead log comes on top, and it stops growing.
+  expect(Math.max(...sizes.slice(6))).toBeLessThanOrEqual(Math.max(...sizes.slice(0, 6)) * 1.1);
+});
