@@ -246,12 +246,25 @@ describe("by hand", () => {
     const service = simulatedService({ speed: 360, anchor: "next-alarm" });
     service.advance(20);
     service.simulator.control.acknowledgeAlarm("500088", "Kari");
+    expect(list(service, { status: "all" }).filter((row) => row.id === "500088")).toHaveLength(1);
     expect(one(service, "500088")?.attributes).toMatchObject({ status: "active", acknowledged: true });
     service.advance(30);
     expect(one(service, "500088")?.attributes).toMatchObject({ status: "resolved", acknowledged: true });
     service.simulator.control.retriggerAlarm("500088");
     service.advance(3600);
     expect(one(service, "500088")?.attributes.status).toBe("active");
+  });
+
+  test("alarms that are over and past the retention are forgotten altogether", () => {
+    const service = simulatedService({ alarms: { recorded: false, resolved_retention_h: 1 } });
+    const { control } = service.simulator;
+    const open = control.raiseAlarm({ siteId: 6 });
+    control.resolveAlarm(control.raiseAlarm({ siteId: 6 }));
+    control.deleteAlarm(control.raiseAlarm({ siteId: 6 }));
+    service.advance(3601);
+    expect(list(service, { status: "all" }).map((row) => row.id)).toEqual([open]);
+    const { manualAlarms, alarmChanges } = service.simulator.exportState();
+    expect([manualAlarms.length, alarmChanges.length]).toEqual([1, 0]);
   });
 
   test("2,000 alarms can be raised and listed quickly", () => {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { errorsOf, simulatedService } from "./simulated-service.ts";
+import { errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
 
 describe("pages", () => {
   test("all pages together hold every record once, and the links lead from one to the next", () => {
@@ -106,6 +106,12 @@ test("copies of the sites make a world of 3,000 tags with ids of their own", () 
   const copied = service.get("tags", { site_id: 3_000_006 }).body.data;
   expect(copied[0].id).toBe("3010168");
   expect(service.get("tags/read", { tags: "10168,3010168" }).body.data).toHaveLength(2);
+  const { truth } = service.simulator;
+  const week = ["10192", "3010192"].map((tagId) =>
+    truth.history({ tagId, fromMs: START_MS - 7 * 86_400_000, toMs: START_MS, resolution: "1d", tz: "UTC" }),
+  );
+  expect(week[0]).toHaveLength(7);
+  expect(week[1]).not.toEqual(week[0]);
   expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(
     3_000_000,
   );

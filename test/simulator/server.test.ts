@@ -62,7 +62,10 @@ describe("over a socket", () => {
     const { get } = await serve({ faults: [{ fault: { kind: "cut", after_bytes: 10 } }] });
     const response = await get("me");
     expect(Number(response.headers.get("content-length"))).toBeGreaterThan(10);
+    const started = performance.now();
     await expect(response.text()).rejects.toThrow();
+    // At once, not when an idle connection is given up.
+    expect(performance.now() - started).toBeLessThan(2000);
   });
 
   test("resets the connection", async () => {
