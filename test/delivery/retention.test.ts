@@ -1,0 +1,72 @@
+import pino from "pino";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createRetention } from "#src/delivery/retention.ts";
+import { createMetrics, type Metrics } from "#src/metrics.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { describeService } from "../suites/service-suite.ts";
+import { openWorkshop, type Workshop } from "./workshop.ts";
+
+let workshop: Workshop;
+let metrics: Metrics;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+  metrics = createMetrics();
+});
+afterEach(() => workshop.dispose());
+
+const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
+
+function retention({ store, clock, lines }: Workshop) {
+  return createRetention({
+    outbox: store.outbox,
+    bounds,
+    sinks: [{ name: "alarms", delivery: DeliveryConfig.parse({ filter: { kinds: ["alarm-*"] } }) }],
+    clock,
+    log: pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) }),
+    metrics,
+  });
+}
+
+test("looks every minute, and says what a sink lost of what it wanted", async () => {
+  const { store, clock, lines } = workshop;
+  await store.outbox.register("alarms", "beginning");
+  await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
+  const service = retention(workshop);
+  await service.start(new AbortController().signal);
+  await clock.advance(3_600_000);
+  expect(lines).toEqual([]);
+  await clock.advance(60_000);
+  expect(lines).toMatchObject([{ level: 40, sink: "alarms", reason: "age", count: 1 }]);
+  expect((await metrics.deliveries.get()).values).toMatchObject([
+    { labels: { sink: "alarms", outcome: "dropped" }, value: 1 },
+  ]);
+  await service.stop(1_000);
+  expect(clock.sleepers()).toBe(0);
+});
+
+test("goes on after the state was out of order", async () => {
+  const { store, clock, lines } = workshop;
+  const { prune } = store.outbox;
+  let runs = 0;
+  store.outbox.prune = (asked) => {
+    runs += 1;
+    return runs === 1 ? Promise.reject(new Error("disk full")) : prune(asked);
+  };
+  const service = retention(workshop);
+  await service.start(new AbortController().signal);
+  await clock.advance(60_000);
+  expect(runs).toBe(2);
+  expect(lines).toHaveLength(1);
+  await service.stop(1_000);
+});
+
+describeService("retention", async () => {
+  const own = await openWorkshop();
+  metrics = createMetrics();
+  return {
+    service: retention(own),
+    quiet: () => expect(own.clock.sleepers()).toBe(0),
+    dispose: own.dispose,
+  };
+});
