@@ -248,12 +248,9 @@ export const SimulatorOptions = z.strictObject({
     .enum(["healthy", "failing_500", "failing_503", "unhealthy_200"])
     .default("healthy")
     .meta({ description: "What the health check says." }),
-  clock_skew_s: z
-    .number()
-    .default(0)
-    .meta({
-      description: "How far the Date header of the answers is ahead of the world's clock, in seconds.",
-    }),
+  clock_skew_s: z.number().default(0).meta({
+    description: "How far the Date header of the answers is ahead of the world's clock, in seconds.",
+  }),
   request_log: z.int().min(0).default(20_000).meta({ description: "How many requests the truth remembers." }),
   lists: Lists.prefault({}).meta({ description: "Pages of lists." }),
   alarms: Alarms.prefault({}).meta({ description: "Alarms." }),

@@ -110,7 +110,7 @@ test("copies of the sites make a world of 3,000 tags with ids of their own", () 
   const week = ["10192", "3010192"].map((tagId) =>
     truth.history({ tagId, fromMs: START_MS - 7 * 86_400_000, toMs: START_MS, resolution: "1d", tz: "UTC" }),
   );
-  expect(week[0]).toHaveLength(7);
+  expect(week[0]).toHaveLength(8);
   expect(week[1]).not.toEqual(week[0]);
   expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(
     3_000_000,

@@ -25,8 +25,13 @@ export function findTags(call: Call, ids: readonly string[]): AskedTags {
     }
     tags.push(tag);
   }
-  if (options.reads.order === "id") tags.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
+  if (options.reads.order === "id") tags.sort(byNumber);
   return { tags };
+}
+
+/** Ids are numbers written as text: the shorter one is the smaller one. */
+function byNumber(a: Tag, b: Tag): number {
+  return a.id.length - b.id.length || (a.id < b.id ? -1 : 1);
 }
 
 function refusal({ scene }: Call, status: "404" | "422" | "403", id: string): SimReply {
