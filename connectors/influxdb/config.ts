@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
 import { SecretRef } from "../../src/secret.ts";
 
 const Url = z
@@ -48,12 +49,9 @@ export const InfluxConfig = z
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
     gzip: z.boolean().default(true).meta({ description: "Compress requests above 1,000 bytes." }),
-    timeout_ms: z
-      .int()
-      .min(100)
-      .max(120_000)
-      .default(10_000)
-      .meta({ description: "Total time of one request, in milliseconds." }),
+    timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
+      .prefault("10s")
+      .meta({ description: "Total time of one request; at most 2m." }),
     ca_file: z
       .string()
       .min(1)

@@ -23,7 +23,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       url: config.url,
       authorization: authorizationOf(config),
       gzip: config.gzip,
-      timeoutMs: config.timeout_ms,
+      timeoutMs: config.timeout,
       ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
     });
     return exchange;
@@ -42,7 +42,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     try {
       return verdictOfAnswer(await through.post(writePath, body, signal), lines.length);
     } catch (error) {
-      if (signal.aborted) throw signal.reason;
+      // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
+      if (signal.aborted) return { kind: "failed", error: signal.reason };
       return verdictOfError(error, config, lines.length, context.clock.now());
     }
   }

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
 import { SecretRef } from "../../src/secret.ts";
 import { parseNetwork } from "./networks.ts";
 
@@ -43,12 +44,9 @@ export const WebhookConfig = z
       .record(HeaderName, z.union([HeaderText, SecretRef]))
       .default({})
       .meta({ description: "Further request headers; a value may be a secret reference." }),
-    timeout_ms: z
-      .int()
-      .min(100)
-      .max(30_000)
-      .default(15_000)
-      .meta({ description: "Total time of one request, answer included, in milliseconds." }),
+    timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
+      .prefault("15s")
+      .meta({ description: "Total time of one request, answer included; at most 30s." }),
     allow_networks: z.array(Network).max(100).default([]).meta({
       description:
         "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",

@@ -44,7 +44,7 @@ export function createWebhookSink(
       url,
       allowNetworks: config.allow_networks,
       ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
-      timeoutMs: Math.min(CONNECT_MS, config.timeout_ms),
+      timeoutMs: Math.min(CONNECT_MS, config.timeout),
       lookup,
     });
   }
@@ -57,7 +57,7 @@ export function createWebhookSink(
     const { client, keys, headers } = ready ?? (await open());
     const { body, contentType } = payloadOf(event, config.format);
     const seconds = Math.floor(context.clock.now() / 1_000);
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout_ms)]);
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const answer = await exchange(client, limited, body, {
       "user-agent": "plenum",
       ...headers,

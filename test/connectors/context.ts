@@ -13,8 +13,8 @@ export function clockAt(time: string): Clock & { set(time: string): void } {
   let now = Date.parse(time);
   return {
     now: () => now,
-    monotonic: systemClock.monotonic,
-    sleep: systemClock.sleep,
+    monotonic: () => systemClock.monotonic(),
+    sleep: (ms, signal) => systemClock.sleep(ms, signal),
     set(next) {
       now = Date.parse(next);
     },

@@ -1,5 +1,6 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
@@ -8,6 +9,7 @@ import type { AnyEvent } from "#src/event.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
+import { certificateFor } from "./certificate.ts";
 import { clockAt, contextFor, never } from "./context.ts";
 import { type ParsedPoint, parseLines } from "./line-protocol.ts";
 import { type Seen, type StubAnswer, type StubServer, startStub } from "./stub-server.ts";
@@ -121,7 +123,7 @@ describe("influxdb: requests", () => {
   test("a server that never answers is given up after the time limit", async () => {
     const stub = await stubServer();
     stub.answer = () => null;
-    await expect(sinkFor(stub, { timeout_ms: 200 }).write([valueEvent(1)], never())).rejects.toMatchObject({
+    await expect(sinkFor(stub, { timeout: "200ms" }).write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
       message: `${stub.url} did not answer (TimeoutError).`,
     });
@@ -169,6 +171,33 @@ describe("influxdb: requests", () => {
     expect(receipt.rejected).toEqual([{ index: 1, reason: "partial write of line protocol occurred" }]);
   });
 
+  test("stopping in the middle of a search keeps what is settled", async () => {
+    const stub = await stubServer();
+    const stop = new AbortController();
+    stub.answer = ({ body }) => {
+      const points = parseLines(body.toString()).length;
+      if (points === 4) return { status: 400, body: "bad" };
+      if (points === 2 && stub.seen.length === 1) return { status: 204 };
+      stop.abort(new Error("stop"));
+      return null;
+    };
+    const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
+    const receipt = await sinkFor(stub).write(batch, stop.signal);
+    expect(receipt).toEqual({ rejected: [], kept: { from: 2, error: new Error("stop") } });
+  });
+
+  test.each([401, 403, 404, 500, 503])(
+    "an answer %i never brings the token into an error",
+    async (status) => {
+      const stub = await stubServer();
+      stub.answer = () => ({ status });
+      const sink = sinkFor(stub, { token: secretFile("canary-token") });
+      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+      expect(error).toBeInstanceOf(Error);
+      expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
+    },
+  );
+
   test("an event without a readable time is rejected, and its neighbours are stored", async () => {
     const stub = await stubServer();
     const batch = [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3)];
@@ -205,6 +234,26 @@ describe("influxdb: requests", () => {
   ])("the configuration %j is refused at %s", (options, path) => {
     const result = InfluxConfig.safeParse({ url: "http://127.0.0.1:8086", ...options });
     expect(result.error?.issues.map((issue) => issue.path.join("."))).toContain(path);
+  });
+});
+
+describe("influxdb: https", () => {
+  const { key, cert, path } = certificateFor("localhost");
+
+  test("trusts a private authority when told so, and no one else", async () => {
+    const secure = await startStub({ tls: { key, cert } });
+    onTestFinished(() => secure.stop());
+    const url = `https://localhost:${secure.port}`;
+    expect(await sinkFor(secure, { url, ca_file: path }).write([valueEvent(1)], never())).toEqual({
+      rejected: [],
+    });
+    for (const options of [{ url }, { url: secure.url, ca_file: path }]) {
+      await expect(sinkFor(secure, options).write([valueEvent(1)], never())).rejects.toMatchObject({
+        kind: "config",
+        field: "ca_file",
+      });
+    }
+    expect(secure.seen).toHaveLength(1);
   });
 });
 

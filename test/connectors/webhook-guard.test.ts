@@ -1,15 +1,12 @@
-import { execFileSync } from "node:child_process";
 import type { LookupAddress } from "node:dns";
-import { readFileSync, rmSync } from "node:fs";
 import { isIP } from "node:net";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import type { Lookup } from "#connectors/webhook/guard.ts";
 import { parseNetwork, reachOf } from "#connectors/webhook/networks.ts";
 import { createWebhookSink } from "#connectors/webhook/sink.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
+import { certificateFor } from "./certificate.ts";
 import { contextFor, never } from "./context.ts";
 import { type StubServer, startStub } from "./stub-server.ts";
 
@@ -165,7 +162,7 @@ describe("webhook: addresses inside the house", () => {
 });
 
 describe("webhook: https", () => {
-  const { key, cert, path } = certificate("hook.example");
+  const { key, cert, path } = certificateFor("hook.example");
   const names = namesIn({ "hook.example": ["127.0.0.1"], "other.example": ["127.0.0.1"] });
   const allowed = { allow_networks: ["127.0.0.0/8"] };
 
@@ -193,7 +190,7 @@ describe("webhook: https", () => {
 });
 
 function sinkFor(url: string, options: Record<string, unknown>, lookup: Lookup) {
-  const config = WebhookConfig.parse({ url, unsigned: true, timeout_ms: 2_000, ...options });
+  const config = WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ...options });
   return createWebhookSink(config, contextFor("hook"), lookup);
 }
 
@@ -207,17 +204,4 @@ function namesIn(names: Readonly<Record<string, readonly string[]>>): Lookup {
 
 function addresses(found: readonly string[]): LookupAddress[] {
   return found.map((address) => ({ address, family: isIP(address) }));
-}
-
-function certificate(name: string) {
-  const folder = temporaryFolder();
-  const path = join(folder, "cert.pem");
-  const keyPath = join(folder, "key.pem");
-  const curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2".split(" ");
-  const names = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=DNS:${name}`];
-  execFileSync("openssl", ["req", "-x509", ...curve, "-keyout", keyPath, "-out", path, ...names], {
-    stdio: "ignore",
-  });
-  afterAll(() => rmSync(folder, { recursive: true }));
-  return { path, cert: readFileSync(path, "utf8"), key: readFileSync(keyPath, "utf8") };
 }

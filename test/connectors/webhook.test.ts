@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { inspect } from "node:util";
 import { Webhook } from "standardwebhooks";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
@@ -223,7 +224,7 @@ describe("webhook: request and answer", () => {
   });
 
   test("a receiver that never answers is given up after the time limit", async () => {
-    const { stub, sink } = await signed({ timeout_ms: 200 });
+    const { stub, sink } = await signed({ timeout: "200ms" });
     stub.answer = () => null;
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -242,6 +243,20 @@ describe("webhook: request and answer", () => {
     const receipt = await sink.write([valueEvent(1), valueEvent(2)], stop.signal);
     expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
   });
+
+  test.each([null, 301, 401, 500])(
+    "a failure (%s) brings no secret and no path into its error",
+    async (status) => {
+      const header = secretFile("canary-header");
+      const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
+      stub.answer = () => (status === null ? null : { status });
+      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+      expect(error).toBeInstanceOf(Error);
+      const shown = inspect(error, { depth: 9, showHidden: true });
+      for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"])
+        expect(shown).not.toContain(secret);
+    },
+  );
 
   test("probing opens a connection and sends nothing", async () => {
     const { stub, sink } = await signed();
