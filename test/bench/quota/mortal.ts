@@ -32,7 +32,8 @@ export function createLife(truth: VirtualClock, ppm: number): Life {
   };
 }
 
-function forEver(): Promise<never> {
+/** What a dead process waits for. */
+export function forEver(): Promise<never> {
   return new Promise(() => undefined);
 }
 

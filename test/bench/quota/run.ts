@@ -2,8 +2,9 @@ import { Throttled } from "#src/errors.ts";
 import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
 import type { Lane } from "#src/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
+import { installGlobalTimers } from "./global-timers.ts";
 import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
-import { createDiskLog, createLife, type Disk, type Life } from "./mortal.ts";
+import { createDiskLog, createLife, type Disk, forEver, type Life } from "./mortal.ts";
 import { type Network, ordinary } from "./network.ts";
 import { createRandom, type Random } from "./random.ts";
 
@@ -28,6 +29,8 @@ export interface Scenario {
   /** The service sends x-ratelimit headers. */
   readonly headers?: boolean;
   readonly client?: ClientMaker;
+  /** The client waits by the runtime's own timers and date, so these are replaced for the time of the run. */
+  readonly globalTimers?: boolean;
 }
 
 export interface Outcome {
@@ -56,8 +59,18 @@ const BACKLOG = 24;
 const DOWN_MS = 3_000;
 
 export async function simulate(scenario: Scenario): Promise<Outcome> {
-  const random = createRandom(scenario.seed);
   const truth = createVirtualClock(START_MS);
+  if (scenario.globalTimers !== true) return simulateWith(truth, scenario);
+  const restore = installGlobalTimers(truth);
+  try {
+    return await simulateWith(truth, scenario);
+  } finally {
+    restore();
+  }
+}
+
+async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Outcome> {
+  const random = createRandom(scenario.seed);
   const limiter = LIMITERS[scenario.limiter]();
   const network = scenario.network ?? ordinary;
   const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
@@ -72,6 +85,7 @@ export async function simulate(scenario: Scenario): Promise<Outcome> {
   let foreignToldMs: number | null = null;
 
   const exchange = async (life: Life): Promise<Verdict> => {
+    if (life.dead()) return forEver();
     const way = network(random);
     sent += 1;
     roundTripsMs += way.upMs + way.downMs;
@@ -202,5 +216,3 @@ async function decoded(quota: Quota, send: () => Promise<Verdict>, headers: bool
   quota.hold(waitMs, "bucket", "read");
   throw new Throttled("refused", waitMs);
 }
-
-export type { VirtualClock };

@@ -1,0 +1,22 @@
+import type { LimiterName } from "./limiters.ts";
+
+/** What `npm run bench:quota` must reach. Shares of 20 requests a minute; refusals (429) per hour. */
+export const GOALS = {
+  /** Any window of a minute, and a bucket of 20. */
+  windows: { utilisation: 0.998, refusals: 0 },
+  leaky: { utilisation: 0.89, refusalsPerHour: 0.1 },
+  weighted: { utilisation: 0.94, refusalsPerHour: 0.1 },
+  slowGateway: { utilisation: 0.975, refusals: 0 },
+  stallsAndClockSteps: { refusalsPerHour: 0.1 },
+  urgent: { p95Ms: 4_500, p95WithReserveMs: 100 },
+  kills: { atLeast: 1_000, utilisation: 0.995, refusals: 0 },
+  rival: { toldWithinMs: 600_000 },
+} as const;
+
+export const WINDOWS = [
+  "first-hit window",
+  "calendar minute",
+  "sliding log",
+  "sliding log, 429s count",
+  "token bucket 20",
+] as const satisfies readonly LimiterName[];

@@ -1,0 +1,37 @@
+import { type Outcome, type Scenario, simulate } from "./run.ts";
+
+/** Several seeds of one scenario, added up. */
+export interface Sum {
+  readonly utilisation: number;
+  readonly refused: number;
+  readonly refusedPerHour: number;
+  readonly kills: number;
+  readonly waitsMs: readonly number[];
+  readonly outcomes: readonly Outcome[];
+}
+
+export async function simulateSeeds(
+  scenario: Omit<Scenario, "seed">,
+  seeds: readonly number[],
+): Promise<Sum> {
+  const outcomes: Outcome[] = [];
+  for (const seed of seeds) outcomes.push(await simulate({ ...scenario, seed }));
+  const total = (value: (outcome: Outcome) => number) => outcomes.reduce((sum, each) => sum + value(each), 0);
+  return {
+    utilisation: total((each) => each.utilisation) / outcomes.length,
+    refused: total((each) => each.refused),
+    refusedPerHour: total((each) => each.refusedPerHour) / outcomes.length,
+    kills: total((each) => each.kills),
+    waitsMs: outcomes.flatMap((each) => each.urgentWaitsMs),
+    outcomes,
+  };
+}
+
+export function quantile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+
+export function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
