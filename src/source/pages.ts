@@ -121,7 +121,7 @@ function queryOf<T>(listing: Listing<T>, size: number, position: Position): URLS
 function positionKey(position: Position): string {
   // Page 1 is the page that comes without being named.
   const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
-  return JSON.stringify(named.sort());
+  return JSON.stringify(named.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 interface ReadPage<T> {

@@ -102,7 +102,7 @@ export function createSend(options: SendOptions): Send {
   const maintenance = createMaintenance({ clock, random: options.random });
 
   async function requestFor(call: TagCall | ListCall, secret: Secret): Promise<TransportRequest> {
-    const query = call.query === undefined ? "" : `?${call.query}`;
+    const query = call.query === undefined ? "" : `?${call.query.toString()}`;
     const body = isPost(call) ? JSON.stringify(await call.body()) : null;
     return {
       method: body === null ? "GET" : "POST",
@@ -174,7 +174,10 @@ export function createSend(options: SendOptions): Send {
     }
   }
 
-  const listLimit: Limit = { observe: lists.observe, refused: lists.refused };
+  const listLimit: Limit = {
+    observe: (headers) => lists.observe(headers),
+    refused: (startedMs, forMs) => lists.refused(startedMs, forMs),
+  };
 
   return {
     tags(call, lane, signal) {
@@ -226,7 +229,7 @@ function readingOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): 
 
 /** Also in the spellings in which a service may echo it: escaped inside JSON, inside an address, as base64. */
 function withoutToken(text: string, token: string): string {
-  const escaped = [...token].map((character) => `\\\\*${RegExp.escape(character)}`).join("");
+  const escaped = Array.from(token, (character) => `\\\\*${RegExp.escape(character)}`).join("");
   const base64 = Buffer.from(token).toString("base64").replace(/=+$/, "");
   return text
     .replace(new RegExp(escaped, "g"), "[redacted]")
