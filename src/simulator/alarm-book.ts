@@ -166,7 +166,7 @@ export function createAlarmBook(world: World, devices: Devices, options: Simulat
     for (const site of world.sites.values()) {
       if (siteId !== undefined && site.id !== siteId) continue;
       visitRecorded(site, sinceMs, nowMs, (episode, id, raisedMs, resolvedMs) => {
-        visit(recordedBase(site, episode, id, raisedMs, resolvedMs));
+        if (!manual.has(id)) visit(recordedBase(site, episode, id, raisedMs, resolvedMs));
       });
     }
     for (const base of manual.values()) {

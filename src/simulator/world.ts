@@ -89,7 +89,7 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
       const shape = outlines.find((candidate) => candidate.id === recorded.id);
       if (shape === undefined) continue;
       // Copies stand whole weeks apart, so that they do not all do the same at the same time.
-      const phase = ((anchors.get(recorded.id) ?? 0) ) % shape.lengthMs;
+      const phase = ((anchors.get(recorded.id) ?? 0) + copy * WEEK_MS) % shape.lengthMs;
       const anchor = phase + options.loops_before * shape.lengthMs;
       const id = recorded.id + copy * COPY_STEP;
       sites.set(id, {
