@@ -139,8 +139,8 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
     });
   });
   client.once("close", () => {
-    client.end(true);
     gone();
+    client.end(true);
   });
   if (!client.connected) gone();
 
@@ -178,8 +178,8 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   /** A connection on which an answer is missing is in doubt; a new one begins clean. */
   function overdue(): void {
     cause ??= new Retryable(`The broker at ${place} did not answer within ${options.publishDeadlineMs} ms.`);
-    client.end(true);
     gone();
+    client.end(true);
   }
 
   /** Waits for `done`, but not for long. */
@@ -231,7 +231,8 @@ function publishOptions(message: Message) {
     properties: {
       payloadFormatIndicator: true,
       contentType: message.contentType,
-      userProperties: { ...message.properties },
+      // The library writes no packet at all, without a word, when this is an empty object.
+      ...(Object.keys(message.properties).length === 0 ? {} : { userProperties: { ...message.properties } }),
       ...(message.expirySeconds === undefined ? {} : { messageExpiryInterval: message.expirySeconds }),
       ...(message.correlation === undefined
         ? {}

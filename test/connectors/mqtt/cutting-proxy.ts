@@ -1,0 +1,53 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+
+/** Stands between a client and a broker, and cuts the line after so many bytes from the client. */
+export interface CuttingProxy {
+  readonly port: number;
+  readonly cuts: number;
+  close(): Promise<void>;
+}
+
+/** `nextCut` gives, per connection, the bytes after which it is cut; null leaves it whole. */
+export async function startCuttingProxy(target: number, nextCut: () => number | null): Promise<CuttingProxy> {
+  const sockets = new Set<Socket>();
+  let cuts = 0;
+  const server = createServer((client) => {
+    const broker = connect(target, "127.0.0.1");
+    let left = nextCut();
+    const end = () => {
+      client.destroy();
+      broker.destroy();
+    };
+    for (const socket of [client, broker]) {
+      sockets.add(socket);
+      socket.on("error", end);
+      socket.on("close", end);
+    }
+    client.on("data", (data) => {
+      if (left === null || data.length <= left) {
+        broker.write(data);
+        if (left !== null) left -= data.length;
+        return;
+      }
+      cuts += 1;
+      broker.end(data.subarray(0, left));
+      client.destroy();
+    });
+    broker.pipe(client);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    port: (server.address() as AddressInfo).port,
+    get cuts() {
+      return cuts;
+    },
+    async close() {
+      const closed = once(server, "close");
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}

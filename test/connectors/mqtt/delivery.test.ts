@@ -1,0 +1,288 @@
+import { setTimeout as wait } from "node:timers/promises";
+import type { Packet } from "mqtt-packet";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { type Answers, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
+
+type Settings = Parameters<typeof MqttConfig.parse>[0] & object;
+
+async function setUp(
+  answers: Answers,
+  settings: Settings = {},
+  version: 4 | 5 = 5,
+): Promise<{ broker: ScriptedBroker; sink: Sink }> {
+  const broker = await startScriptedBroker(version, answers);
+  const protocol = version === 5 ? "5" : "3.1.1";
+  const config = MqttConfig.parse({ url: broker.url, protocol, ...settings });
+  const sink = createMqttSink(config, contextFor("broker"));
+  onTestFinished(async () => {
+    await sink.close();
+    await broker.close();
+  });
+  return { broker, sink };
+}
+
+const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
+const values = (broker: ScriptedBroker) => broker.came.filter(isValue);
+const batch = Array.from({ length: 8 }, (_, n) => valueEvent(n));
+
+/** Answers the `nth` value (from 0) with the reason, and every other as usual. */
+function reasonFor(nth: number, reasonCode: number): Answers {
+  let seen = -1;
+  return (packet) => {
+    if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+    seen += 1;
+    if (seen !== nth) return undefined;
+    return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode }];
+  };
+}
+
+describe("what the broker says to a message", () => {
+  test.each([135, 144, 153])(
+    "reason %i: that one is a dead letter, the others are delivered",
+    async (code) => {
+      const { broker, sink } = await setUp(reasonFor(2, code));
+      await sink.open(never());
+      const receipt = await sink.write(batch, never());
+      expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
+      expect(values(broker)).toHaveLength(batch.length);
+    },
+  );
+
+  test.each([128, 131, 145])("reason %i may pass: kept from there on", async (code) => {
+    const { sink } = await setUp(reasonFor(2, code));
+    await sink.open(never());
+    const receipt = await sink.write(batch, never());
+    expect(receipt.kept?.from).toBe(2);
+    expect(receipt.kept?.error).toBeInstanceOf(Retryable);
+    expect(receipt.rejected).toEqual([]);
+  });
+
+  test("reason 151 is a quota: kept, and told to wait", async () => {
+    const { sink } = await setUp(reasonFor(0, 151));
+    await sink.open(never());
+    expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
+  });
+
+  test.each([0, 16])("reason %i is success", async (code) => {
+    const { sink } = await setUp(reasonFor(2, code));
+    await sink.open(never());
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+  });
+
+  test("a dead letter behind the first kept event is not settled yet", async () => {
+    let seen = -1;
+    const { sink } = await setUp((packet) => {
+      if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+      seen += 1;
+      return [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: [0, 128, 135][seen] ?? 0 }];
+    });
+    await sink.open(never());
+    const receipt = await sink.write(batch, never());
+    expect(receipt.kept?.from).toBe(1);
+    expect(receipt.rejected).toEqual([]);
+  });
+
+  test("a reply that the requester may not have does not hold up the result", async () => {
+    const { sink } = await setUp((packet) =>
+      packet.cmd === "publish" && packet.topic === "answers/1"
+        ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
+        : undefined,
+    );
+    await sink.open(never());
+    const sample = sampleEvent("command-result");
+    const result = { ...sample, data: { ...sample.data, replyTo: "answers/1" } };
+    expect(await sink.write([result], never())).toEqual({ rejected: [] });
+  });
+});
+
+describe("a connection that ends", () => {
+  test.each([4, 5] as const)(
+    "in the middle of a batch (version %i): kept from the first unacknowledged",
+    async (version) => {
+      let seen = 0;
+      const { broker, sink } = await setUp(
+        (packet, socket) => {
+          if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+          seen += 1;
+          if (seen < 4) return undefined;
+          if (seen === 4) setImmediate(() => socket.destroy());
+          return [];
+        },
+        {},
+        version,
+      );
+      await sink.open(never());
+      const receipt = await sink.write(batch, never());
+      expect(receipt.kept?.from).toBe(3);
+      expect(receipt.kept?.error).toBeInstanceOf(Retryable);
+      await sink.open(never());
+      seen = -1_000;
+      expect(await sink.write(batch.slice(3), never())).toEqual({ rejected: [] });
+      const sent = values(broker).map((packet) =>
+        packet.cmd === "publish" ? JSON.parse(packet.payload.toString()).id : null,
+      );
+      expect(sent.slice(-5)).toEqual(batch.slice(3).map(({ id }) => id));
+    },
+  );
+
+  test("is not mended by the library: a lost message is sent again only by a new write", async () => {
+    const { broker, sink } = await setUp((packet, socket) => {
+      if (!isValue(packet)) return undefined;
+      setImmediate(() => socket.destroy());
+      return [];
+    });
+    await sink.open(never());
+    expect((await sink.write([valueEvent(1)], never())).kept?.from).toBe(0);
+    await sink.open(never());
+    await broker.until("connect", 2);
+    await broker.until("publish", 3);
+    expect(values(broker)).toHaveLength(1);
+  });
+
+  test("because of a missing acknowledgement: kept within the deadline, and the next connection is clean", async () => {
+    let silent = true;
+    const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined), {
+      publish_deadline: "200ms",
+    });
+    await sink.open(never());
+    const receipt = await sink.write(batch, never());
+    expect(receipt.kept?.from).toBe(0);
+    expect(String(receipt.kept?.error)).toContain("did not answer within 200 ms");
+    silent = false;
+    await sink.open(never());
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(2);
+  });
+
+  test("by an abort: rejects promptly, and the connection serves the next write", async () => {
+    let silent = true;
+    const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined));
+    await sink.open(never());
+    const abort = new AbortController();
+    const write = sink.write(batch, abort.signal);
+    await broker.until("publish", 9);
+    abort.abort(new Error("stop"));
+    await expect(write).rejects.toThrow("stop");
+    silent = false;
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+  });
+
+  test("because another took our name: a person has to look, and nobody fights", async () => {
+    const { broker, sink } = await setUp((packet) =>
+      isValue(packet) ? [{ cmd: "disconnect", reasonCode: 142 }] : undefined,
+    );
+    await sink.open(never());
+    const write = sink.write([valueEvent(1)], never());
+    await broker.until("publish", 2);
+    broker.cut();
+    const receipt = await write;
+    expect(receipt.kept?.error).toBeInstanceOf(ConfigError);
+    expect(String(receipt.kept?.error)).toContain("Another client with our client id");
+    // A storm would begin with the first attempt of the ordinary back-off, after half a second to a second.
+    await wait(1_200);
+    expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
+  });
+});
+
+describe("limits that the broker states", () => {
+  const limited = (properties: Record<string, unknown>): Answers => {
+    return (packet) => (packet.cmd === "connect" ? [{ ...connack(5, 0), properties } as Packet] : undefined);
+  };
+
+  test("its receive maximum bounds what is in flight", async () => {
+    let waiting: Packet[] = [];
+    let most = 0;
+    const { broker, sink } = await setUp((packet) => {
+      if (packet.cmd === "connect")
+        return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
+      if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
+      waiting.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
+      most = Math.max(most, waiting.length);
+      if (waiting.length === 1) {
+        setTimeout(() => {
+          for (const ack of waiting) broker.send(ack);
+          waiting = [];
+        }, 20);
+      }
+      return [];
+    });
+    await sink.open(never());
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(most).toBe(3);
+  });
+
+  test("a message above its maximum packet size is a dead letter and is not sent", async () => {
+    const { broker, sink } = await setUp(limited({ maximumPacketSize: 1_500 }));
+    await sink.open(never());
+    const sample = valueEvent(1);
+    const large = { ...sample, data: { ...sample.data, behindGateway: "x".repeat(3_000) } };
+    const receipt = await sink.write([large, valueEvent(2)], never());
+    expect(receipt).toEqual({ rejected: [{ index: 0, reason: expect.stringContaining("1500") }] });
+    expect(values(broker)).toHaveLength(1);
+  });
+
+  test.each([
+    [{ retainAvailable: false }, "does not keep messages"],
+    [{ maximumQoS: 0 }, "QoS 1"],
+  ])("%o is nothing that we can work with", async (properties, sentence) => {
+    const { sink } = await setUp(limited(properties));
+    const error = await sink.open(never()).catch((cause: unknown) => cause);
+    expect(error).toBeInstanceOf(ConfigError);
+    expect(`${error} ${(error as ConfigError).hint}`).toContain(sentence);
+  });
+});
+
+describe("being let in", () => {
+  test.each([
+    [5, 134, ConfigError],
+    [5, 135, ConfigError],
+    [5, 133, ConfigError],
+    [5, 132, ConfigError],
+    [5, 136, Retryable],
+    [5, 137, Retryable],
+    [4, 1, ConfigError],
+    [4, 2, ConfigError],
+    [4, 3, Retryable],
+    [4, 4, ConfigError],
+    [4, 5, ConfigError],
+  ] as const)("version %i, reason %i", async (version, code, meaning) => {
+    const { sink } = await setUp(
+      (packet) => (packet.cmd === "connect" ? [connack(version, code)] : undefined),
+      {},
+      version,
+    );
+    await expect(sink.open(never())).rejects.toBeInstanceOf(meaning);
+    if (sink.probe !== undefined) await expect(sink.probe(never())).rejects.toBeInstanceOf(meaning);
+  });
+
+  test("a broker that never answers is given up after the deadline", async () => {
+    const { sink } = await setUp(() => [], { connect_deadline: "200ms" });
+    await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
+  });
+
+  test("nobody there: may pass", async () => {
+    const { broker, sink } = await setUp(() => undefined);
+    await broker.close();
+    await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
+  });
+
+  test("a status topic that we may not write is found at once, before any event becomes a dead letter", async () => {
+    const { sink } = await setUp((packet) =>
+      packet.cmd === "publish"
+        ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
+        : undefined,
+    );
+    await expect(sink.open(never())).rejects.toBeInstanceOf(ConfigError);
+  });
+
+  test("the signal's abort ends the wait", async () => {
+    const { sink } = await setUp(() => []);
+    await expect(sink.open(AbortSignal.timeout(50))).rejects.toThrow();
+  });
+});

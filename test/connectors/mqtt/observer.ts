@@ -1,0 +1,73 @@
+import { connectAsync, type IClientOptions, type IPublishPacket } from "mqtt";
+
+/** Somebody else at the broker, who listens. */
+export interface Observer {
+  readonly heard: readonly Heard[];
+  /** Resolves with the first message, heard already or yet to come, for which `matches` is true. */
+  until(matches: (message: Heard) => boolean, withinMs?: number): Promise<Heard>;
+  publish(topic: string, payload: string, options?: Parameters<Publish>[2]): Promise<unknown>;
+  leave(): Promise<void>;
+}
+
+type Publish = Awaited<ReturnType<typeof connectAsync>>["publishAsync"];
+
+export interface Heard {
+  readonly topic: string;
+  readonly text: string;
+  readonly json: Record<string, unknown>;
+  readonly retained: boolean;
+  readonly packet: IPublishPacket;
+}
+
+export async function observe(
+  url: string,
+  filters: string | string[] = "#",
+  options: IClientOptions = {},
+): Promise<Observer> {
+  const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0, ...options });
+  const heard: Heard[] = [];
+  const waiting = new Set<() => void>();
+  client.on("message", (topic, payload, packet) => {
+    const text = payload.toString();
+    heard.push({ topic, text, json: objectOf(text), retained: packet.retain, packet });
+    for (const look of waiting) look();
+  });
+  await client.subscribeAsync(filters, { qos: 1 });
+  return {
+    heard,
+    until(matches, withinMs = 10_000) {
+      return new Promise((resolve, reject) => {
+        const settle = () => {
+          clearTimeout(timer);
+          waiting.delete(look);
+        };
+        const look = () => {
+          const found = heard.find(matches);
+          if (found === undefined) return;
+          settle();
+          resolve(found);
+        };
+        const timer = setTimeout(() => {
+          settle();
+          reject(
+            new Error(`not heard within ${withinMs} ms; topics: ${heard.map((h) => h.topic).join(" ")}`),
+          );
+        }, withinMs);
+        waiting.add(look);
+        look();
+      });
+    },
+    publish: (topic, payload, publishOptions) =>
+      client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
+    leave: () => client.endAsync(true),
+  };
+}
+
+function objectOf(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? { ...value } : {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,95 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { parser as createParser, type Packet, writeToStream } from "mqtt-packet";
+
+/** A broker that does what a test tells it to, byte for byte, also what no real one would. */
+export interface ScriptedBroker {
+  readonly url: string;
+  /** Every packet that came, in order. */
+  readonly came: readonly Packet[];
+  /** Resolves when `count` packets of a kind have come. */
+  until(cmd: Packet["cmd"], count?: number): Promise<readonly Packet[]>;
+  /** Sends a packet to whoever is connected. */
+  send(packet: Packet): void;
+  /** Cuts every connection. */
+  cut(): void;
+  close(): Promise<void>;
+}
+
+/** Answers to a packet; an empty list is silence. By default everything is acknowledged. */
+export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
+
+export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers): Promise<ScriptedBroker> {
+  const came: Packet[] = [];
+  const sockets = new Set<Socket>();
+  const waiting = new Set<() => void>();
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => socket.destroy());
+    const parser = createParser({ protocolVersion });
+    parser.on("packet", (packet) => {
+      came.push(packet);
+      for (const answer of answers(packet, socket) ?? usual(packet, protocolVersion)) {
+        if (socket.writable) writeToStream(answer, socket, { protocolVersion });
+      }
+      for (const look of waiting) look();
+    });
+    socket.on("data", (data) => parser.parse(data));
+    socket.once("close", () => sockets.delete(socket));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    came,
+    until(cmd, count = 1) {
+      return new Promise((resolve) => {
+        const look = () => {
+          const found = came.filter((packet) => packet.cmd === cmd);
+          if (found.length < count) return;
+          waiting.delete(look);
+          resolve(found);
+        };
+        waiting.add(look);
+        look();
+      });
+    },
+    send(packet) {
+      for (const socket of sockets) writeToStream(packet, socket, { protocolVersion });
+    },
+    cut() {
+      for (const socket of sockets) socket.destroy();
+    },
+    async close() {
+      const closed = once(server, "close");
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+function usual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
+  switch (packet.cmd) {
+    case "connect":
+      return [connack(protocolVersion, 0)];
+    case "publish":
+      return packet.qos === 1 ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 }] : [];
+    case "subscribe":
+      return [
+        { cmd: "suback", messageId: packet.messageId ?? 0, granted: packet.subscriptions.map(() => 1) },
+      ];
+    case "pingreq":
+      return [{ cmd: "pingresp" }];
+    default:
+      return [];
+  }
+}
+
+export function connack(protocolVersion: 4 | 5, code: number): Packet {
+  return {
+    cmd: "connack",
+    sessionPresent: false,
+    ...(protocolVersion === 5 ? { reasonCode: code } : { returnCode: code }),
+  };
+}

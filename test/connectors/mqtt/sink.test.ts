@@ -1,0 +1,310 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { makeEvent, sourceUri } from "#src/event.ts";
+import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
+import { SITE, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
+import { describeSink } from "../../suites/sink-suite.ts";
+import { contextFor, never } from "../context.ts";
+import { startCuttingProxy } from "./cutting-proxy.ts";
+import { hostileTexts } from "./hostile-texts.ts";
+import { observe } from "./observer.ts";
+
+type Settings = Parameters<typeof MqttConfig.parse>[0] & object;
+
+function sinkFor(url: string, settings: Settings = {}, name = "broker"): Sink {
+  const config = MqttConfig.parse({ url, client_id: `plenum-${randomUUID()}`, ...settings });
+  return createMqttSink(config, contextFor(name));
+}
+
+async function broker(): Promise<RealServer> {
+  const server = await startMosquitto();
+  onTestFinished(() => server.stop());
+  return server;
+}
+
+/** A sink that is closed with the test. */
+async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
+  const sink = sinkFor(url, settings);
+  onTestFinished(() => sink.close());
+  await sink.open(never());
+  return sink;
+}
+
+const missing = absent("mosquitto");
+
+describe.skipIf(missing)("against Mosquitto", () => {
+  describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
+    describeSink(`mqtt ${protocol}`, {
+      without: ["stall"],
+      async make() {
+        let server = await startMosquitto();
+        const { port } = server;
+        let observer = await observe(server.url, "plenum/+/+/#");
+        const earlier: { identity: string; event?: unknown }[] = [];
+        const heard = () =>
+          observer.heard
+            .filter(({ topic }) => topic.includes("/event/") || /\/(value|history|total)(\/|$)/.test(topic))
+            .filter(({ text }) => text !== "")
+            .map(({ topic, json }) => ({
+              identity: String(json.id),
+              ...(topic.includes("/event/") ? { event: json } : {}),
+            }));
+        return {
+          sink: sinkFor(server.url, { protocol }),
+          received: async () => [...earlier, ...heard()],
+          async breakServer() {
+            await server.kill();
+          },
+          async heal() {
+            earlier.push(...heard());
+            server = await startMosquitto({ port });
+            observer = await observe(server.url, "plenum/+/+/#");
+          },
+          async dispose() {
+            await observer.leave();
+            await server.stop();
+          },
+        };
+      },
+    });
+
+    test("keeps the last value, the alarm's state and the inventory for those who come later", async () => {
+      const server = await broker();
+      const sink = await openSink(server.url, { protocol });
+      const batch = [
+        valueEvent(1),
+        valueEvent(2),
+        sampleEvent("alarm-raised"),
+        sampleEvent("gateway-offline"),
+      ];
+      await sink.write(batch, never());
+      const late = await observe(server.url, "plenum/#");
+      onTestFinished(() => late.leave());
+      const value = await late.until(({ topic }) => topic === "plenum/main/1/tag/10042/value");
+      expect(value.retained).toBe(true);
+      expect(value.json).toMatchObject({
+        value: 2,
+        unit: "°C",
+        quality: "good",
+        name: "VS1-GT11",
+        id: valueEvent(2).id,
+      });
+      const alarm = await late.until(({ topic }) => topic === "plenum/main/1/alarm/500001/state");
+      expect(alarm.json).toMatchObject({
+        status: "active",
+        priority: "A",
+        event: "alarm-raised",
+        inScope: true,
+      });
+      const gateway = await late.until(({ topic }) => topic === "plenum/main/1/gateway/7/state");
+      expect(gateway.json).toMatchObject({ online: false });
+      await late.until(({ topic }) => topic === "plenum/main/1/gateway/7/inventory");
+      expect(
+        late.heard.some(({ topic }) => topic.includes("/event/")),
+        "events are not kept",
+      ).toBe(false);
+    });
+
+    test("says online, and offline when it is closed, and offline by its will when it dies", async () => {
+      const server = await broker();
+      const observer = await observe(server.url, "plenum/status");
+      onTestFinished(() => observer.leave());
+      const first = sinkFor(server.url, { protocol });
+      await first.open(never());
+      await observer.until(({ json }) => json.status === "online");
+      await first.close();
+      expect((await observer.until(({ json }) => json.status === "offline")).json.reason).toBe("stopped");
+      const later = await observe(server.url, "plenum/status");
+      onTestFinished(() => later.leave());
+      expect((await later.until(() => true)).retained).toBe(true);
+
+      // A second client of the same id makes the broker cut the first connection, as a dead one is cut.
+      const clientId = `plenum-${randomUUID()}`;
+      const second = await openSink(server.url, { protocol, client_id: clientId });
+      const thief = await observe(server.url, "nothing", { clientId });
+      onTestFinished(() => thief.leave());
+      expect((await observer.until(({ json }) => json.reason === "connection lost")).json.status).toBe(
+        "offline",
+      );
+      await expect(second.write([valueEvent(1)], never())).rejects.toThrow("no connection");
+    });
+
+    test("survives five hundred hostile ids, each on a topic of its own", async () => {
+      const server = await broker();
+      const observer = await observe(server.url, "#");
+      onTestFinished(() => observer.leave());
+      const sink = await openSink(server.url, { protocol, max_message_bytes: 2_000_000 });
+      const ids = [...new Set(hostileTexts())];
+      const events = ids.map((id, n) =>
+        makeEvent({
+          type: "tag-value",
+          source: sourceUri(n % 2 === 0 ? "main" : id),
+          subject: `site/${id}/tag/${id}`,
+          time: "2026-11-02T06:20:00.000Z",
+          siteId: n % 3 === 0 ? id : SITE.id,
+          data: { ...valueEvent(n).data, tag: { ...TAG, id } },
+          facts: [n],
+        }),
+      );
+      let outcome = { rejected: 0, kept: 0 };
+      for (let from = 0; from < events.length; from += 100) {
+        const receipt = await sink.write(events.slice(from, from + 100), never());
+        outcome = {
+          rejected: outcome.rejected + receipt.rejected.length,
+          kept: outcome.kept + (receipt.kept === undefined ? 0 : 1),
+        };
+      }
+      expect(outcome).toEqual({ rejected: 0, kept: 0 });
+      await sink.write([valueEvent(1)], never());
+      await observer.until(({ json }) => json.id === valueEvent(1).id);
+      const values = observer.heard.filter(({ topic }) => topic.endsWith("/value"));
+      expect(values).toHaveLength(events.length + 1);
+      expect(new Set(values.map(({ topic }) => topic)).size).toBe(events.length + 1);
+      for (const { topic } of values) expect(topic).toMatch(/^plenum\/[^/]+\/[^/]+\/tag\/[^/]+\/value$/);
+      expect(observer.heard.map(({ json }) => json.tag).filter((id) => id !== undefined)).toHaveLength(
+        values.length,
+      );
+    });
+  });
+
+  test("gives MQTT 5 its content types, marks, and an end to the memory of resolved alarms", async () => {
+    const server = await broker();
+    const observer = await observe(server.url, "plenum/main/#");
+    onTestFinished(() => observer.leave());
+    const sink = await openSink(server.url);
+    const resolved = sampleEvent("alarm-resolved");
+    await sink.write([resolved], never());
+    const event = await observer.until(({ topic }) => topic.endsWith("/event/alarm-resolved"));
+    expect(event.packet.properties?.contentType).toBe("application/cloudevents+json");
+    expect({ ...event.packet.properties?.userProperties }).toEqual({
+      "plenum-event-id": resolved.id,
+      "plenum-event-type": "alarm-resolved",
+    });
+    const state = await observer.until(({ topic }) => topic.endsWith("/alarm/500001/state"));
+    expect(state.json).toMatchObject({ status: "resolved", id: resolved.id });
+    expect(state.packet.properties?.messageExpiryInterval).toBe(604_800);
+  });
+
+  test("lets the broker forget what is gone", async () => {
+    const server = await broker();
+    const sink = await openSink(server.url);
+    await sink.write([sampleEvent("tag-added"), valueEvent(1), sampleEvent("alarm-raised")], never());
+    await sink.write([sampleEvent("tag-removed"), sampleEvent("alarm-vanished")], never());
+    await sink.write([valueEvent(9, "10099")], never());
+    const late = await observe(server.url, "plenum/main/#");
+    onTestFinished(() => late.leave());
+    await late.until(({ topic }) => topic === "plenum/main/1/tag/10099/value");
+    expect(late.heard.map(({ topic }) => topic)).toEqual(["plenum/main/1/tag/10099/value"]);
+  });
+
+  test("answers a command on its result topic and where the requester asked for it", async () => {
+    const server = await broker();
+    const observer = await observe(server.url, ["plenum/main/+/tag/+/result", "answers/#", "plenum/cmd/#"]);
+    onTestFinished(() => observer.leave());
+    const sink = await openSink(server.url);
+    const correlation = Buffer.from([0, 255, 7]).toString("base64");
+    const answerTo = (replyTo: string, fact: number) => {
+      const sample = sampleEvent("command-result", { siteid: "1" }, fact);
+      return { ...sample, data: { ...sample.data, replyTo, correlation } };
+    };
+    await sink.write([answerTo("plenum/cmd/main/10042/set", 1), answerTo("answers/42", 2)], never());
+    const answer = await observer.until(({ topic }) => topic === "answers/42");
+    expect(answer.packet.properties?.correlationData).toEqual(Buffer.from([0, 255, 7]));
+    expect(answer.json).toMatchObject({ commandId: "cmd-1", outcome: "confirmed", readBack: 21.5 });
+    expect(observer.heard.map(({ topic }) => topic)).toEqual([
+      "plenum/main/1/tag/10042/result",
+      "plenum/main/1/tag/10042/result",
+      "answers/42",
+    ]);
+  });
+
+  test("comes back by itself when nothing is to be sent, and says so", async () => {
+    const server = await broker();
+    await openSink(server.url);
+    await server.kill();
+    const again = await startMosquitto({ port: server.port });
+    onTestFinished(() => again.stop());
+    const observer = await observe(again.url, "plenum/status");
+    onTestFinished(() => observer.leave());
+    await observer.until(({ json }) => json.status === "online");
+  });
+
+  test("makes a message that is too large a dead letter and goes on", async () => {
+    const server = await broker();
+    const sink = await openSink(server.url, { max_message_bytes: 2_000 });
+    const sample = sampleEvent("tag-history");
+    const points = Array.from({ length: 100 }, (_, n) => ({ time: `2026-11-02T04:00:00.${n}Z`, value: n }));
+    const large = { ...sample, data: { ...sample.data, points } };
+    const receipt = await sink.write([valueEvent(1), large, valueEvent(2)], never());
+    expect(receipt.kept).toBeUndefined();
+    expect(receipt.rejected).toEqual([{ index: 1, reason: expect.stringContaining("max_message_bytes") }]);
+  });
+
+  test("loses nothing when the line is cut in the middle of batches, and repeats no more than was in flight", async () => {
+    const server = await broker();
+    const seed = Number(process.env.CUT_SEED ?? Date.now() % 1_000_000);
+    const random = seededRandom(seed);
+    const cutsLeft = { count: 12 };
+    const proxy = await startCuttingProxy(server.port, () => {
+      cutsLeft.count -= 1;
+      return cutsLeft.count < 0 ? null : 1_000 + Math.floor(random() * 60_000);
+    });
+    onTestFinished(() => proxy.close());
+    const observer = await observe(server.url, "plenum/main/#");
+    onTestFinished(() => observer.leave());
+    const sink = await openSinkThrough(proxy.port);
+    const events = Array.from({ length: 1_500 }, (_, n) => valueEvent(n, String(n % 50)));
+    let next = 0;
+    while (next < events.length) {
+      const batch = events.slice(next, next + 100);
+      const receipt = await sink
+        .write(batch, never())
+        .catch((error: unknown) => ({ kept: { from: 0, error } }));
+      next += receipt.kept?.from ?? batch.length;
+      if (receipt.kept !== undefined) await reopened(sink);
+    }
+    await observer.until(({ json }) => json.id === events.at(-1)?.id);
+    const heard = observer.heard.map(({ json }) => String(json.id));
+    const firsts = [...new Set(heard)];
+    expect(proxy.cuts, `seed ${seed}`).toBeGreaterThan(3);
+    expect(new Set(firsts), `seed ${seed}`).toEqual(new Set(events.map(({ id }) => id)));
+    expect(heard.length - firsts.length, `seed ${seed}`).toBeLessThanOrEqual(100 * proxy.cuts);
+    for (let tag = 0; tag < 50; tag++) {
+      const sent = events.filter((_, n) => n % 50 === tag).map(({ id }) => id);
+      const position = sent.map((id) => firsts.indexOf(id));
+      expect(position, `order of tag ${tag}, seed ${seed}`).toEqual(position.toSorted((a, b) => a - b));
+    }
+  });
+});
+
+/** Opens through a proxy that may cut the first attempts too. */
+async function openSinkThrough(port: number): Promise<Sink> {
+  const sink = sinkFor(`mqtt://127.0.0.1:${port}`);
+  onTestFinished(() => sink.close());
+  await reopened(sink);
+  return sink;
+}
+
+async function reopened(sink: Sink): Promise<void> {
+  await expect
+    .poll(
+      () =>
+        sink.open(never()).then(
+          () => "open",
+          () => "not yet",
+        ),
+      { timeout: 15_000 },
+    )
+    .toBe("open");
+}
+
+function seededRandom(seed: number): () => number {
+  let state = seed % 2_147_483_647 || 1;
+  return () => {
+    state = (state * 48_271) % 2_147_483_647;
+    return state / 2_147_483_647;
+  };
+}

@@ -1,0 +1,150 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { createTopics, prefixComplaint, segment, templateComplaint } from "#connectors/mqtt/topics.ts";
+import { hostileTexts } from "./hostile-texts.ts";
+
+const LAYOUT = "{prefix}/{source}/{site}/{kind}/{id}/{aspect}";
+const topics = createTopics("plenum", LAYOUT);
+
+describe("a level of a topic", () => {
+  test.each([
+    ["10001", "10001"],
+    ["VS1-GT11_a.b", "VS1-GT11_a.b"],
+    ["", "~"],
+    ["~", "%7E"],
+    ["a/b+c#d", "a%2Fb%2Bc%23d"],
+    ["$SYS", "%24SYS"],
+    ["\u0000", "%00"],
+    ["å", "%C3%A5"],
+    ["%41", "%2541"],
+    ["cmd", "%63md"],
+    ["_", "%5F"],
+  ])("%j becomes %j", (text, level) => {
+    expect(segment(text)).toBe(level);
+  });
+
+  test("never breaks out, whatever the text is", () => {
+    for (const text of hostileTexts()) {
+      expect(segment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
+    }
+  });
+
+  test("is shared by no two texts", () => {
+    const texts = new Set(hostileTexts());
+    expect(new Set([...texts].map(segment)).size).toBe(texts.size);
+    const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
+    fc.assert(
+      fc.property(fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (a, b) => {
+        expect(segment(a) === segment(b)).toBe(a === b);
+      }),
+      {
+        seed,
+        numRuns: 2_000,
+        examples: [
+          ["cmd", "%63md"],
+          ["", "~"],
+          ["\ud800", "\ud801"],
+        ],
+      },
+    );
+  });
+});
+
+describe("topics", () => {
+  const place = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
+
+  test("follow the layout", () => {
+    expect(topics.of(place)).toBe("plenum/main/1/tag/10001/value");
+    expect(topics.of({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
+    const uns = createTopics("plenum", "acme/stockholm/{kind}/{id}/{aspect}/{source}");
+    expect(uns.of(place)).toBe("acme/stockholm/tag/10001/value/main");
+    expect(uns.status).toBe("plenum/status");
+  });
+
+  test("leave a level out where there is only one thing to say", () => {
+    const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
+    expect(topics.of(event)).toBe("plenum/main/1/event/alarm-raised");
+  });
+
+  test("of ours are never topics of commands or of the status", () => {
+    const layouts = [
+      LAYOUT,
+      "{prefix}/{id}/{kind}/{aspect}",
+      "{id}/{kind}/{aspect}",
+      "plenum/{source}/{id}/{kind}/{aspect}",
+    ];
+    for (const layout of layouts) {
+      const made = createTopics("plenum", layout);
+      for (const text of ["cmd", "status", "reply", "plenum", "plenum/cmd", ...hostileTexts()]) {
+        const topic = made.of({ ...place, source: text, site: text, id: text });
+        expect(topic).not.toMatch(/^plenum\/(cmd|status|reply)(\/|$)/);
+      }
+    }
+  });
+
+  test("of commands name a source and a tag, and come back as the texts they were made of", () => {
+    expect(topics.parseCommand("plenum/cmd/main/10001/set")).toEqual({ source: "main", tagId: "10001" });
+    expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
+    for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
+      expect(topics.parseCommand(`plenum/cmd/main/${segment(text)}/set`)?.tagId).toBe(text);
+    }
+    for (const other of [
+      "plenum/cmd/set",
+      "plenum/cmd/a/b/c/set",
+      "plenum/cmd/main/10001/get",
+      "x/cmd/main/1/set",
+    ]) {
+      expect(topics.parseCommand(other), other).toBeNull();
+    }
+  });
+
+  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("let an answer go to %s", (topic) => {
+    expect(topics.mayReply(topic)).toBe(true);
+  });
+
+  test.each([
+    "plenum/cmd/main/10001/set",
+    "plenum/main/1/tag/10001/value",
+    "plenum/status",
+    "plenum",
+    "$SYS/broker",
+    "a/+/b",
+    "a/#",
+    "a\u0000b",
+    "",
+    "x".repeat(2_000),
+  ])("let no answer go to %j", (topic) => {
+    expect(topics.mayReply(topic)).toBe(false);
+  });
+
+  test("let no answer go into a tree of ours that does not begin with the prefix", () => {
+    const uns = createTopics("plenum", "acme/{site}/{kind}/{id}/{aspect}");
+    expect(uns.mayReply("acme/1/tag/10001/value")).toBe(false);
+    expect(uns.mayReply("acme/1/tag/10001/history/5m")).toBe(false);
+    expect(uns.mayReply("other/1/tag/10001/value")).toBe(true);
+  });
+});
+
+describe("what is configured", () => {
+  test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("prefix %s is fine", (prefix) => {
+    expect(prefixComplaint(prefix)).toBeNull();
+  });
+  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])(
+    "prefix %j is refused",
+    (prefix) => {
+      expect(prefixComplaint(prefix)).not.toBeNull();
+    },
+  );
+  test.each([
+    ["{prefix}/{kind}/{id}", "{aspect}"],
+    ["{prefix}/{kind}/{id}/{aspect}/{id}", "twice"],
+    ["{prefix}/cmd/{kind}/{id}/{aspect}", "taken"],
+    ["{prefix}/{name}/{kind}/{id}/{aspect}", "neither"],
+    ["{prefix}/t{kind}/{id}/{aspect}", "neither"],
+    ["{prefix}/+/{kind}/{id}/{aspect}", "neither"],
+    ["/{prefix}/{kind}/{id}/{aspect}", "neither"],
+    ["$x/{kind}/{id}/{aspect}", "neither"],
+  ])("layout %s is refused", (layout, because) => {
+    expect(templateComplaint(layout)).toContain(because);
+  });
+});
