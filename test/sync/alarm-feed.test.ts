@@ -1,0 +1,513 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { AlarmFact, Event } from "#src/event.ts";
+import { ALARMS_ONLY, createTrial, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+
+/** The alarm feed against the simulated service: the client, the polls and the diffs as they are, time compressed. */
+
+const MINUTE = 60_000;
+let trial: TrialSync;
+
+async function begin(options: TrialOptions = {}): Promise<TrialSync> {
+  trial = createTrial(options);
+  return trial;
+}
+
+async function started(options: TrialOptions = {}): Promise<TrialSync> {
+  await begin(options);
+  await trial.start();
+  await trial.clock.advance(20_000);
+  return trial;
+}
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+const alarmEvents = () => trial.store.events.filter((event) => event.type.startsWith("alarm-"));
+const told = (id: string) =>
+  alarmEvents()
+    .filter((event) => idOf(event) === id)
+    .map((event) => event.type);
+const idOf = (event: Event) => (event.data as AlarmFact).alarm.id;
+const factOf = (event: Event | undefined) => event?.data as (AlarmFact & { initial?: boolean }) | undefined;
+
+describe("the life of an alarm", () => {
+  test("is told once for each thing that happens", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.acknowledgeAlarm(id, "Kari", "on my way");
+    await clock.advance(MINUTE);
+    control.recoverAlarm(id, clock.now() + 5 * MINUTE);
+    await clock.advance(MINUTE);
+    control.resolveAlarm(id);
+    await clock.advance(5 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-acknowledged", "alarm-recovering", "alarm-resolved"]);
+    const acknowledged = alarmEvents().find((event) => event.type === "alarm-acknowledged");
+    expect(factOf(acknowledged)?.alarm).toMatchObject({
+      acknowledgedBy: "Kari",
+      acknowledgedMessage: "on my way",
+    });
+    const resolved = factOf(alarmEvents().at(-1));
+    expect(resolved?.alarm.resolvedAt).not.toBeNull();
+    expect(resolved?.late).toBe(false);
+  });
+
+  test("a steady poll costs one request, whatever the number of sites", async () => {
+    const {
+      simulator: { control },
+      clock,
+      requests,
+    } = await started();
+    for (let i = 0; i < 20; i += 1) control.raiseAlarm({ siteId: 2 + (i % 3) });
+    await clock.advance(2 * MINUTE);
+    const before = requests.length;
+    await clock.advance(10 * MINUTE);
+    const active = requests.slice(before).filter(({ query }) => query.get("status") === "active");
+    expect(active).toHaveLength(20);
+    expect(requests.slice(before).filter(({ path }) => path.endsWith("/me"))).toHaveLength(0);
+  });
+
+  test("trap 34: the status is always said", async () => {
+    const {
+      simulator: { control },
+      clock,
+      requests,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.deleteAlarm(id);
+    await clock.advance(10 * MINUTE);
+    const asked = requests.filter(({ path }) => path.endsWith("/alarms"));
+    expect(asked.length).toBeGreaterThan(20);
+    expect(asked.filter(({ query }) => query.get("status") === null)).toEqual([]);
+  });
+
+  test("trap 36: an alarm that is deleted has vanished, once, and is never resolved", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.deleteAlarm(id);
+    await clock.advance(30 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-vanished"]);
+  });
+
+  test("trap 37: raised and resolved between two polls is told afterwards, both in order, marked late", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    await clock.advance(60_000 - (clock.now() % 30_000) + 5_000);
+    const ids: string[] = [];
+    for (let i = 0; i < 50; i += 1) {
+      const id = control.raiseAlarm({ siteId: 2 + (i % 3) });
+      await clock.advance(1_000);
+      control.resolveAlarm(id);
+      ids.push(id);
+      await clock.advance(30_000 - 1_000);
+    }
+    await clock.advance(5 * MINUTE);
+    for (const id of ids) expect(told(id)).toEqual(["alarm-raised", "alarm-resolved"]);
+    expect(alarmEvents().every((event) => factOf(event)?.late)).toBe(true);
+  });
+
+  test("trap 38: the same id again is a new episode", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    for (let i = 0; i < 20; i += 1) {
+      control.resolveAlarm(id);
+      await clock.advance(MINUTE);
+      control.retriggerAlarm(id);
+      await clock.advance(MINUTE);
+    }
+    const raised = trial.events("alarm-raised");
+    const resolved = trial.events("alarm-resolved");
+    expect(raised).toHaveLength(21);
+    expect(resolved).toHaveLength(20);
+    expect(new Set(raised.map((event) => factOf(event)?.episode)).size).toBe(21);
+    expect(alarmEvents()).toHaveLength(41);
+  });
+
+  test("an id that stands for a new episode ends the old one first, without calling it resolved", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.retriggerAlarm(id);
+    await clock.advance(5 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-vanished", "alarm-raised"]);
+  });
+
+  test("trap 39: fields that churn are changes, never a second raise", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    for (let i = 0; i < 30; i += 1) {
+      await clock.advance(30_000);
+      control.recoverAlarm(id, clock.now() + MINUTE);
+      if (i % 2 === 0) control.acknowledgeAlarm(id, "Kari");
+      else control.unacknowledgeAlarm(id);
+    }
+    await clock.advance(MINUTE);
+    const counts = Object.groupBy(told(id), (type) => type);
+    expect(counts["alarm-raised"]).toHaveLength(1);
+    expect(counts["alarm-acknowledged"]).toHaveLength(15);
+    expect(counts["alarm-unacknowledged"]).toHaveLength(15);
+    expect(counts["alarm-recovering"]).toHaveLength(30);
+  });
+});
+
+describe("starting", () => {
+  test("trap 40: what is active at a first start is marked initial, and has the same ids after a lost state", async () => {
+    await begin();
+    const ids = [2, 3, 3, 4].map((siteId) => trial.simulator.control.raiseAlarm({ siteId }));
+    await trial.start();
+    await trial.clock.advance(MINUTE);
+    const first = trial.events("alarm-raised");
+    expect(first.map(idOf).sort()).toEqual([...ids].sort());
+    expect(first.every((event) => factOf(event)?.initial)).toBe(true);
+    await trial.stop();
+
+    const lost = createTrial();
+    const ids2 = [2, 3, 3, 4].map((siteId) => lost.simulator.control.raiseAlarm({ siteId }));
+    expect(ids2).toEqual(ids);
+    await lost.clock.advance(10_000);
+    await lost.start();
+    await lost.clock.advance(MINUTE);
+    expect(
+      lost
+        .events("alarm-raised")
+        .map((event) => event.id)
+        .sort(),
+    ).toEqual(first.map((event) => event.id).sort());
+    await lost.stop();
+  });
+
+  test("reconcile: what changed while we were away is told, and nothing else", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const stays = control.raiseAlarm({ siteId: 3 });
+    const ends = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    await trial.stop();
+    const before = trial.store.events.length;
+    control.resolveAlarm(ends);
+    const comes = control.raiseAlarm({ siteId: 4 });
+    const short = control.raiseAlarm({ siteId: 4 });
+    await clock.advance(MINUTE);
+    control.resolveAlarm(short);
+    await clock.advance(60 * MINUTE);
+    await trial.start();
+    await clock.advance(MINUTE);
+    const since = trial.store.events.slice(before).filter((event) => event.type.startsWith("alarm-"));
+    expect(since.map((event) => [idOf(event), event.type]).sort()).toEqual(
+      [
+        [comes, "alarm-raised"],
+        [ends, "alarm-resolved"],
+        [short, "alarm-raised"],
+        [short, "alarm-resolved"],
+      ].sort(),
+    );
+    expect(told(stays)).toEqual(["alarm-raised"]);
+    expect(since.filter((event) => event.type === "alarm-raised" && factOf(event)?.initial)).toEqual([]);
+  });
+
+  test("announce: every active alarm is told at every start, marked initial, once a start", async () => {
+    const sync = { ...ALARMS_ONLY, alarms: { startup: "announce" as const } };
+    const {
+      simulator: { control },
+      clock,
+    } = await started({ sync });
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    await trial.restart();
+    await clock.advance(5 * MINUTE);
+    await trial.restart();
+    await clock.advance(5 * MINUTE);
+    const raised = trial.events("alarm-raised").filter((event) => idOf(event) === id);
+    expect(raised.map((event) => factOf(event)?.initial)).toEqual([false, true, true]);
+    expect(new Set(raised.map((event) => factOf(event)?.episode)).size).toBe(1);
+  });
+
+  test("silent: the picture is taken over and told of from then on", async () => {
+    await begin({ sync: { ...ALARMS_ONLY, alarms: { startup: "silent" } } });
+    const old = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    await trial.start();
+    await trial.clock.advance(MINUTE);
+    expect(alarmEvents()).toEqual([]);
+    const fresh = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    trial.simulator.control.resolveAlarm(old);
+    await trial.clock.advance(MINUTE);
+    expect(told(fresh)).toEqual(["alarm-raised"]);
+    expect(told(old)).toEqual(["alarm-resolved"]);
+  });
+
+  test("resolved alarms of before the first start are history", async () => {
+    await begin();
+    const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    await trial.clock.advance(MINUTE);
+    trial.simulator.control.resolveAlarm(id);
+    await trial.clock.advance(MINUTE);
+    await trial.start();
+    await trial.clock.advance(30 * MINUTE);
+    expect(alarmEvents()).toEqual([]);
+  });
+});
+
+describe("trap 23: the token loses a site", () => {
+  const TOKEN = "simulator-token";
+
+  test.each(["empty", "403"] as const)(
+    "its alarms are out of scope, and come back in silence (%s)",
+    async (answer) => {
+      const {
+        simulator: { control },
+        clock,
+      } = await started({
+        simulator: { alarms: { recorded: false, out_of_scope_site: answer } },
+      });
+      const hidden = control.raiseAlarm({ siteId: 3 });
+      const other = control.raiseAlarm({ siteId: 4 });
+      await clock.advance(MINUTE);
+      control.changeToken(TOKEN, { sites: [2, 4] });
+      await clock.advance(20 * MINUTE);
+      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+      control.changeToken(TOKEN, { sites: [2, 3, 4] });
+      await clock.advance(20 * MINUTE);
+      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+      control.resolveAlarm(hidden);
+      await clock.advance(5 * MINUTE);
+      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope", "alarm-resolved"]);
+      expect(told(other)).toEqual(["alarm-raised"]);
+    },
+  );
+
+  test("resolved while out of scope is told when the site is back", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.changeToken(TOKEN, { sites: [2, 4] });
+    await clock.advance(20 * MINUTE);
+    control.resolveAlarm(id);
+    await clock.advance(20 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+    control.changeToken(TOKEN, { sites: "all" });
+    await clock.advance(20 * MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-out-of-scope", "alarm-resolved"]);
+  });
+});
+
+describe("lists that cannot be trusted", () => {
+  test("trap 35: pages that shift while they are read end no alarm and miss none", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started({
+      pageSize: 5,
+      simulator: { sites: [3], alarms: { recorded: false } },
+    });
+    const ids = Array.from({ length: 23 }, () => control.raiseAlarm({ siteId: 3 }));
+    await clock.advance(2 * MINUTE);
+    let moves = 0;
+    const gone: string[] = [];
+    trial.onRequest((path, query) => {
+      if (!path.endsWith("/alarms") || query.get("status") !== "active" || moves >= 12) return;
+      moves += 1;
+      const first = ids.shift();
+      if (first === undefined) return;
+      control.resolveAlarm(first); // Everything behind it slips one place forward.
+      gone.push(first);
+      ids.push(control.raiseAlarm({ siteId: 3 })); // And the total stays the same.
+    });
+    await clock.advance(20 * MINUTE);
+    expect(gone).toHaveLength(12);
+    for (const id of gone) expect(told(id)).toEqual(["alarm-raised", "alarm-resolved"]);
+    for (const id of ids) expect(told(id)).toEqual(["alarm-raised"]);
+  });
+
+  test.each([1, 2, 3, 4, 5])("trap 42: an error on page %i of 5 changes nothing", async (page) => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started({
+      pageSize: 5,
+      simulator: { sites: [3], alarms: { recorded: false } },
+    });
+    const ids = Array.from({ length: 23 }, () => control.raiseAlarm({ siteId: 3 }));
+    await clock.advance(2 * MINUTE);
+    const before = alarmEvents().length;
+    control.setFaults([{ match: { endpoints: ["alarms"], page }, fault: { kind: "error", status: 500 } }]);
+    control.resolveAlarm(ids[0] ?? "");
+    control.raiseAlarm({ siteId: 3 });
+    await clock.advance(50_000);
+    expect(alarmEvents()).toHaveLength(before);
+    control.setFaults([]);
+    await clock.advance(3 * MINUTE);
+    expect(alarmEvents()).toHaveLength(before + 2);
+  });
+
+  test("trap 42: the trouble of one site is its own when each is listed for itself", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started({ pageSize: 5 });
+    for (let i = 0; i < 12; i += 1) control.raiseAlarm({ siteId: 2 + (i % 3) });
+    await clock.advance(2 * MINUTE);
+    control.setFaults([
+      { match: { endpoints: ["alarms"], site_id: 3 }, fault: { kind: "error", status: 500 } },
+    ]);
+    const mute = control.raiseAlarm({ siteId: 3 });
+    const heard = control.raiseAlarm({ siteId: 4 });
+    await clock.advance(2 * MINUTE);
+    expect(told(mute)).toEqual([]);
+    expect(told(heard)).toEqual(["alarm-raised"]);
+    control.setFaults([]);
+    await clock.advance(2 * MINUTE);
+    expect(told(mute)).toEqual(["alarm-raised"]);
+  });
+
+  test("a commit that fails leaves nothing told, and the next poll tells it", async () => {
+    const {
+      simulator: { control },
+      clock,
+      store,
+    } = await started();
+    const id = control.raiseAlarm({ siteId: 3 });
+    store.failNext();
+    await clock.advance(12_000);
+    expect(told(id)).toEqual([]);
+    await clock.advance(MINUTE);
+    expect(told(id)).toEqual(["alarm-raised"]);
+  });
+});
+
+describe("maintenance freezes", () => {
+  const faults = {
+    "503": { kind: "maintenance", retry_after: 120 },
+    "503 in HTML": { kind: "maintenance", body: "html" },
+    "a page with HTTP 200": { kind: "html", status: 200 },
+    "error 500": { kind: "error", status: 500 },
+  } as const;
+
+  test.each(Object.entries(faults))(
+    "%s: one event, nothing else, then one for the return and the difference",
+    async (_name, fault) => {
+      const {
+        simulator: { control },
+        clock,
+      } = await started();
+      const ends = control.raiseAlarm({ siteId: 3 });
+      const stays = control.raiseAlarm({ siteId: 3 });
+      await clock.advance(2 * MINUTE);
+      const before = trial.store.events.length;
+      control.setFaults([{ fault }]);
+      await clock.advance(10 * MINUTE);
+      control.resolveAlarm(ends);
+      await clock.advance(50 * MINUTE);
+      expect(trial.store.events.slice(before).map((event) => event.type)).toEqual(["source-unavailable"]);
+      const requests = trial.requests.length;
+      control.setFaults([]);
+      await clock.advance(20 * MINUTE);
+      expect(trial.store.events.slice(before).map((event) => event.type)).toEqual([
+        "source-unavailable",
+        "source-available",
+        "alarm-resolved",
+      ]);
+      const [first] = trial.requests.slice(requests);
+      const firstMinute = trial.requests
+        .slice(requests)
+        .filter(({ atMs }) => atMs < (first?.atMs ?? 0) + MINUTE);
+      expect(firstMinute.length).toBeLessThanOrEqual(20);
+      expect(told(stays)).toEqual(["alarm-raised"]);
+    },
+  );
+
+  test("a restart in the middle tells neither end again", async () => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started();
+    control.setFaults([{ fault: { kind: "maintenance" } }]);
+    await clock.advance(5 * MINUTE);
+    await trial.restart();
+    await clock.advance(5 * MINUTE);
+    control.setFaults([]);
+    await clock.advance(20 * MINUTE);
+    expect(trial.events("source-unavailable", "source-available").map((event) => event.type)).toEqual([
+      "source-unavailable",
+      "source-available",
+    ]);
+  });
+
+  test("trap 21: a refused token: at most 12 requests an hour, no alarm event, a new token within 10 s", async () => {
+    let stamp = "old";
+    const {
+      simulator: { control },
+      clock,
+      requests,
+    } = await started({ tokenStamp: async () => stamp });
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(2 * MINUTE);
+    const before = trial.store.events.length;
+    control.setFaults([{ fault: { kind: "error", status: 401 } }]);
+    const asked = requests.length;
+    await clock.advance(60 * MINUTE);
+    expect(requests.length - asked).toBeLessThanOrEqual(13);
+    expect(trial.store.events.slice(before).map((event) => event.type)).toEqual(["source-unavailable"]);
+    control.setFaults([]);
+    stamp = "new";
+    await clock.advance(10_000);
+    expect(trial.store.events.slice(before).map((event) => event.type)).toEqual([
+      "source-unavailable",
+      "source-available",
+    ]);
+    expect(told(id)).toEqual(["alarm-raised"]);
+  });
+
+  test("trap 24: a refused ability stops its own job alone, says so once, and is tried every 15 minutes", async () => {
+    const {
+      simulator: { control },
+      clock,
+      requests,
+    } = await started({
+      sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, gateways: "*/5 * * * *" } },
+    });
+    await clock.advance(MINUTE);
+    control.changeToken("simulator-token", {
+      abilities: ["read:alarms", "read:tags", "read:hosts", "read:systems"],
+    });
+    const id = control.raiseAlarm({ siteId: 3 });
+    const before = requests.length;
+    await clock.advance(60 * MINUTE);
+    const gateways = requests.slice(before).filter(({ path }) => path.endsWith("/gateways"));
+    expect(gateways.length).toBeLessThanOrEqual(3 * 6);
+    const lost = trial.events("source-unavailable");
+    expect(lost.map((event) => event.subject)).toEqual(["feature/gateways"]);
+    expect(JSON.stringify(lost[0]?.data)).toMatch(/forbidden|lack|403/i);
+    expect(told(id)).toEqual(["alarm-raised"]);
+    control.changeToken("simulator-token", {
+      abilities: ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"],
+    });
+    await clock.advance(20 * MINUTE);
+    expect(trial.events("source-available").map((event) => event.subject)).toEqual(["feature/gateways"]);
+  });
+});

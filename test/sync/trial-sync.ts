@@ -1,0 +1,163 @@
+import { pino } from "pino";
+import type { z } from "zod";
+import { Retryable } from "#src/errors.ts";
+import type { Event, Kind } from "#src/event.ts";
+import type { Service } from "#src/lifecycle.ts";
+import { createMetrics, type Metrics } from "#src/metrics.ts";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSource } from "#src/source/client.ts";
+import { SourceConfig } from "#src/source/config.ts";
+import type { Limiter } from "#src/source/limiter.ts";
+import type { Transport } from "#src/source/transport.ts";
+import { SyncConfig } from "#src/sync/config.ts";
+import type { Job } from "#src/sync/job.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createSync } from "#src/sync/sync.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+
+/** A whole worker's polling beside the simulated service, in one process and on one clock that we move. */
+export interface TrialSync {
+  readonly clock: VirtualClock;
+  readonly simulator: Simulator;
+  readonly store: MemoryStore;
+  readonly metrics: Metrics;
+  /** Path and query of every request that reached the service. */
+  readonly requests: readonly {
+    readonly path: string;
+    readonly query: URLSearchParams;
+    readonly atMs: number;
+  }[];
+  /** Called after each request that the service answered, e.g. to move the world between two pages. */
+  onRequest(listener: (path: string, query: URLSearchParams) => void): void;
+  start(): Promise<void>;
+  stop(): Promise<void>;
+  /** Stops at once, as a kill does, and begins anew with what is in the store. */
+  restart(): Promise<void>;
+  events(...kinds: readonly Kind[]): readonly Event[];
+}
+
+export interface TrialOptions {
+  readonly simulator?: SimulatorOptionsInput;
+  readonly sync?: z.input<typeof SyncConfig>;
+  readonly jobs?: readonly Job[];
+  readonly pageSize?: number;
+  readonly random?: () => number;
+  readonly tokenStamp?: () => Promise<string>;
+  readonly store?: MemoryStore;
+  readonly latencyMs?: () => number;
+}
+
+export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
+
+/** Alarms alone, every 30 s, and the sweep every 2 min: what most of the tests are about. */
+export const ALARMS_ONLY = {
+  schedules: {
+    token: "0 * * * *",
+    sites: "*/15 * * * *",
+    alarms: "*/30 * * * * *",
+    resolved_sweep: "15 */2 * * * *",
+    gateways: false,
+    hosts: false,
+    systems: false,
+    tags: false,
+  },
+  spread: "0s",
+} satisfies z.input<typeof SyncConfig>;
+
+export function createTrial(options: TrialOptions = {}): TrialSync {
+  const clock = createVirtualClock(START_MS);
+  const simulator = createSimulator(
+    { sites: SITES, epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
+    { now: clock.now },
+  );
+  const store = options.store ?? createMemoryStore();
+  const metrics = createMetrics();
+  const requests: { path: string; query: URLSearchParams; atMs: number }[] = [];
+  const listeners: ((path: string, query: URLSearchParams) => void)[] = [];
+  const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
+  let service: Service | null = null;
+  let run = new AbortController();
+
+  const transport: Transport = async (request, signal) => {
+    await clock.sleep(options.latencyMs?.() ?? 50, signal);
+    const [path = "", query = ""] = request.path.split("?");
+    const reply = simulator.handle({
+      method: request.method,
+      path,
+      query: new URLSearchParams(query),
+      headers: { ...request.headers, host: "service.test" },
+      ...(request.body === null ? {} : { body: request.body }),
+      receivedAtMs: clock.now(),
+    });
+    requests.push({ path, query: new URLSearchParams(query), atMs: clock.now() });
+    for (const listener of listeners) listener(path, new URLSearchParams(query));
+    const { reset, cutAfterBytes, delayMs = 0 } = reply.transport ?? {};
+    if (delayMs > 0) await clock.sleep(delayMs, signal);
+    if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
+    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
+  };
+
+  const trial: TrialSync = {
+    clock,
+    simulator,
+    store,
+    metrics,
+    requests,
+    onRequest: (listener) => void listeners.push(listener),
+    async start() {
+      run = new AbortController();
+      const source = createSource({
+        name: "main",
+        config: SourceConfig.parse({
+          base_url: "http://localhost",
+          token: { env: "TOKEN" },
+          time_zone: "Europe/Stockholm",
+          page_size: { alarms: options.pageSize ?? 500, others: 100 },
+        }),
+        limiter: noLimiter,
+        clock,
+        metrics,
+        log,
+        transport,
+        environment: { TOKEN: "simulator-token" },
+        random: options.random ?? (() => 0.5),
+      });
+      service = await createSync({
+        source,
+        store,
+        config: SyncConfig.parse(options.sync ?? ALARMS_ONLY),
+        clock,
+        log,
+        metrics,
+        ticker: clockTicker(clock),
+        random: options.random ?? (() => 0.5),
+        ...(options.jobs === undefined ? {} : { jobs: options.jobs }),
+        ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
+      });
+      await service.start(run.signal);
+    },
+    async stop() {
+      const stopped = service?.stop(0);
+      await clock.advance(1);
+      await stopped;
+      service = null;
+    },
+    async restart() {
+      await trial.stop();
+      await trial.start();
+    },
+    events: (...kinds) => store.events.filter((event) => kinds.length === 0 || kinds.includes(event.type)),
+  };
+  return trial;
+}
+
+const SITES = [2, 3, 4];
+
+const noLimiter: Limiter = {
+  run: (_lane, _endpoint, task) => task(),
+  hold() {},
+  observe() {},
+  status: () => ({ buckets: [], heldUntilMs: null }),
+};
