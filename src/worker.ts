@@ -1,5 +1,6 @@
 import { CATALOG } from "../connectors/catalog.ts";
 import { buildSource } from "./build-source.ts";
+import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createCommands } from "./commands/commands.ts";
 import { type Config, connectorOf } from "./config/config.ts";
@@ -18,7 +19,7 @@ import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
-import { createSync } from "./sync/sync.ts";
+import { cronTicker, type Ticker } from "./sync/schedule.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -46,6 +47,8 @@ export interface WorkerOptions {
   readonly log?: Log;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
+  /** In place of node-cron, for simulations. */
+  readonly ticker?: Ticker;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -116,8 +119,9 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
       log,
       metrics,
     });
-    const syncs = sources.map(({ name, entry, source }) =>
-      createSync({ source, config: entry, store, clock, log: log.child({ source: name }), metrics }),
+    const ticker = options.ticker ?? cronTicker(log);
+    const syncs = await Promise.all(
+      sources.map((built) => buildSync({ built, store, clock, log, metrics, ticker })),
     );
     const intake = listening(listeners, commands.accept);
 

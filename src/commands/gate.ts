@@ -18,6 +18,9 @@ export interface Refusing {
   readonly message: string;
 }
 
+/** What the gate looks at in a reading. */
+export type FreshValue = Pick<HeldValue, "value" | "quality" | "time">;
+
 /** A value older than this is not fresh enough to measure a step against. */
 export const FRESH_MS = 60_000;
 
@@ -90,7 +93,7 @@ export interface DispatchFacts {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
   readonly entry: AllowedTag;
-  readonly current: HeldValue | undefined;
+  readonly current: FreshValue | undefined;
   /** Wall times of the writes of the last 24 hours. */
   readonly writesAtMs: readonly number[];
   /** All gateways of the site, and the tag's own where the entry names it. */
@@ -109,7 +112,7 @@ export function needsFreshValue(entry: AllowedTag, expect: TagScalar | null): bo
 }
 
 /** The present value when it is good and at most a minute old. */
-export function freshValue(current: HeldValue | undefined, nowMs: number): TagValue {
+export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
   if (current === undefined || current.quality !== "good") return null;
   return nowMs - Date.parse(current.time) <= FRESH_MS ? current.value : null;
 }

@@ -4,10 +4,9 @@ import { meaningOf, sentence } from "../errors.ts";
 import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
-import type { HeldValue } from "../sync/snapshot.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { CommandsConfig } from "./config.ts";
-import { checkDispatch, freshValue, needsFreshValue, type Refusing } from "./gate.ts";
+import { checkDispatch, type FreshValue, freshValue, needsFreshValue, type Refusing } from "./gate.ts";
 import type { AcceptedCommand } from "./intake.ts";
 import type { Finish, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
@@ -48,7 +47,7 @@ interface Ready {
 export function createWriter(options: WriterOptions): Writer {
   const { clock, config, journal, source } = options;
   const pending = new Map<string, AcceptedCommand>();
-  const fresh = new Map<string, HeldValue>();
+  const fresh = new Map<string, FreshValue>();
   let wake = (): void => {};
 
   async function finish(accepted: AcceptedCommand, end: Finish): Promise<void> {
@@ -71,7 +70,7 @@ export function createWriter(options: WriterOptions): Writer {
       const time = new Date(reply.receivedAtMs).toISOString();
       for (const { id, value } of reply.readings) {
         const quality = value === null ? "bad" : "good";
-        fresh.set(id, { value, quality, time, lastGood: null, nulls: 0 });
+        fresh.set(id, { value, quality, time });
       }
     } catch (error) {
       if (signal.aborted) throw error;

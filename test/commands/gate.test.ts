@@ -3,8 +3,14 @@ import { describe, expect, test } from "vitest";
 import type { Gateway, Tag } from "#src/building.ts";
 import type { AllowedTag } from "#src/commands/config.ts";
 import { AllowedTag as AllowedTagSchema } from "#src/commands/config.ts";
-import { type ArrivalFacts, checkArrival, checkDispatch, type DispatchFacts } from "#src/commands/gate.ts";
-import type { Held, HeldValue } from "#src/sync/snapshot.ts";
+import {
+  type ArrivalFacts,
+  checkArrival,
+  checkDispatch,
+  type DispatchFacts,
+  type FreshValue,
+} from "#src/commands/gate.ts";
+import type { Held } from "#src/sync/snapshot.ts";
 
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
@@ -39,9 +45,9 @@ function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } =
   };
 }
 
-function reading(value: number | boolean | null, ageMs = 1000): HeldValue {
+function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
   const time = new Date(NOW - ageMs).toISOString();
-  return { value, quality: value === null ? "bad" : "good", time, lastGood: null, nulls: 0 };
+  return { value, quality: value === null ? "bad" : "good", time };
 }
 
 function gateway(id: string, online: boolean): Held<Gateway> {

@@ -1,0 +1,57 @@
+import { statSync } from "node:fs";
+import type { BuiltSource } from "./build-source.ts";
+import type { Clock } from "./clock.ts";
+import type { Service } from "./lifecycle.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Store } from "./store/store.ts";
+import type { Job } from "./sync/job.ts";
+import { createLiveReads } from "./sync/read.ts";
+import type { Ticker } from "./sync/schedule.ts";
+import { createSync } from "./sync/sync.ts";
+
+/** Everything that follows one source: lists and alarms by createSync, and what spends the quota, as further jobs. */
+export async function buildSync(options: {
+  readonly built: BuiltSource;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly ticker: Ticker;
+}): Promise<Service> {
+  const { built, store, clock, metrics, ticker } = options;
+  const { source, entry } = built;
+  const log = options.log.child({ source: built.name });
+  const live = createLiveReads({ source, store, clock, log, metrics, classes: entry.read });
+  const jobs: readonly Job[] = [
+    {
+      name: "live",
+      schedule: entry.read.length === 0 ? false : entry.schedules.live,
+      firstRun: false,
+      ability: "read:tags",
+      run: live.run,
+    },
+  ];
+  const { token } = entry;
+  return createSync({
+    source,
+    store,
+    config: entry,
+    clock,
+    log,
+    metrics,
+    ticker,
+    jobs,
+    ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
+  });
+}
+
+/** Changes when the token file does. A file that is away for a moment is being replaced. */
+function stampOf(file: string): string {
+  try {
+    const { mtimeMs, ino, size } = statSync(file);
+    return `${mtimeMs} ${ino} ${size}`;
+  } catch {
+    return "absent";
+  }
+}
