@@ -53,6 +53,9 @@ const HORIZON_SLOTS = 1_300;
  */
 const USABLE_SHARE = 0.97;
 
+/** Those that travel apart wait for a slot that nobody needs until they are this many times too old. */
+const STARVING = 2;
+
 interface Place {
   readonly tag: PlannedTag;
   /** Slots that may still be left out before it is late; 0 = it must go now. */
@@ -74,13 +77,14 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
   }
   const needs = needsByDeadline(ordinary, rules);
-  if (needs.length > 0) return { group: fill(ordinary, needs, rules.size), againAtMs: nowMs };
-  // Those that travel apart are late already when they are served: they never displace an ordinary tag in need.
   for (const places of apart.values()) {
-    if (places.some((place) => place.index >= 1)) {
+    const worst = Math.max(...places.map((place) => place.index));
+    // They do not displace an ordinary tag in need, but they do not starve either.
+    if (worst >= STARVING || (worst >= 1 && needs.length === 0)) {
       return { group: fill(places, [], rules.size), againAtMs: nowMs };
     }
   }
+  if (needs.length > 0) return { group: fill(ordinary, needs, rules.size), againAtMs: nowMs };
   // A tag that was never read takes any slot that the promises to the others leave.
   const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
   if (!eager || ordinary.length === 0) return again;

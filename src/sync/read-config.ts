@@ -51,9 +51,14 @@ export const HistoryClass = z.strictObject({
   resolution: z.enum(RESOLUTIONS).meta({ description: "Interval of the series." }),
   time_zone: z
     .string()
-    .default("UTC")
-    .refine(isTimeZone, { message: "Write a zone of the IANA list, such as Europe/Stockholm." })
-    .meta({ description: "IANA zone in which the service aligns hours, days, weeks and months." }),
+    .optional()
+    .refine((zone) => zone === undefined || isTimeZone(zone), {
+      message: "Write a zone of the IANA list, such as Europe/Stockholm.",
+    })
+    .meta({
+      description:
+        "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
+    }),
   every: Duration.prefault("1h").meta({
     description:
       "How often closed buckets are fetched. A longer interval costs fewer requests, not fewer points.",

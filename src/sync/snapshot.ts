@@ -7,7 +7,7 @@ import type { Quality } from "../event.ts";
  */
 
 /** Sets of this room alone. */
-export type SyncSet = "tag-system" | "alarm-site" | "sweep" | "availability";
+export type SyncSet = "tag-system" | "alarm-site" | "sweep" | "availability" | "quarantine";
 
 export function syncSet(name: SyncSet, source: string): string {
   return `${name}/${source}`;
@@ -87,6 +87,14 @@ export interface HeldValue {
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
   /** Reads in a row that answered null. */
   readonly nulls: number;
+  /** What the live reads told last; differs from the reading where only changes are told. Absent before the first. */
+  readonly told?: { readonly value: TagValue; readonly quality: Quality; readonly time: string };
+}
+
+/** A tag that made its whole group fail (set `quarantine`, keyed by tag id): it is asked alone after `until`. */
+export interface HeldQuarantine {
+  readonly until: string;
+  readonly reason: string;
 }
 
 /** How far the history of a tag is told (set `history`), keyed by `<tag id> <resolution>`. */

@@ -57,6 +57,12 @@ describe("the next group", () => {
     expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
   });
 
+  test("does not let those that are kept apart starve", () => {
+    expect(
+      planGroup([tag("s1", 121_000, 60_000, "slow"), ...crowd(5, 58_500, 60_000)], 0, RULES).group,
+    ).toEqual(["s1"]);
+  });
+
   test("is the same on every machine, whatever the order of the list", () => {
     const tags = crowd(50, 59_000, 60_000);
     expect(planGroup([...tags].reverse(), 0, RULES)).toEqual(planGroup(tags, 0, RULES));

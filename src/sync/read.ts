@@ -1,0 +1,205 @@
+import { type Failure, Malformed, meaningOf, Retryable } from "../errors.ts";
+import type { Log } from "../log.ts";
+import { TAGS_PER_REQUEST } from "../source/source.ts";
+import { documentSet } from "../store/store.ts";
+import { heldTags } from "./inventory.ts";
+import { type JobOutcome, OK } from "./job.ts";
+import { type Plan, planGroup } from "./plan.ts";
+import type { Stretch } from "./plan-stretch.ts";
+import { createBoard } from "./read-board.ts";
+import { createReadCommit, type ReadCommitOptions } from "./read-commit.ts";
+import type { ReadConfig } from "./read-config.ts";
+import { isMemberRefusal, searchRefused } from "./read-refused.ts";
+import { createSlowTags } from "./read-slow.ts";
+import { firstMatch } from "./select.ts";
+import { type HeldQuarantine, type HeldValue, syncSet } from "./snapshot.ts";
+
+/**
+ * The live reads of one source: one loop that asks the planner which 20 tags come next, and keeps at most one read
+ * waiting in the quota's live lane. What the plan leaves free goes to history.
+ */
+export interface LiveReads {
+  /** Reads what is due, for some minutes, then returns; nothing that it learned is lost between two runs. */
+  run(signal: AbortSignal): Promise<JobOutcome>;
+  status(): LiveReadStatus;
+}
+
+export interface LiveReadStatus {
+  readonly tags: number;
+  /** Tags that made their group fail; each is asked alone once a day. */
+  readonly quarantined: readonly string[];
+  /** How the wishes fit into the quota; null before the first run. */
+  readonly stretch: Stretch | null;
+}
+
+export interface LiveReadOptions extends ReadCommitOptions {
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly classes: ReadConfig;
+  /** Whether history has work for the slots that the promises to live values leave free. */
+  readonly historyWants?: () => boolean;
+}
+
+/** How long one run goes on, so that its state is told now and then, in milliseconds. */
+const RUN_MS = 300_000;
+/** How often the choice of tags is made anew from the inventory, in milliseconds. */
+const REFRESH_MS = 60_000;
+/** How often it is looked whether the lane is free again, in milliseconds. */
+const PEEK_MS = 100;
+const UNDER_WAY_MAX = 6;
+/** Failures in a row after which it is the service, not a gateway. */
+const FAILURES_MAX = 3;
+/** A reply that took longer than this, or never came, puts its tags under suspicion, in milliseconds. */
+const SUSPICIOUS_MS = 15_000;
+
+export function createLiveReads(options: LiveReadOptions): LiveReads {
+  const { source, store, clock, log, classes } = options;
+  const classOf = firstMatch(classes);
+  const board = createBoard((tag) => options.offlineGatewayOf?.(tag) != null);
+  const slow = createSlowTags();
+  const commit = createReadCommit(options, board);
+  let refreshedAtMs = Number.NEGATIVE_INFINITY;
+  let lastStretch: Stretch | null = null;
+  let failures = 0;
+
+  const slotMs = () => {
+    const buckets = source.quota().buckets;
+    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    return 60_000 / Math.max(1, bucket?.perMinute ?? 20);
+  };
+  const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.live > 0);
+  /** How long a read takes from now to its reply; a hold makes everything late anyway. */
+  const leadMs = () => {
+    const waits = source.quota().buckets.map((bucket) => bucket.nextSlotInMs);
+    return Math.min(slotMs(), Math.max(0, ...waits)) + Math.min(slotMs(), slow.typicalMs());
+  };
+
+  async function refresh(): Promise<void> {
+    const [tags, values, quarantine] = await Promise.all([
+      heldTags(store, source.name),
+      store.documents<HeldValue>(documentSet("value", source.name)),
+      store.documents<HeldQuarantine>(syncSet("quarantine", source.name)),
+    ]);
+    const watched = tags.flatMap((placed) => {
+      const readClass = classOf(placed);
+      return readClass === undefined ? [] : [{ ...placed, readClass }];
+    });
+    const offsetMs = clock.monotonic() - clock.now();
+    const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
+    board.watch(watched, { values, quarantine, toMonotonic });
+    refreshedAtMs = clock.monotonic();
+    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST));
+  }
+
+  /** Once when it begins or changes much, and once when it is over. */
+  function tellStretch(next: Stretch): void {
+    const before = worstFactor(lastStretch);
+    const now = worstFactor(next);
+    const changed = before === 1 ? now > 1 : now === 1 || Math.abs(now / before - 1) > 0.2;
+    if (changed && now > 1) {
+      log.warn(
+        { source: source.name, demand: next.demand, factors: Object.fromEntries(next.factors) },
+        "the live reads ask for more than the quota: intervals are stretched",
+      );
+    } else if (changed) {
+      log.info({ source: source.name, demand: next.demand }, "the live reads fit into the quota again");
+    }
+    lastStretch = next;
+  }
+
+  /** Reads one group and settles it: committed, searched for culprits, or left for later. Throws what concerns all. */
+  async function readGroup(ids: readonly string[], signal: AbortSignal): Promise<void> {
+    board.sent(ids);
+    const startedAtMs = clock.monotonic();
+    const one = async (group: readonly string[]) => {
+      const reply = await source.read(group, "live", signal);
+      slow.replied(group, reply.latencyMs);
+      await commit.values(group, reply);
+      failures = 0;
+    };
+    try {
+      try {
+        await one(ids);
+      } catch (error) {
+        signal.throwIfAborted();
+        if (!isMemberRefusal(error)) throw error;
+        const refused = await searchRefused(ids, error, one, () => commit.lastSuccessMs() > startedAtMs);
+        await commit.quarantine(refused, error);
+        log.warn(
+          { source: source.name, tags: refused, err: error },
+          "tags that cannot be read are set aside",
+        );
+      }
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      for (const id of ids) board.answered(id, "one more", clock.monotonic());
+      if (clock.monotonic() - startedAtMs > SUSPICIOUS_MS) slow.replied(ids, Number.POSITIVE_INFINITY);
+      failures++;
+      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
+      log.warn({ source: source.name, err: failure }, "a live read failed");
+    } finally {
+      board.returned(ids);
+    }
+  }
+
+  function nextPlan(): Plan {
+    const nowMs = clock.monotonic();
+    const probe = board.nextProbe(nowMs);
+    const plan = planGroup(
+      board.planned((id) => slow.labelOf(id)),
+      nowMs,
+      {
+        slotMs: slotMs(),
+        size: TAGS_PER_REQUEST,
+        leadMs: leadMs(),
+        eager: probe === undefined && !(options.historyWants?.() ?? false),
+      },
+    );
+    return plan.group.length === 0 && probe !== undefined ? { ...plan, group: [probe] } : plan;
+  }
+
+  return {
+    async run(signal) {
+      await refresh();
+      if (board.size() === 0) return OK;
+      const endAtMs = clock.monotonic() + RUN_MS;
+      const underWay = new Set<Promise<void>>();
+      let planAtMs = Number.NEGATIVE_INFINITY;
+      let failure: unknown;
+      failures = 0;
+      const start = (group: readonly string[]) => {
+        const reading = readGroup(group, signal)
+          .catch((error: unknown) => {
+            failure ??= error;
+          })
+          .finally(() => underWay.delete(reading));
+        underWay.add(reading);
+      };
+      try {
+        while (failure === undefined && clock.monotonic() < endAtMs) {
+          if (clock.monotonic() - refreshedAtMs >= REFRESH_MS) await refresh();
+          if (clock.monotonic() >= planAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
+            const { group, againAtMs } = nextPlan();
+            planAtMs = againAtMs;
+            if (group.length > 0) start(group);
+          }
+          await clock.sleep(PEEK_MS, signal);
+        }
+      } finally {
+        await Promise.all(underWay);
+      }
+      if (failure !== undefined) throw failure;
+      return OK;
+    },
+    status: () => ({ tags: board.size(), quarantined: board.quarantined(), stretch: lastStretch }),
+  };
+}
+
+function worstFactor(stretch: Stretch | null): number {
+  return Math.max(1, ...(stretch?.factors.values() ?? []));
+}
+
+/** Trouble that a single gateway or a single reply can cause; the rest concerns the token, the quota, the service. */
+function mayBeOneGateway(failure: Failure): boolean {
+  return failure instanceof Retryable || failure instanceof Malformed;
+}
