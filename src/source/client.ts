@@ -13,7 +13,7 @@ import { recordSchemas } from "./schema.ts";
 import { createSend, type ListEndpoint } from "./send.ts";
 import type { HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
-import { createToken } from "./token.ts";
+import { currentToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
 
 /**
@@ -50,7 +50,7 @@ export function createSource(options: SourceOptions): Source {
     name,
     baseUrl: config.base_url,
     transport: http.send,
-    token: createToken(config.token, options.environment),
+    token: () => currentToken(config.token, options.environment),
     limiter,
     lists: createListPace({ perMinute: config.quota.list_requests_per_minute, clock }),
     clock,

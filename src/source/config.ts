@@ -1,5 +1,6 @@
 import { IANAZone } from "luxon";
 import { z } from "zod";
+import { SecretRef } from "../secret.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 /** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
@@ -32,18 +33,6 @@ export function zoneComplaint(zone: string): string | null {
   if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
   return null;
 }
-
-const TokenFrom = z.union([
-  z.strictObject({
-    file: z.string().min(1).meta({
-      description: "File with the access token and nothing else, readable by its owner only (chmod 600).",
-    }),
-  }),
-  z.strictObject({
-    env: z.string().min(1).meta({ description: "Environment variable with the access token." }),
-  }),
-]);
-export type TokenFrom = z.infer<typeof TokenFrom>;
 
 const Deadlines = z.strictObject({
   connect_ms: z
@@ -111,7 +100,10 @@ export const SourceConfig = z
       description:
         "Allow http:// to another machine. The token then travels readable; for test networks only.",
     }),
-    token: TokenFrom.meta({ description: "Where the access token comes from." }),
+    token: SecretRef.meta({
+      description:
+        "Where the access token is: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
+    }),
     time_zone: TimeZone.meta({
       description: "Time zone of the buildings, for days, weeks and months of history.",
       examples: ["Europe/Stockholm"],

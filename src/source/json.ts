@@ -62,11 +62,16 @@ function complaintAbout(text: string): string | null {
 
 /** Index of the closing quote, or the end of the text when there is none. */
 function endOfString(text: string, opening: number): number {
-  let at = opening + 1;
-  while (at < text.length && text.charCodeAt(at) !== QUOTE) {
-    at += text.charCodeAt(at) === BACKSLASH ? 2 : 1;
-  }
-  return at;
+  let end = text.indexOf('"', opening + 1);
+  while (end !== -1 && isEscaped(text, end)) end = text.indexOf('"', end + 1);
+  return end === -1 ? text.length : end;
+}
+
+/** True after an odd number of backslashes. */
+function isEscaped(text: string, at: number): boolean {
+  let before = at - 1;
+  while (text.charCodeAt(before) === BACKSLASH) before--;
+  return (at - before) % 2 === 0;
 }
 
 function nextCode(text: string, from: number): number {

@@ -11,7 +11,6 @@ import { createMaintenance } from "./maintenance.ts";
 import { type Answer, decodeReply, type Reading } from "./reply.ts";
 import { healthIn } from "./schema.ts";
 import type { Lane } from "./source.ts";
-import type { Token } from "./token.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
@@ -58,7 +57,8 @@ export interface SendOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
-  readonly token: Token;
+  /** The token as it is now; throws `ConfigError` when there is none. */
+  readonly token: () => Secret;
   readonly limiter: Limiter;
   readonly lists: ListPace;
   readonly clock: Clock;
@@ -114,7 +114,7 @@ export function createSend(options: SendOptions): Send {
 
   async function attempt(call: TagCall | ListCall, limit: Limit, signal: AbortSignal) {
     const { endpoint } = call;
-    const secret = await token.current();
+    const secret = token();
     const request = await requestFor(call, secret);
     const startedMs = clock.monotonic();
     try {
@@ -134,7 +134,6 @@ export function createSend(options: SendOptions): Send {
   }
 
   function obey(failure: Failure, endpoint: string, limit: Limit, startedMs: number) {
-    if (failure.kind === "config" && failure.reason === "unauthenticated") token.refused();
     if (failure.kind !== "throttled") return;
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
