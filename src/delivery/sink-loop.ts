@@ -79,8 +79,10 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     const portion = portionOf(offer, (event) => matches(config.filter, event), most);
     if (portion.batch.length === 0) {
       state.well("idle");
-      if (portion.seen > 0) await skipped.add(portion);
-      else {
+      if (portion.seen > 0) {
+        await skipped.add(portion);
+        await turn();
+      } else {
         await skipped.settleIfDue();
         await rest(clock, loop.lookEveryMs, draining, news);
       }
@@ -247,7 +249,7 @@ async function attempt(work: () => Promise<void>): Promise<{ readonly error: unk
   }
 }
 
-/** One turn of the event loop: a sink that answers at once must not keep everything else from running. */
+/** One turn of the event loop: a long backlog must not keep everything else from running. */
 function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

@@ -5,7 +5,7 @@ import type { Database } from "./sqlite.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** Positions that are looked at in one transaction while marking; a million events must not hold the file. */
-const MARK_SLICE = 20_000;
+const MARK_SLICE = 5_000;
 
 /** Marks on events that are to be sent to one sink once more: a replay, or a dead letter that may try again. */
 export function createRedeliveries(database: Database) {

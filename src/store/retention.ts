@@ -7,7 +7,7 @@ import type { Database } from "./sqlite.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
 
 /** What one transaction removes at most, so that others wait a few milliseconds only. */
-const SLICE_ROWS = 500;
+const SLICE_ROWS = 250;
 const SLICE_BYTES = 4 * 1024 ** 2;
 /** A full log is emptied by a twentieth more than it has to be: rare large steps instead of constant nibbling. */
 const EMPTIED_TO = 0.95;
@@ -15,7 +15,7 @@ const EMPTIED_TO = 0.95;
 const LETTER_SHARE = 0.1;
 /** Free pages are used again first; only when they are this share of the file is it made smaller. */
 const FREE_SHARE = 0.25;
-const VACUUM_PAGES = 500;
+const VACUUM_PAGES = 200;
 
 /** Everything is settled up to the slowest sink in use; what is marked to be sent again is not. */
 const SETTLED = `position <= (select coalesce(min(sink.position), 9e15) from sink where ended is null)

@@ -1,0 +1,15 @@
+import { expect, test } from "vitest";
+import { StateConfig } from "#src/store/config.ts";
+
+test("the state has defaults, and a replay window that protects", () => {
+  expect(StateConfig.parse({})).toEqual({
+    folder: "state",
+    max_bytes: 2 ** 30,
+    max_age: 7 * 86_400_000,
+    replay_window: 86_400_000,
+  });
+  expect(StateConfig.parse({ replay_window: "15m" }).replay_window).toBe(900_000);
+  expect(() => StateConfig.parse({ replay_window: "14m" })).toThrow("15m or longer");
+  expect(() => StateConfig.parse({ max_bytes: 1_000 })).toThrow();
+  expect(() => StateConfig.parse({ path: "x" })).toThrow();
+});
