@@ -68,6 +68,7 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
       PLENUM_DEMO_FOLDER: folder,
       PLENUM_DEMO_SERVICE: service.url,
       PLENUM_DEMO_BROKER: broker.url,
+      PLENUM_DEMO_LOG: process.env.PLENUM_DEMO_LOG,
       PLENUM_DEMO_STATUS_PORT: String(await freeOr(PORTS.status)),
     },
   });
