@@ -284,6 +284,15 @@ describe("influxdb: what is settled when something goes wrong", () => {
     });
   });
 
+  test("an event of several requests that is faulty in the first and fails in the second is kept", async () => {
+    const lines = Array.from({ length: 6_000 }, (_, n) => ({ owner: n === 0 ? 0 : 1, text: `${n}` }));
+    const receipt = await storeLines(lines, async (part) => {
+      if (part.length === 1_000) return failed;
+      return part.some(({ owner }) => owner === 1) ? poison : { kind: "stored" };
+    });
+    expect(receipt).toEqual({ rejected: [], kept: { from: 1, error: new Error("away") } });
+  });
+
   test("when all lines are faulty and the server says so, one request is enough", async () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(3_000), async () => {
