@@ -1,15 +1,16 @@
 import { setTimeout as wait } from "node:timers/promises";
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/connector.ts";
-import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
+import { ConfigError, Retryable, sentence, Throttled } from "#src/errors.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { type Answers, connack, type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
 
-type Settings = Parameters<typeof MqttConfig.parse>[0] & object;
+type Settings = Partial<z.input<typeof MqttConfig>>;
 
 async function setUp(
   answers: Answers,
@@ -230,11 +231,11 @@ describe("limits that the broker states", () => {
   test.each([
     [{ retainAvailable: false }, "does not keep messages"],
     [{ maximumQoS: 0 }, "QoS 1"],
-  ])("%o is nothing that we can work with", async (properties, sentence) => {
+  ])("%o is nothing that we can work with", async (properties, complaint) => {
     const { sink } = await setUp(limited(properties));
     const error = await sink.open(never()).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(ConfigError);
-    expect(`${error} ${(error as ConfigError).hint}`).toContain(sentence);
+    expect(sentence(error)).toContain(complaint);
   });
 });
 

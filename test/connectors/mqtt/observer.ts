@@ -32,7 +32,7 @@ export async function observe(
     heard.push({ topic, text, json: objectOf(text), retained: packet.retain, packet });
     for (const look of waiting) look();
   });
-  await client.subscribeAsync(filters, { qos: 1 });
+  if (filters.length > 0) await client.subscribeAsync(filters, { qos: 1 });
   return {
     heard,
     until(matches, withinMs = 10_000) {

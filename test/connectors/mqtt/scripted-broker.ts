@@ -19,7 +19,11 @@ export interface ScriptedBroker {
 /** Answers to a packet; an empty list is silence. By default everything is acknowledged. */
 export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
-export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers): Promise<ScriptedBroker> {
+export async function startScriptedBroker(
+  protocolVersion: 4 | 5,
+  answers: Answers,
+  port = 0,
+): Promise<ScriptedBroker> {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
   const waiting = new Set<() => void>();
@@ -37,7 +41,7 @@ export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answe
     socket.on("data", (data) => parser.parse(data));
     socket.once("close", () => sockets.delete(socket));
   });
-  server.listen(0, "127.0.0.1");
+  server.listen(port, "127.0.0.1");
   await once(server, "listening");
   return {
     url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`,

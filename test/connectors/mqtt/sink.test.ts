@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, onTestFinished, test } from "vitest";
+import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import type { Sink } from "#src/connector.ts";
@@ -12,7 +13,7 @@ import { startCuttingProxy } from "./cutting-proxy.ts";
 import { hostileTexts } from "./hostile-texts.ts";
 import { observe } from "./observer.ts";
 
-type Settings = Parameters<typeof MqttConfig.parse>[0] & object;
+type Settings = Partial<z.input<typeof MqttConfig>>;
 
 function sinkFor(url: string, settings: Settings = {}, name = "broker"): Sink {
   const config = MqttConfig.parse({ url, client_id: `plenum-${randomUUID()}`, ...settings });

@@ -1,0 +1,124 @@
+import { execFileSync } from "node:child_process";
+import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createMqttCommands } from "#connectors/mqtt/commands.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import type { Arrival } from "#src/connector.ts";
+import { absent, startMosquitto } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { observe } from "./observer.ts";
+
+const example = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
+
+/** Mosquitto with the access list as we ship it, and one password for everybody. */
+async function guardedBroker(): Promise<string> {
+  const server = await startMosquitto({
+    lines: (port, folder) => {
+      const passwords = join(folder, "passwords");
+      writeFileSync(passwords, "");
+      for (const user of ["plenum", "operator", "viewer", "stranger"]) {
+        execFileSync("mosquitto_passwd", ["-b", passwords, user, "pw"], { stdio: "ignore" });
+      }
+      copyFileSync(example, join(folder, "acl"));
+      return [
+        `listener ${port} 127.0.0.1`,
+        "allow_anonymous false",
+        `password_file ${passwords}`,
+        `acl_file ${join(folder, "acl")}`,
+        "persistence false",
+      ];
+    },
+  });
+  onTestFinished(() => server.stop());
+  return server.url;
+}
+
+async function as(url: string, username: string, filters: string | string[]) {
+  const someone = await observe(url, filters, { username, password: "pw" });
+  onTestFinished(() => someone.leave());
+  return someone;
+}
+
+describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
+  test("lets the worker do its work, the operator command, and everybody else only look", async () => {
+    const url = await guardedBroker();
+    process.env.PLENUM_TEST_MQTT_PASSWORD = "pw";
+    onTestFinished(() => {
+      delete process.env.PLENUM_TEST_MQTT_PASSWORD;
+    });
+    const config = MqttConfig.parse({
+      url,
+      username: "plenum",
+      password: { env: "PLENUM_TEST_MQTT_PASSWORD" },
+      commands: { enabled: true },
+    });
+    const viewer = await as(url, "viewer", ["plenum/main/#", "plenum/status/#", "plenum/worker/#"]);
+    const operator = await as(url, "operator", ["plenum/main/#", "plenum/reply/operator/#"]);
+    const stranger = await as(url, "stranger", []);
+    const sink = createMqttSink(config, contextFor("guarded"));
+    const commands = createMqttCommands(config, contextFor("guarded"));
+    onTestFinished(() => sink.close());
+    onTestFinished(() => commands.close());
+    const arrived: Arrival[] = [];
+    await commands.open(async (arrival) => void arrived.push(arrival), never());
+    await sink.open(never());
+
+    const sample = sampleEvent("command-result", { siteid: "1" });
+    const result = { ...sample, data: { ...sample.data, replyTo: "plenum/reply/operator/1" } };
+    const batch = [valueEvent(1), sampleEvent("alarm-raised"), sampleEvent("delivery-gap"), result];
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    await viewer.until(({ topic }) => topic === "plenum/main/1/tag/10042/value");
+    await viewer.until(({ topic }) => topic === "plenum/worker/_/event/delivery-gap");
+    await operator.until(({ topic }) => topic === "plenum/reply/operator/1");
+
+    const refused = { code: 135 };
+    await expect(stranger.publish("plenum/cmd/main/1/set", "1")).rejects.toMatchObject(refused);
+    await expect(viewer.publish("plenum/cmd/main/1/set", "2")).rejects.toMatchObject(refused);
+    await expect(viewer.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(refused);
+    await expect(operator.publish("plenum/main/1/tag/10042/value", "{}")).rejects.toMatchObject(refused);
+    await operator.publish("plenum/cmd/main/1/set", "3");
+    await expect.poll(() => arrived.length).toBe(1);
+    expect(arrived.map(({ payload }) => Buffer.from(payload).toString())).toEqual(["3"]);
+  });
+
+  test("keeps the worker itself out of everything else", async () => {
+    const url = await guardedBroker();
+    const worker = await as(url, "plenum", ["plenum/cmd/#"]);
+    for (const topic of ["plenum/cmd/main/1/set", "other/topic", "plenum/other/1", "homeassistant/x"]) {
+      await expect(worker.publish(topic, "x"), topic).rejects.toMatchObject({ code: 135 });
+    }
+    await worker.publish("plenum/main/1/tag/1/value", "x");
+    // Mosquitto grants a subscription and then passes nothing on, so what counts is what is heard.
+    const nosy = await as(url, "plenum", ["#"]);
+    const operator = await as(url, "operator", []);
+    await worker.publish("plenum/main/1/tag/1/value", "x");
+    await operator.publish("plenum/cmd/main/1/set", "1");
+    await nosy.until(({ topic }) => topic === "plenum/cmd/main/1/set");
+    expect(nosy.heard.map(({ topic }) => topic)).toEqual(["plenum/cmd/main/1/set"]);
+  });
+
+  test("names no topic by a pattern that would include commands for the worker", () => {
+    const lines = readFileSync(example, "utf8").split("\n");
+    const worker = lines.slice(lines.indexOf("user plenum"), lines.indexOf("user operator"));
+    expect(worker).not.toContain("topic write plenum/#");
+    expect(worker).not.toContain("topic readwrite plenum/#");
+  });
+});
+
+test("a worker that the list does not know is told so at the start, and nothing becomes a dead letter", async (context) => {
+  if (absent("mosquitto")) return context.skip();
+  const url = await guardedBroker();
+  process.env.PLENUM_TEST_MQTT_PASSWORD_2 = "pw";
+  onTestFinished(() => {
+    delete process.env.PLENUM_TEST_MQTT_PASSWORD_2;
+  });
+  const password = { env: "PLENUM_TEST_MQTT_PASSWORD_2" };
+  const config = MqttConfig.parse({ url, username: "stranger", password });
+  const sink = createMqttSink(config, contextFor("stranger"));
+  onTestFinished(() => sink.close());
+  await expect(sink.open(never())).rejects.toThrow("does not allow us to publish to plenum/status");
+  await expect(sink.write([valueEvent(1)], never())).rejects.toThrow("no connection");
+});

@@ -1,0 +1,123 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { z } from "zod";
+import { clientIdOf } from "#connectors/mqtt/client-options.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { startBroker } from "#src/demo/broker.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { observe } from "./observer.ts";
+
+const complaintOf = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
+
+describe("configuration", () => {
+  test("needs an address only", () => {
+    expect(MqttConfig.parse({ url: "mqtts://broker.example" })).toMatchObject({
+      protocol: "5",
+      prefix: "plenum",
+      retain: { values: true, alarms: true, inventory: true },
+      publish_deadline: 10_000,
+      commands: { enabled: false },
+    });
+  });
+
+  test.each([
+    ["broker.example", "mqtts://host"],
+    ["http://broker.example", "mqtts://host"],
+    ["mqtts://user:pw@broker.example", "user name and password out"],
+    ["mqtts://broker.example/path", "ends with the host"],
+    ["mqtts://broker.example?x=1", "ends with the host"],
+  ])("refuses the address %s", (url, complaint) => {
+    expect(complaintOf({ url })).toContain(complaint);
+  });
+
+  test.each([[{ username: "plenum", password: { env: "PW" } }], [{ commands: { enabled: true } }]])(
+    "sends %o readable only when told to",
+    (delicate) => {
+      expect(complaintOf({ url: "mqtt://broker.example", ...delicate })).toContain("plain_text");
+      for (const config of [
+        { url: "mqtt://broker.example", plain_text: true },
+        { url: "mqtts://broker.example" },
+        { url: "mqtt://127.0.0.1:1883" },
+        { url: "mqtt://[::1]" },
+        { url: "mqtt://localhost" },
+      ]) {
+        expect(MqttConfig.safeParse({ ...config, ...delicate }).success, config.url).toBe(true);
+      }
+    },
+  );
+
+  test.each([
+    [{ tls: { ca_file: "x" }, url: "mqtt://127.0.0.1" }, "mqtts://"],
+    [{ tls: { cert_file: "x" } }, "belong together"],
+    [{ password: { env: "PW" } }, "needs a username"],
+    [{ password: "secret" }, "{file: path}"],
+    [{ prefix: "a/#" }, "prefix"],
+    [{ topic: "{prefix}/{kind}" }, "{id}"],
+    [{ keepalive: "10ms" }, "1s to 1h"],
+    [{ retian: {} }, "nrecognized key"],
+    [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
+  ])("refuses %o", (config, complaint) => {
+    expect(complaintOf({ url: "mqtts://broker.example", ...config })).toContain(complaint);
+  });
+
+  test("has every option in the README, and the README no option that is not there", () => {
+    const readme = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/README.md"), "utf8");
+    const section = readme.slice(readme.indexOf("## Options"), readme.indexOf("## Limits"));
+    const named = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = ""]) =>
+      [...cell.matchAll(/`([\w.]+)`/g)].map(([, name]) => name),
+    );
+    const schema = z.toJSONSchema(MqttConfig, { io: "input", unrepresentable: "any" }) as Schema;
+    expect(named.toSorted()).toEqual(optionsOf(schema).toSorted());
+    for (const [name, option] of Object.entries(schema.properties ?? {})) {
+      expect(option.description, name).toBeTruthy();
+    }
+  });
+});
+
+interface Schema {
+  readonly description?: string;
+  readonly properties?: Readonly<Record<string, Schema>>;
+}
+
+function optionsOf(schema: Schema, path = ""): readonly string[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, inner]) =>
+    inner.properties === undefined ? [`${path}${name}`] : optionsOf(inner, `${path}${name}.`),
+  );
+}
+
+describe("the client id", () => {
+  const config = MqttConfig.parse({ url: "mqtts://broker.example" });
+  test("stays the same, and differs by sink and by machine", () => {
+    expect(clientIdOf(config, "scada", "a")).toBe(clientIdOf(config, "scada", "a"));
+    const ids = [
+      clientIdOf(config, "scada", "a"),
+      clientIdOf(config, "lake", "a"),
+      clientIdOf(config, "scada", "b"),
+    ];
+    expect(new Set(ids).size).toBe(3);
+    expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
+  });
+});
+
+describe("the broker of the demo", () => {
+  test("takes what the sink publishes with 3.1.1, keeps it, and says no to 5", async () => {
+    const broker = await startBroker();
+    onTestFinished(() => broker.close());
+    const sink = createMqttSink(MqttConfig.parse({ url: broker.url, protocol: "3.1.1" }), contextFor("demo"));
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    const late = await observe(broker.url, "plenum/#", { protocolVersion: 4 });
+    onTestFinished(() => late.leave());
+    expect((await late.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
+    const modern = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("modern"));
+    onTestFinished(() => modern.close());
+    await expect(modern.open(never())).rejects.toMatchObject({
+      kind: "config",
+      hint: 'Set protocol: "3.1.1".',
+    });
+  });
+});

@@ -1,0 +1,128 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import type { z } from "zod";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { ConfigError, sentence } from "#src/errors.ts";
+import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { type Authority, createAuthority, type Issued } from "./certificates.ts";
+import { observe } from "./observer.ts";
+
+let folder: string;
+let authority: Authority;
+let good: Issued;
+beforeAll(() => {
+  folder = temporaryFolder("certificates");
+  authority = createAuthority(folder);
+  good = authority.issue("good");
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** A broker with that certificate, and a plain listener beside it for whoever looks on. */
+async function brokerWith(issued: Issued, extra: readonly string[] = []) {
+  const securePort = await freePort();
+  const server = await startMosquitto({
+    lines: (port) => [
+      "per_listener_settings true",
+      `listener ${port} 127.0.0.1`,
+      "allow_anonymous true",
+      `listener ${securePort} 127.0.0.1`,
+      `cafile ${authority.caFile}`,
+      `certfile ${issued.certFile}`,
+      `keyfile ${issued.keyFile}`,
+      ...(extra.length === 0 ? ["allow_anonymous true"] : extra),
+    ],
+  });
+  onTestFinished(() => server.stop());
+  const observer = await observe(server.url, "#");
+  onTestFinished(() => observer.leave());
+  return { url: `mqtts://127.0.0.1:${securePort}`, observer };
+}
+
+function sinkFor(url: string, settings: Partial<z.input<typeof MqttConfig>>) {
+  const sink = createMqttSink(MqttConfig.parse({ url, ...settings }), contextFor("secure"));
+  onTestFinished(() => sink.close());
+  return sink;
+}
+
+async function refusal(url: string, tls: z.input<typeof MqttConfig>["tls"]): Promise<ConfigError> {
+  const error = await sinkFor(url, { tls })
+    .open(never())
+    .catch((cause: unknown) => cause);
+  expect(error).toBeInstanceOf(ConfigError);
+  return error as ConfigError;
+}
+
+describe.skipIf(absent("mosquitto"))("TLS", () => {
+  test("delivers to a broker whose certificate is signed by the authority that is named", async () => {
+    const { url, observer } = await brokerWith(good);
+    const sink = sinkFor(url, { tls: { ca_file: authority.caFile } });
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    await observer.until(({ json }) => json.id === valueEvent(1).id);
+  });
+
+  test.each([
+    ["has expired", () => authority.issue("old", { days: -1 }), "has expired"],
+    [
+      "is for another name",
+      () => authority.issue("other", { altName: "DNS:elsewhere.example" }),
+      "another name",
+    ],
+    ["is signed by a stranger", () => createAuthority(folder, "stranger").issue("fake"), "authority"],
+  ])("sends nothing to a broker whose certificate %s", async (_, issue, complaint) => {
+    const { url, observer } = await brokerWith(issue());
+    expect(sentence(await refusal(url, { ca_file: authority.caFile }))).toContain(complaint);
+    expect(observer.heard).toEqual([]);
+  });
+
+  test("sends nothing where no authority is named and the public ones do not know the broker", async () => {
+    const { url, observer } = await brokerWith(good);
+    await refusal(url, {});
+    expect(observer.heard).toEqual([]);
+  });
+
+  test("takes another name where servername says so", async () => {
+    const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
+    const sink = sinkFor(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+  });
+
+  test("shows our certificate to a broker that asks for one, and says what is wrong when there is none", async () => {
+    const { url } = await brokerWith(good, ["require_certificate true", "use_identity_as_username true"]);
+    const ours = authority.issue("worker");
+    const tls = { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile };
+    const sink = sinkFor(url, { tls });
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    await refusal(url, { ca_file: authority.caFile });
+  });
+
+  test("needs files that can be read", async () => {
+    const { url } = await brokerWith(good);
+    expect((await refusal(url, { ca_file: join(folder, "absent.pem") })).message).toContain("absent.pem");
+  });
+
+  test("a password never shows, and a renewed one is used at the next connection", async () => {
+    const passwords = join(folder, "passwords");
+    writeFileSync(passwords, "", { mode: 0o600 });
+    execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "right-secret"], { stdio: "ignore" });
+    chmodSync(passwords, 0o644);
+    const { url } = await brokerWith(good, ["allow_anonymous false", `password_file ${passwords}`]);
+    const secret = join(folder, "password");
+    writeFileSync(secret, "wrong-secret\n", { mode: 0o600 });
+    const settings = { tls: { ca_file: authority.caFile }, username: "plenum", password: { file: secret } };
+    const sink = sinkFor(url, settings);
+    const error = await sink.open(never()).catch((cause: unknown) => cause);
+    expect(error).toBeInstanceOf(ConfigError);
+    expect(JSON.stringify([sentence(error), error])).not.toContain("wrong-secret");
+    writeFileSync(secret, "right-secret\n");
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+  });
+});
