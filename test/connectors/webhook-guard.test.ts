@@ -133,6 +133,18 @@ describe("webhook: addresses inside the house", () => {
     expect(stub.connections).toBe(connections);
   });
 
+  test.each(["http://public.example/", "http://93.184.216.34/"])(
+    "%s is refused because nothing would be encrypted",
+    async (url) => {
+      const sink = sinkFor(url, {}, namesIn({ "public.example": ["93.184.216.34"] }));
+      await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+        kind: "config",
+        message: `${new URL(url).origin} is not encrypted.`,
+      });
+      await sink.close();
+    },
+  );
+
   test("a name that nobody knows is tried again, not given up", async () => {
     const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
