@@ -5,10 +5,15 @@ import type { Clock } from "../clock.ts";
  * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
  * endpoints other than the three tag endpoints: not shown"). It starts at the configured rate; a refusal halves
  * it, at most to what the service had granted in that minute, and it comes back by one request per minute every
- * ten minutes. Two requests at a time, so that slow lists never take all connections from the tag endpoints.
+ * ten minutes. One urgent and one other request at a time, so that slow lists never take all connections from the
+ * tag endpoints.
  */
 export interface ListPace {
-  run<T>(task: () => Promise<T>, signal: AbortSignal): Promise<T>;
+  /**
+   * `urgent`: alarms, sites and the token. A third of the rate is theirs alone, so that a first inventory of many
+   * buildings, which takes minutes at this pace, never keeps an alarm waiting.
+   */
+  run<T>(task: () => Promise<T>, signal: AbortSignal, urgent?: boolean): Promise<T>;
   /** Nothing leaves for this long: the whole service is in maintenance. */
   hold(forMs: number): void;
   /** A request that left at `startedMs` (monotonic) was refused with 429 and the wish to wait `forMs`. */
@@ -21,11 +26,12 @@ const WINDOW_MS = 61_000;
 const RECOVER_EVERY_MS = 600_000;
 /** How long a refusal is believed to show the real limit. */
 const REMEMBER_MS = 86_400_000;
-const AT_A_TIME = 2;
+const URGENT_SHARE = 1 / 3;
 
 export function createListPace(options: { readonly perMinute: number; readonly clock: Clock }): ListPace {
   const { perMinute, clock } = options;
-  const queue = new PQueue({ concurrency: AT_A_TIME });
+  const urgentQueue = new PQueue({ concurrency: 1 });
+  const otherQueue = new PQueue({ concurrency: 1 });
   let starts: number[] = [];
   let heldUntilMs = Number.NEGATIVE_INFINITY;
   let lowered: { readonly atMs: number; readonly rate: number; readonly ceiling: number } | null = null;
@@ -38,15 +44,18 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     return Math.min(perMinute, statedLimit, age < REMEMBER_MS ? lowered.ceiling : perMinute, recovered);
   }
 
-  function waitMs(nowMs: number): number {
+  function waitMs(nowMs: number, urgent: boolean): number {
     starts = starts.filter((startedMs) => startedMs > nowMs - WINDOW_MS);
-    const blocking = starts.at(-rate(nowMs));
+    const allowed = rate(nowMs);
+    const blocking = starts.at(
+      -(urgent ? allowed : Math.max(1, allowed - Math.floor(allowed * URGENT_SHARE))),
+    );
     const windowMs = blocking === undefined ? 0 : blocking + WINDOW_MS - nowMs;
     return Math.max(windowMs, heldUntilMs - nowMs, 0);
   }
 
-  async function slot(signal: AbortSignal): Promise<void> {
-    for (let ms = waitMs(clock.monotonic()); ms > 0; ms = waitMs(clock.monotonic())) {
+  async function slot(signal: AbortSignal, urgent: boolean): Promise<void> {
+    for (let ms = waitMs(clock.monotonic(), urgent); ms > 0; ms = waitMs(clock.monotonic(), urgent)) {
       await clock.sleep(ms, signal);
     }
     signal.throwIfAborted();
@@ -58,12 +67,12 @@ export function createListPace(options: { readonly perMinute: number; readonly c
   }
 
   return {
-    run(task, signal) {
+    run(task, signal, urgent = false) {
       const turn = async () => {
-        await slot(signal);
+        await slot(signal, urgent);
         return task();
       };
-      return queue.add(turn, { signal });
+      return (urgent ? urgentQueue : otherQueue).add(turn, { signal });
     },
     hold,
     refused(startedMs, forMs) {

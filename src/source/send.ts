@@ -45,6 +45,9 @@ export interface ListCall {
   readonly query?: URLSearchParams;
 }
 
+/** What alarms and the trust in them hang on. */
+const URGENT_LISTS: ReadonlySet<ListCall["endpoint"]> = new Set(["alarms", "sites", "me"]);
+
 export interface Sent {
   readonly answer: Answer;
   /** From the send to the whole reply. */
@@ -188,7 +191,8 @@ export function createSend(options: SendOptions): Send {
       return sent(call, limit, (task) => limiter.run(lane, endpoint, task, signal), signal);
     },
 
-    list: (call, signal) => sent(call, listLimit, (task) => lists.run(task, signal), signal),
+    list: (call, signal) =>
+      sent(call, listLimit, (task) => lists.run(task, signal, URGENT_LISTS.has(call.endpoint)), signal),
 
     async health(signal) {
       const endpoint = "healthcheck";

@@ -43,11 +43,27 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
 }
 
 describe("the pace of lists (trap 32)", () => {
+  it("never keeps an alarm waiting behind a long inventory", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never());
+    const waited: number[] = [];
+    for (let minute = 0; minute < 8; minute++) {
+      for (let i = 0; i < 4; i++) {
+        const wishedMs = clock.monotonic();
+        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), true);
+        await clock.runUntil(wishedMs + 15_000);
+      }
+    }
+    expect(waited).toHaveLength(32);
+    expect(Math.max(...waited)).toBe(0);
+  });
+
   it("keeps to its rate in every minute", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
     const starts: number[] = [];
-    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
+    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), true);
     await clock.runUntil(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {
@@ -76,7 +92,7 @@ describe("the pace of lists (trap 32)", () => {
     };
     let running = true;
     const keepAsking = async () => {
-      while (running) await pace.run(ask, never());
+      while (running) await pace.run(ask, never(), true);
     };
     const askers = [keepAsking(), keepAsking(), keepAsking()];
     await clock.runUntil(20 * 3_600_000);
@@ -95,12 +111,12 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       pace.observe({ limit: 5, remaining: 5 - starts.length });
     };
-    for (let i = 0; i < 6; i++) void pace.run(ask, never());
+    for (let i = 0; i < 6; i++) void pace.run(ask, never(), true);
     await clock.runUntil(120_000);
     expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
   });
 
-  it("runs two at a time, and nothing during a hold", async () => {
+  it("runs one urgent and one other at a time, and nothing during a hold", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
     pace.hold(5_000);
@@ -109,7 +125,7 @@ describe("the pace of lists (trap 32)", () => {
       starts.push(clock.monotonic());
       await clock.sleep(10_000);
     };
-    for (let i = 0; i < 3; i++) void pace.run(slow, never());
+    for (let i = 0; i < 3; i++) void pace.run(slow, never(), i === 0);
     await clock.runUntil(60_000);
     expect(starts).toEqual([5_000, 5_000, 15_000]);
   });
