@@ -58,8 +58,8 @@ export interface QuotaBucketOptions {
 const PRIORITY: Readonly<Record<Lane, number>> = { write: 3, "on-demand": 2, live: 1, history: 0 };
 const NEXT_OF_ALL = 10;
 const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
-/** A lane that waits gets at least one slot in this time, whatever the lanes before it want. */
-const PATIENCE_MS = 30_000;
+/** A lane that waits is passed over so many times in a row by the lanes before it; the next slot is its own. */
+const PATIENCE = 9;
 /** While the record is missing, this share of the pace. */
 const CAREFUL_SHARE = 0.8;
 
@@ -68,14 +68,14 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const queue = new PQueue({ concurrency: options.concurrency, autoStart: false });
   const log = createSlotLog(occupiedMs, options.inherited);
   const pace = createPace(clock.monotonic());
-  const foreign = createForeignWatch(occupiedMs, options.onForeign);
+  const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
   const waiting: Readonly<Record<Lane, Map<string, QuotaRequest>>> = {
     write: new Map(),
     "on-demand": new Map(),
     live: new Map(),
     history: new Map(),
   };
-  const servedAt = new Map<Lane, number>();
+  const passedOver: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0 };
   const inFlight = new Set<Slot>();
   let limit = options.perMinute;
   let caution = createCaution(limit);
@@ -112,13 +112,12 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
 
   const firstWaiting = () => LANES.find((lane) => waiting[lane].size > 0);
 
-  /** The first request of a lane that has waited too long behind others, if it may leave now. */
-  const starving = (first: Lane, now: number): string | undefined => {
+  /** The first request of a lane that was passed over too often, if it may leave now. */
+  const starving = (now: number): string | undefined => {
     for (const lane of LANES) {
       const [oldest] = waiting[lane];
-      if (lane === first || oldest === undefined || oldest[1].signal.aborted) continue;
-      const waitingSince = Math.max(oldest[1].since, servedAt.get(lane) ?? Number.NEGATIVE_INFINITY);
-      if (now - waitingSince >= PATIENCE_MS && readyAt(lane, now, true) <= now) return oldest[0];
+      if (oldest === undefined || passedOver[lane] < PATIENCE || oldest[1].signal.aborted) continue;
+      if (readyAt(lane, now, true) <= now) return oldest[0];
     }
     return undefined;
   };
@@ -133,7 +132,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       if (isRetired || lane === undefined || queue.pending >= options.concurrency) return;
       const now = clock.monotonic();
       const at = readyAt(lane, now);
-      const starved = starving(lane, now);
+      const starved = starving(now);
       if (at > now && starved === undefined) {
         void wake(at);
         return;
@@ -167,7 +166,10 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     started += 1;
     request.started = true;
     waiting[request.lane].delete(id);
-    servedAt.set(request.lane, now);
+    for (const lane of LANES) {
+      if (waiting[lane].size === 0 || lane === request.lane) passedOver[lane] = 0;
+      else if (PRIORITY[lane] < PRIORITY[request.lane]) passedOver[lane] += 1;
+    }
     const { periodMs, catchUp, everyLanePaced } = terms(now);
     if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
     const slot: Slot = {
@@ -204,7 +206,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       inFlight.delete(slot);
       if (answered) slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
       release();
-      await record.afterReply(slot).catch(options.onUnsaved);
+      await record.afterReply(slot).catch((error) => options.onUnsaved(error));
     }
   };
 
@@ -266,7 +268,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       };
     },
     foreign: () => foreign.use(clock.monotonic()),
-    slots: log.slots,
+    slots: () => log.slots(),
     heldUntil: () => heldUntil,
     retire() {
       isRetired = true;

@@ -2,15 +2,15 @@
  * What refusals teach. A request that our own log allowed was refused all the same: the service counts in some
  * other way than a window, a packet took longer than believed, or somebody else uses the token.
  *
- * - Each refusal doubles a margin on the pace, 0.25 s to 4 s per window.
- * - A second one within 30 minutes takes one slot away (a weighted counter bears 19 even requests, not 20).
- * - A refusal while two or more slots are unused cannot come from a window: the service limits the spacing (a
- *   leaky bucket). Then the full margin and one slot away at once, and urgent requests keep the spacing too: for
- *   an hour, because it may have been a stranger's passing visit, and for a day when it happens again.
- * - A third within 30 minutes means a stranger: the rate is cut by a third, and comes back by one request per
- *   minute every ten minutes.
+ * - The first takes one slot away (a weighted counter bears 19 even requests, not 20) and adds a margin of 0.25 s
+ *   per window to the pace. Each further one doubles the margin, up to 4 s.
+ * - If two or more slots were unused, no window can have refused: the service limits the spacing (a leaky bucket).
+ *   Then the full margin at once, and urgent requests keep the spacing too.
+ * - One that comes within 30 minutes of such a lesson means a stranger: the rate is cut by a third each time, and
+ *   comes back by one request per minute every ten minutes.
  *
- * The margin shrinks by a fifth in three clean hours; the slot is tried again after a clean day.
+ * A lesson lasts an hour, because it may have been a passing thing, and a day when it comes again. The margin
+ * shrinks by a fifth in three clean hours.
  */
 export interface Caution {
   /** A refusal at `now`, with `used` slots occupied besides the refused one; `known`: there can be no others. */
@@ -36,40 +36,34 @@ const FORGOTTEN_MARGIN_MS = 50;
 const MARGIN_DECAY = 0.8;
 const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
-const LESSON_LASTS_MS = 24 * 3_600_000;
+const FIRST_LESSON_MS = 3_600_000;
+const LESSON_MS = 24 * 3_600_000;
 /** One slot may be misjudged when a packet is late; two are not. */
 const UNUSED_SLOTS = 2;
-const FIRST_SPACING_LASTS_MS = 3_600_000;
 const RATE_CUT = 2 / 3;
 const LEAST_PER_WINDOW = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
 
 export function createCaution(limit: number): Caution {
-  let refusals: number[] = [];
+  let lastRefusal = Number.NEGATIVE_INFINITY;
+  let lesson: "none" | "one slot less" | "spacing" = "none";
+  let lessonEnds = Number.NEGATIVE_INFINITY;
+  let lessons = 0;
   let marginMs = 0;
-  let slotsAway = 0;
-  let spacedUntil = Number.NEGATIVE_INFINITY;
-  let spacings = 0;
-  let spaced = false;
+  let marginSettledAt = 0;
   let perWindow = limit;
-  let settledAt = Number.NEGATIVE_INFINITY;
-  let rateSettledAt = Number.NEGATIVE_INFINITY;
+  let rateSettledAt = 0;
+
+  const most = () => (lesson === "none" ? limit : limit - 1);
 
   /** Applies the clean time that has passed. */
   const settle = (now: number) => {
-    const last = refusals.at(-1);
-    if (last === undefined) return;
-    if (now - last >= LESSON_LASTS_MS) {
-      slotsAway = 0;
-      refusals = [];
-    }
-    if (spaced && now >= spacedUntil) {
-      spaced = false;
-      slotsAway = 0;
+    if (lesson !== "none" && now >= lessonEnds) {
+      lesson = "none";
       marginMs = 0;
     }
-    while (!spaced && marginMs > 0 && now - settledAt >= MARGIN_DECAY_EVERY_MS) {
-      settledAt += MARGIN_DECAY_EVERY_MS;
+    while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {
+      marginSettledAt += MARGIN_DECAY_EVERY_MS;
       marginMs = marginMs * MARGIN_DECAY < FORGOTTEN_MARGIN_MS ? 0 : marginMs * MARGIN_DECAY;
     }
     while (perWindow < limit && now - rateSettledAt >= RATE_STEP_EVERY_MS) {
@@ -81,31 +75,27 @@ export function createCaution(limit: number): Caution {
   return {
     refused(now, used, known) {
       settle(now);
-      refusals = refusals.filter((at) => now - at < LESSON_LASTS_MS);
-      const recent = refusals.filter((at) => now - at < REPEATED_WITHIN_MS).length;
-      if (perWindow < limit || recent >= 2) {
-        perWindow = Math.max(LEAST_PER_WINDOW, Math.min(perWindow, limit - slotsAway) * RATE_CUT);
-      } else if (known && used <= limit - UNUSED_SLOTS) {
-        spaced = true;
-        spacedUntil = now + (spacings === 0 ? FIRST_SPACING_LASTS_MS : LESSON_LASTS_MS);
-        spacings += 1;
-        slotsAway = 1;
-        marginMs = GREATEST_MARGIN_MS;
+      if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
+        perWindow = Math.max(LEAST_PER_WINDOW, Math.min(perWindow, most()) * RATE_CUT);
       } else {
-        marginMs = Math.min(GREATEST_MARGIN_MS, Math.max(LEAST_MARGIN_MS, marginMs * 2));
-        if (recent >= 1) slotsAway = 1;
+        const spacing = known && used <= limit - UNUSED_SLOTS;
+        lesson = spacing || lesson === "spacing" ? "spacing" : "one slot less";
+        lessonEnds = now + (lessons === 0 ? FIRST_LESSON_MS : LESSON_MS);
+        lessons += 1;
+        marginMs = spacing ? GREATEST_MARGIN_MS : Math.max(LEAST_MARGIN_MS, marginMs * 2);
+        marginMs = Math.min(GREATEST_MARGIN_MS, marginMs);
       }
-      refusals.push(now);
-      settledAt = now;
+      lastRefusal = now;
+      marginSettledAt = now;
       rateSettledAt = now;
     },
     terms(now) {
       settle(now);
       return {
         marginMs,
-        perWindow: Math.max(1, Math.min(limit - slotsAway, perWindow)),
-        throttled: refusals.length > 0,
-        spaced,
+        perWindow: Math.max(1, Math.min(most(), perWindow)),
+        throttled: lesson !== "none" || perWindow < limit,
+        spaced: lesson === "spacing",
         stranger: perWindow < limit,
       };
     },

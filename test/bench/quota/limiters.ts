@@ -8,6 +8,8 @@ export interface ServerLimiter {
 
 export interface Verdict {
   readonly ok: boolean;
+  /** It takes part of the quota, whether it was accepted or not. */
+  readonly counted: boolean;
   /** Whole seconds, rounded as such services round: it can be up to one second short. */
   readonly retryAfterS: number;
   /** What x-ratelimit-remaining says; null for those that send no such header. */
@@ -31,11 +33,11 @@ export const LIMITERS = {
 } satisfies Record<string, () => ServerLimiter>;
 
 function accepted(remaining: number | null): Verdict {
-  return { ok: true, retryAfterS: 0, remaining };
+  return { ok: true, counted: true, retryAfterS: 0, remaining };
 }
 
 function refused(waitMs: number, remaining: number | null): Verdict {
-  return { ok: false, retryAfterS: Math.max(0, Math.floor(waitMs / 1000)), remaining };
+  return { ok: false, counted: false, retryAfterS: Math.max(0, Math.floor(waitMs / 1000)), remaining };
 }
 
 /** Laravel: the window opens with the first request and lasts 60 s; refusals are not counted. */
@@ -83,7 +85,8 @@ function slidingLog(refusalsCount: boolean): ServerLimiter {
       const ok = arrivals.length < LIMIT;
       const frees = arrivals[arrivals.length - LIMIT] ?? now;
       if (ok || refusalsCount) arrivals.push(now);
-      return ok ? accepted(LIMIT - arrivals.length) : refused(frees + WINDOW - now, 0);
+      if (ok) return accepted(LIMIT - arrivals.length);
+      return { ...refused(frees + WINDOW - now, 0), counted: refusalsCount };
     },
   };
 }

@@ -43,6 +43,8 @@ export interface Outcome {
   readonly urgentWaitsMs: readonly number[];
   /** True time at which a foreign client was reported; null when it was not. */
   readonly foreignToldMs: number | null;
+  /** True time at which the service first counted a request of the rival; until then there is nothing to notice. */
+  readonly rivalCountedMs: number | null;
   readonly meanRoundTripMs: number;
 }
 
@@ -83,6 +85,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   let sent = 0;
   let roundTripsMs = 0;
   let foreignToldMs: number | null = null;
+  let rivalCountedMs: number | null = null;
 
   const exchange = async (life: Life): Promise<Verdict> => {
     if (life.dead()) return forEver();
@@ -113,7 +116,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     await truth.sleep(scenario.rivalFromMs ?? 0);
     for (;;) {
       await truth.sleep(random.after(60_000 / perMinute));
-      limiter.arrive(truth.monotonic());
+      if (limiter.arrive(truth.monotonic()).counted) rivalCountedMs ??= truth.monotonic();
     }
   };
   const steps = async (everyMs: number) => {
@@ -147,6 +150,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     kills,
     urgentWaitsMs,
     foreignToldMs,
+    rivalCountedMs,
     meanRoundTripMs: roundTripsMs / sent,
   };
 }

@@ -5,7 +5,7 @@ import { type Sum, simulateSeeds } from "./sum.ts";
 
 const EVERY_MS = 15 * 60_000;
 const HOURS = 55;
-const LOST_HOURS = 25;
+const LOST_HOURS = 10;
 
 /** Killed at random moments, every 15 minutes in the mean, three seconds down; a thousand times in all. */
 export async function kills(report: Report): Promise<void> {

@@ -1,0 +1,89 @@
+import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
+import type { Lane } from "#src/source/source.ts";
+import type { QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+/** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
+export interface Rig {
+  readonly clock: VirtualClock;
+  readonly quota: Quota;
+  readonly store: MemoryLog;
+  readonly left: { readonly name: string; readonly at: number }[];
+  /** Asks for one request; `result` settles as `run` does. */
+  ask(lane: Lane, name?: string, ask?: Ask): Promise<string>;
+}
+
+export interface Ask {
+  readonly endpoint?: "read" | "write" | "history";
+  readonly signal?: AbortSignal;
+  readonly latencyMs?: number;
+  readonly fails?: Error;
+  /** What x-ratelimit-remaining says in the reply. */
+  readonly remaining?: number;
+}
+
+export interface MemoryLog extends StoredQuotaLog {
+  readonly slots: Map<string, Map<number, QuotaSlot>>;
+}
+
+export const START_MS = Date.UTC(2024, 0, 1);
+
+export function createMemoryLog(beforeCommit: () => Promise<void> = async () => undefined): MemoryLog {
+  const slots = new Map<string, Map<number, QuotaSlot>>();
+  const of = (bucket: string) => {
+    const known = slots.get(bucket) ?? new Map<number, QuotaSlot>();
+    slots.set(bucket, known);
+    return known;
+  };
+  return {
+    slots,
+    load: async (bucket) => [...of(bucket).values()],
+    async save(bucket, slot) {
+      await beforeCommit();
+      of(bucket).set(slot.id, slot);
+    },
+    async forget(bucket, beforeMs) {
+      for (const slot of of(bucket).values()) if (slot.sentAtMs < beforeMs) of(bucket).delete(slot.id);
+    },
+  };
+}
+
+/** A log that shows that there has been a record, of a request long ago. */
+export function usedBefore(log: MemoryLog = createMemoryLog()): MemoryLog {
+  log.slots.set("test/read", new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
+  return log;
+}
+
+export function createRig(
+  options: Partial<QuotaOptions> & { readonly store?: MemoryLog; readonly clock?: VirtualClock } = {},
+): Rig {
+  const clock = options.clock ?? createVirtualClock(START_MS);
+  const store = options.store ?? usedBefore();
+  const quota = createQuota({ source: "test", ...options, clock, store });
+  const left: { name: string; at: number }[] = [];
+  const never = new AbortController().signal;
+  return {
+    clock,
+    quota,
+    store,
+    left,
+    ask(lane, name = lane, { endpoint = "read", signal = never, latencyMs = 100, fails, remaining } = {}) {
+      const task = async () => {
+        left.push({ name, at: clock.monotonic() });
+        await clock.sleep(latencyMs);
+        if (remaining !== undefined) quota.observe(endpoint, { limit: 20, remaining });
+        if (fails !== undefined) throw fails;
+        return name;
+      };
+      return quota.run(lane, endpoint, task, signal);
+    },
+  };
+}
+
+/** How many left within any window of 60 s, at most. */
+export function mostInAMinute(left: Rig["left"]): number {
+  return Math.max(
+    0,
+    ...left.map(({ at }) => left.filter((each) => each.at >= at && each.at < at + 60_000).length),
+  );
+}

@@ -1,0 +1,68 @@
+import { describe, expect, test } from "vitest";
+import { GOALS, WINDOWS } from "../bench/quota/goals.ts";
+import { slowGateway, stalling } from "../bench/quota/network.ts";
+import { simulate } from "../bench/quota/run.ts";
+import { quantile } from "../bench/quota/sum.ts";
+
+/** A fast slice of `npm run bench:quota` with another seed each time; QUOTA_SEED replays one. */
+const seed = Number(process.env.QUOTA_SEED ?? Math.floor(Math.random() * 2 ** 31));
+const replay = `replay with QUOTA_SEED=${seed}`;
+
+describe(`two hours against limiters that it does not know (${replay})`, () => {
+  // The first minute without a record is slower; over two hours that is a fifth of a per cent.
+  test.each(WINDOWS)("%s: no refusal, 99.5 % of the quota", async (limiter) => {
+    const outcome = await simulate({ limiter, hours: 2, seed });
+    expect(outcome.refused, replay).toBe(0);
+    expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.995);
+  });
+
+  test("behind a slow gateway", async () => {
+    const outcome = await simulate({ limiter: "sliding log", hours: 2, seed, network: slowGateway });
+    expect(outcome.refused, replay).toBe(0);
+    expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.97);
+  });
+
+  test("with stalls and clock steps", async () => {
+    const weather = { network: stalling, clockStepEveryMs: 60_000 };
+    const outcome = await simulate({ limiter: "sliding log", hours: 2, seed, ...weather });
+    expect(outcome.refused, replay).toBeLessThanOrEqual(1);
+  });
+
+  test.each(["leaky, burst 1", "weighted counter"] as const)(
+    "%s: learns at the first refusals",
+    async (limiter) => {
+      const outcome = await simulate({ limiter, hours: 2, seed });
+      expect(outcome.refused, replay).toBeLessThanOrEqual(3);
+      expect(outcome.foreignToldMs, replay).toBeNull();
+      expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
+    },
+  );
+
+  test("a hundred kills draw no refusal", async () => {
+    const outcome = await simulate({ limiter: "sliding log", hours: 5, seed, killEveryMs: 180_000 });
+    expect(outcome.kills, replay).toBeGreaterThan(60);
+    expect(outcome.refused, replay).toBe(0);
+  });
+
+  test.each([
+    { reserve: 0, goalMs: GOALS.urgent.p95Ms + 1_000 },
+    { reserve: 1, goalMs: GOALS.urgent.p95WithReserveMs },
+  ])("writes among polls that never stop, reserve $reserve", async ({ reserve, goalMs }) => {
+    const outcome = await simulate({
+      limiter: "sliding log",
+      hours: 4,
+      seed,
+      urgentEveryMs: 60_000,
+      reserve,
+    });
+    expect(quantile(outcome.urgentWaitsMs, reserve === 0 ? 0.95 : 0.9), replay).toBeLessThanOrEqual(goalMs);
+    expect(outcome.refused, replay).toBe(0);
+  });
+
+  test("a stranger on the token is told within ten minutes", async () => {
+    const scenario = { rivalPerMinute: 6, rivalFromMs: 600_000 };
+    const outcome = await simulate({ limiter: "first-hit window", hours: 1, seed, ...scenario });
+    expect(outcome.foreignToldMs, replay).toBeGreaterThan(600_000);
+    expect(outcome.foreignToldMs, replay).toBeLessThan(1_200_000);
+  });
+});

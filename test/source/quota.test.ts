@@ -1,0 +1,362 @@
+import { describe, expect, test } from "vitest";
+import { Retryable, Throttled } from "#src/errors.ts";
+import type { Lane } from "#src/source/source.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryLog, createRig, mostInAMinute, type Rig, START_MS, usedBefore } from "./quota-rig.ts";
+
+const names = (rig: Rig) => rig.left.map(({ name }) => name);
+const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
+
+describe("pace and window", () => {
+  test("polls leave about every three seconds, never 21 in a minute", async () => {
+    const rig = createRig();
+    for (let i = 0; i < 60; i += 1) void rig.ask("live");
+    await rig.clock.run(180_000);
+    expect(times(rig).slice(0, 4)).toEqual([0, 3, 6, 9]);
+    expect(rig.left.length).toBeGreaterThanOrEqual(59);
+    expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
+  });
+
+  test("urgent requests skip the pace but never the window", async () => {
+    const rig = createRig();
+    for (let i = 0; i < 25; i += 1) void rig.ask("on-demand");
+    await rig.clock.run(59_000);
+    expect(rig.left).toHaveLength(20);
+    await rig.clock.run(61_000);
+    expect(rig.left).toHaveLength(25);
+    expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
+  });
+
+  test("a request occupies the window until its response and one minute", async () => {
+    const rig = createRig();
+    for (let i = 0; i < 20; i += 1) void rig.ask("on-demand", "first", { latencyMs: 2_000 });
+    void rig.ask("on-demand", "next");
+    await rig.clock.run(61_900);
+    expect(names(rig)).not.toContain("next");
+    await rig.clock.run(62_100);
+    expect(names(rig)).toContain("next");
+  });
+
+  test("a reply that takes long holds its slot for the longest believable way only", async () => {
+    const rig = createRig({ concurrency: 40 });
+    for (let i = 0; i < 20; i += 1) void rig.ask("on-demand", "slow", { latencyMs: 30_000 });
+    void rig.ask("on-demand", "next");
+    await rig.clock.run(62_900);
+    expect(names(rig)).not.toContain("next");
+    await rig.clock.run(63_100);
+    expect(names(rig)).toContain("next");
+  });
+
+  test("a request whose reply never came may have been counted late", async () => {
+    const rig = createRig();
+    const lost = Array.from({ length: 20 }, () =>
+      rig.ask("on-demand", "lost", { latencyMs: 10, fails: new Retryable("cut") }),
+    );
+    const settled = Promise.allSettled(lost);
+    void rig.ask("on-demand", "next");
+    await rig.clock.run(62_900);
+    await settled;
+    expect(names(rig)).not.toContain("next");
+    await rig.clock.run(63_100);
+    expect(names(rig)).toContain("next");
+  });
+
+  test("never more under way than there are connections", async () => {
+    const rig = createRig({ concurrency: 3 });
+    for (let i = 0; i < 6; i += 1) void rig.ask("on-demand", "each", { latencyMs: 5_000 });
+    await rig.clock.run(4_000);
+    expect(rig.left).toHaveLength(3);
+    await rig.clock.run(9_000);
+    expect(rig.left).toHaveLength(6);
+  });
+});
+
+describe("lanes", () => {
+  test("writes before on-demand before live before history", async () => {
+    const rig = createRig({ perMinute: 4 });
+    for (let i = 0; i < 4; i += 1) void rig.ask("on-demand", "filler");
+    await rig.clock.run(1_000);
+    for (const lane of ["history", "live", "on-demand", "write"] as const) void rig.ask(lane);
+    await rig.clock.run(90_000);
+    expect(names(rig).slice(4)).toEqual(["write", "on-demand", "live", "history"]);
+  });
+
+  test("a flood of writes leaves polls every tenth slot, with a reserve too", async () => {
+    for (const reserve of [0, 1]) {
+      const rig = createRig({ reserve });
+      for (let i = 0; i < 300; i += 1) void rig.ask("write", "write", { endpoint: "write" });
+      for (let i = 0; i < 50; i += 1) void rig.ask("live");
+      await rig.clock.run(600_000);
+      const polls = names(rig).filter((name) => name === "live").length;
+      expect(polls).toBeGreaterThanOrEqual(18);
+      expect(polls).toBeLessThanOrEqual(21);
+    }
+  });
+
+  test("a reserved slot lets a write out at once while polls never stop", async () => {
+    const wait = async (reserve: number) => {
+      const rig = createRig({ reserve });
+      for (let i = 0; i < 400; i += 1) void rig.ask("live");
+      await rig.clock.run(301_000);
+      void rig.ask("write");
+      await rig.clock.run(320_000);
+      return (rig.left.find(({ name }) => name === "write")?.at ?? Number.NaN) - 301_000;
+    };
+    expect(await wait(1)).toBe(0);
+    expect(await wait(0)).toBeGreaterThan(500);
+  });
+
+  test("an aborted request leaves the queue at once and takes no slot", async () => {
+    const rig = createRig();
+    for (let i = 0; i < 20; i += 1) void rig.ask("on-demand");
+    const caller = new AbortController();
+    const waiting = rig.ask("on-demand", "aborted", { signal: caller.signal });
+    const rejection = expect(waiting).rejects.toThrow("enough");
+    void rig.ask("on-demand", "next");
+    await rig.clock.run(10_000);
+    expect(rig.quota.status().buckets[0]?.waiting["on-demand"]).toBe(2);
+    caller.abort(new Error("enough"));
+    await rejection;
+    expect(rig.quota.status().buckets[0]?.waiting["on-demand"]).toBe(1);
+    await rig.clock.run(70_000);
+    expect(names(rig)).not.toContain("aborted");
+    expect(names(rig)).toContain("next");
+    expect(rig.clock.sleepers()).toBe(0);
+  });
+});
+
+describe("holds", () => {
+  test("a 429 closes the bucket for all lanes, a 503 likewise, and says until when", async () => {
+    for (const scope of ["bucket", "everything"] as const) {
+      const rig = createRig();
+      void rig.ask("live");
+      await rig.clock.run(500);
+      rig.quota.hold(31_000, scope, "read");
+      for (const lane of ["write", "live"] as const) void rig.ask(lane);
+      await rig.clock.run(31_400);
+      expect(rig.left).toHaveLength(1);
+      const status = rig.quota.status();
+      expect(status.buckets[0]?.heldUntilMs).toBe(START_MS + 31_500);
+      expect(status.heldUntilMs).toBe(scope === "everything" ? START_MS + 31_500 : null);
+      expect(status.buckets[0]?.throttled).toBe(scope === "bucket" ? 1 : 0);
+      await rig.clock.run(31_600);
+      expect(names(rig)).toContain("write");
+    }
+  });
+
+  test("a 503 before the first request is kept as well", async () => {
+    const rig = createRig();
+    rig.quota.hold(20_000, "everything");
+    void rig.ask("write");
+    await rig.clock.run(19_900);
+    expect(rig.left).toHaveLength(0);
+    await rig.clock.run(20_100);
+    expect(rig.left).toHaveLength(1);
+  });
+
+  test("told to wait 0 seconds, it waits one", async () => {
+    const rig = createRig();
+    await rig.quota.start();
+    rig.quota.hold(0, "bucket", "read");
+    void rig.ask("write");
+    await rig.clock.run(900);
+    expect(rig.left).toHaveLength(0);
+    await rig.clock.run(1_100);
+    expect(rig.left).toHaveLength(1);
+  });
+
+  test("refusals that go on are told as a stranger, once", async () => {
+    const told: string[] = [];
+    const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
+    const refuse = async () => {
+      const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
+      const outcome = expect(request).rejects.toThrow("refused");
+      await rig.clock.advance(5_000);
+      rig.quota.hold(2_000, "bucket", "read");
+      await outcome;
+    };
+    await refuse();
+    expect(rig.quota.foreign()).toBeNull();
+    await rig.clock.advance(60_000);
+    await refuse();
+    await rig.clock.advance(60_000);
+    await refuse();
+    expect(told).toEqual(["refusals"]);
+    expect(rig.quota.foreign()?.evidence).toBe("refusals");
+  });
+});
+
+describe("one count or three", () => {
+  const alternate = async (rig: Rig, separate: boolean) => {
+    const taken = { read: 0, history: 0, all: 0 };
+    for (let i = 0; i < 30; i += 1) {
+      const endpoint = i % 5 === 4 ? "history" : "read";
+      taken[endpoint] += 1;
+      taken.all += 1;
+      const remaining = 20 - Math.min(20, separate ? taken[endpoint] : taken.all);
+      void rig.ask("live", endpoint, { endpoint, remaining });
+      await rig.clock.advance(3_100);
+      if (rig.clock.monotonic() % 60_000 < 3_100) Object.assign(taken, { read: 0, history: 0, all: 0 });
+    }
+  };
+
+  test("begins with one, and splits when the service's own counts prove three", async () => {
+    const rig = createRig();
+    await rig.quota.start();
+    expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
+    await alternate(rig, true);
+    expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
+    rig.quota.hold(2_000, "bucket", "history");
+    expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
+  });
+
+  test("stays with one while the counts go up together, and when told so", async () => {
+    const together = createRig();
+    await alternate(together, false);
+    expect(together.quota.status().buckets).toHaveLength(1);
+    const told = createRig({ sharing: "shared" });
+    await alternate(told, true);
+    expect(told.quota.status().buckets).toHaveLength(1);
+  });
+
+  test("what waits moves along when the bucket is split", async () => {
+    const rig = createRig();
+    const waiting = Array.from({ length: 30 }, () => rig.ask("history", "waiting"));
+    const answers = Promise.all(waiting);
+    await alternate(rig, true);
+    expect(rig.quota.status().buckets).toHaveLength(3);
+    await rig.clock.advance(200_000);
+    expect(await answers).toHaveLength(30);
+  });
+
+  test("three by configuration give three times the requests", async () => {
+    const rig = createRig({ sharing: "separate", concurrency: 20 });
+    for (const endpoint of ["read", "write", "history"] as const) {
+      for (let i = 0; i < 25; i += 1) void rig.ask("on-demand", endpoint, { endpoint });
+    }
+    await rig.clock.run(59_000);
+    expect(rig.left).toHaveLength(60);
+  });
+
+  test("a stranger shows in the remaining requests", async () => {
+    const told: (number | null)[] = [];
+    const rig = createRig({ onForeign: ({ perWindow }) => told.push(perWindow) });
+    for (let i = 0; i < 12; i += 1) {
+      // Every 20 s one of ours, so never more than 4 of ours in a minute; the service says 9 were taken.
+      void rig.ask("live", "live", { remaining: 11 });
+      await rig.clock.advance(20_000);
+    }
+    expect(told).toHaveLength(1);
+    expect(rig.quota.foreign()).toMatchObject({ evidence: "remaining", perWindow: 8 });
+  });
+});
+
+describe("restarts", () => {
+  const stored = (rig: Rig) => [...rig.store.slots.values()].flatMap((slots) => [...slots.values()]);
+
+  test("a slot is durable, with its upper bound, before its request leaves", async () => {
+    const clock = createVirtualClock(START_MS);
+    const store = usedBefore(createMemoryLog(() => clock.sleep(50)));
+    const rig = createRig({ clock, store });
+    void rig.ask("write", "write", { latencyMs: 1_000 });
+    await clock.run(40);
+    expect(rig.left).toHaveLength(0);
+    await clock.run(60);
+    expect(rig.left).toHaveLength(1);
+    const slot = stored(rig).find(({ id }) => id === 2);
+    expect(slot?.countedByMs).toBeGreaterThanOrEqual(START_MS + 50 + 3_000);
+    await clock.run(2_000);
+    expect(stored(rig).find(({ id }) => id === 2)?.countedByMs).toBe(START_MS + 1_050);
+  });
+
+  test("a disk slower than the bound allows for is written again before the request leaves", async () => {
+    const clock = createVirtualClock(START_MS);
+    let commitMs = 5_000;
+    const store = usedBefore(createMemoryLog(() => clock.sleep(commitMs)));
+    const rig = createRig({ clock, store });
+    void rig.ask("write");
+    await clock.run(4_000);
+    commitMs = 10;
+    await clock.run(6_000);
+    const sentAt = rig.left[0]?.at ?? Number.NaN;
+    expect(sentAt).toBeGreaterThan(5_000);
+    expect(stored(rig).find(({ id }) => id === 2)?.countedByMs).toBeGreaterThanOrEqual(START_MS + sentAt);
+  });
+
+  test("nothing leaves when the slot cannot be stored", async () => {
+    const store = usedBefore(createMemoryLog(() => Promise.reject(new Error("disk full"))));
+    const rig = createRig({ store });
+    await expect(rig.ask("write")).rejects.toThrow("disk full");
+    expect(rig.left).toHaveLength(0);
+    expect(rig.quota.status().buckets[0]?.used).toBe(0);
+  });
+
+  /** Sends 20 at once, is killed with all under way, and answers when the next process may send again. */
+  const restart = async (stepMs: number): Promise<number> => {
+    const before = createRig({ concurrency: 20 });
+    for (let i = 0; i < 20; i += 1) void before.ask("on-demand", "before", { latencyMs: 1_000_000 });
+    await before.clock.run(10_000);
+    const clock = createVirtualClock(START_MS + 10_000 + stepMs);
+    const after = createRig({ clock, store: before.store });
+    void after.ask("write");
+    await clock.run(120_000);
+    return after.left[0]?.at ?? Number.NaN;
+  };
+
+  test("a new process waits for what the old one may have sent", async () => {
+    const waited = await restart(0);
+    expect(waited).toBeGreaterThanOrEqual(53_000);
+    expect(waited).toBeLessThan(54_000);
+  });
+
+  test("a clock that was set back makes it wait at most one whole window", async () => {
+    const waited = await restart(-3_600_000);
+    expect(waited).toBeGreaterThanOrEqual(60_000);
+    expect(waited).toBeLessThan(64_000);
+  });
+
+  test("stored stamps follow a clock that jumps while the process runs", async () => {
+    for (const stepMs of [-1_800_000, 1_800_000]) {
+      const before = createRig();
+      for (let i = 0; i < 19; i += 1) void before.ask("on-demand");
+      await before.clock.run(10_000);
+      before.clock.stepWall(stepMs);
+      void before.ask("on-demand");
+      await before.clock.run(11_000);
+      const clock = createVirtualClock(before.clock.now());
+      const after = createRig({ clock, store: before.store });
+      void after.ask("write");
+      await clock.run(120_000);
+      const waited = after.left[0]?.at ?? Number.NaN;
+      expect(waited).toBeGreaterThanOrEqual(49_000);
+      expect(waited).toBeLessThan(50_000);
+    }
+  });
+
+  test("without a record it is careful for one window, and waits only when told to", async () => {
+    const first = createRig({ store: createMemoryLog() });
+    for (let i = 0; i < 40; i += 1) void first.ask("on-demand");
+    await first.clock.run(60_000);
+    expect(first.left[0]?.at).toBe(0);
+    expect(first.left.length).toBeLessThanOrEqual(17);
+    const waits = createRig({ store: createMemoryLog(), withoutRecord: "wait" });
+    void waits.ask("write");
+    await waits.clock.run(60_000);
+    expect(waits.left).toHaveLength(0);
+    await waits.clock.run(64_000);
+    expect(waits.left).toHaveLength(1);
+  });
+});
+
+test("status counts what waits by lane", async () => {
+  const rig = createRig();
+  for (let i = 0; i < 22; i += 1) void rig.ask("on-demand");
+  await rig.clock.run(500);
+  const waiting: Lane[] = ["write", "live", "live", "history"];
+  for (const lane of waiting) void rig.ask(lane);
+  await rig.clock.run(1_000);
+  const [bucket] = rig.quota.status().buckets;
+  expect(bucket?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1 });
+  expect(bucket?.used).toBe(20);
+  expect(bucket?.nextSlotInMs).toBeGreaterThan(58_000);
+});
