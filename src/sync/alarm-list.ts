@@ -18,6 +18,8 @@ export interface ActiveAlarms {
 export interface AlarmList {
   /** Reads the active alarms; `careful`: everything twice, however few pages. */
   read(careful: boolean, signal: AbortSignal): Promise<ActiveAlarms>;
+  /** True while each site is listed for itself: then only a site that is known of is seen. */
+  isPerSite(): boolean;
 }
 
 export interface AlarmListOptions {
@@ -28,8 +30,8 @@ export interface AlarmListOptions {
   readonly sites: () => Iterable<number>;
 }
 
-/** One page holds 500 alarms at most (interface, Limits); with fewer than this, one list of all sites is tried again. */
-const FITS_ONE_PAGE = 400;
+/** When the alarms of all sites would fill this share of a page, one list of them all is tried again. */
+const FITS = 0.8;
 
 /**
  * One list of all sites while everything fits into one page: one request, and one answer that nothing can slip out
@@ -38,7 +40,8 @@ const FITS_ONE_PAGE = 400;
 export function createAlarmList(options: AlarmListOptions): AlarmList {
   const { source, only, sites } = options;
   const follows = (siteId: number) => only === null || only.includes(siteId);
-  let together = true;
+  /** Records on a page that was not the last one; null while one page is enough for all sites. */
+  let full: number | null = null;
 
   const list = (siteId: number | null, careful: boolean, maxPages: number | null, signal: AbortSignal) =>
     collectSteady(() => source.alarms({ status: "active", ...(siteId === null ? {} : { siteId }) }, signal), {
@@ -49,11 +52,13 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
     });
 
   return {
+    isPerSite: () => full !== null,
+
     async read(careful, signal) {
       const followed = [...(only ?? sites())];
-      if (together) {
+      if (full === null) {
         const all = await list(null, careful, followed.length > 1 ? 1 : null, signal);
-        if (all.complete || all.shown !== null || followed.length <= 1) {
+        if (all.complete || all.shown !== null) {
           return {
             listed: (all.complete ? all.items : (all.shown ?? [])).filter((alarm) => follows(alarm.site.id)),
             coverage: (siteId) => (follows(siteId) ? coverageOf(all) : "none"),
@@ -61,12 +66,12 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
             reasons: all.complete ? [] : [all.reason],
           };
         }
-        together = false;
+        full = all.count;
       }
       const visits = await perSite(followed, (siteId) => list(siteId, careful, null, signal), signal);
       const lists = [...visits.seen.values()];
       const listed = lists.flatMap((one) => (one.complete ? one.items : (one.shown ?? [])));
-      together = listed.length <= FITS_ONE_PAGE && lists.every((one) => one.complete);
+      if (listed.length <= FITS * full && lists.every((one) => one.complete)) full = null;
       return {
         listed,
         coverage: (siteId) => {

@@ -21,7 +21,7 @@ export interface AlarmPoll {
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-/** While alarms are out of scope, how often it is asked whether they still are, in milliseconds. */
+/** How often it is asked whether the scope has grown, where no list would show it, in milliseconds. */
 const SCOPE_CHECK_MS = 300_000;
 /** How long an episode without a known time of its end is remembered after it, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
@@ -42,14 +42,13 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     only: settings.sites ?? null,
     sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
   });
+  const patience = createPatience(settings.vanish_after_misses);
   const shownLabels = new Map<string, { site: string; priority: string }>();
 
   /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
   async function search(absent: readonly HeldAlarm[], signal: AbortSignal) {
     const isLast = (known: HeldAlarm) => known.misses + 1 >= settings.vanish_after_misses;
-    const worth = absent
-      .filter(isWorthAsking(settings.vanish_after_misses))
-      .filter((known) => !isHidden(known));
+    const worth = patience.worthAsking(absent).filter((known) => !isHidden(known));
     const bySite = Map.groupBy(worth, (known) => known.alarm.site.id);
     const results = [];
     const failures = new Map<number, Failure>();
@@ -73,7 +72,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   }
 
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
-    await lookForReturns(signal);
+    await lookForNewScope(signal);
     const seen = await list.read(careful, signal);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
@@ -129,15 +128,15 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons);
   }
 
-  async function lookForReturns(signal: AbortSignal): Promise<void> {
+  /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */
+  async function lookForNewScope(signal: AbortSignal): Promise<void> {
     const askedAtMs = scope.askedAtMs();
     if (askedAtMs !== null && clock.now() - askedAtMs < SCOPE_CHECK_MS) return;
-    if (
+    const outside = () =>
       held()
         .values()
-        .some((known) => known.state === "out-of-scope")
-    )
-      await scope.tryRefresh(signal);
+        .some((known) => known.state === "out-of-scope");
+    if (list.isPerSite() || outside()) await scope.tryRefresh(signal);
   }
 
   /** Episodes that ended so long ago that no sweep will find them again. */
@@ -189,7 +188,16 @@ function isFollowed(known: HeldAlarm): boolean {
   return isOpen(known) && known.state !== "out-of-scope";
 }
 
-/** An alarm that stays unexplained is asked after ever more rarely: at misses 1, 2, 4, 8 … */
-function isWorthAsking(vanishAfterMisses: number): (known: HeldAlarm) => boolean {
-  return ({ misses }) => misses < vanishAfterMisses || Number.isInteger(Math.log2(misses));
+/** An alarm that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. */
+function createPatience(always: number) {
+  let polls = new Map<string, number>();
+  return {
+    worthAsking(absent: readonly HeldAlarm[]): readonly HeldAlarm[] {
+      polls = new Map(absent.map(({ alarm }) => [alarm.id, (polls.get(alarm.id) ?? 0) + 1]));
+      return absent.filter(({ alarm }) => {
+        const count = polls.get(alarm.id) ?? 1;
+        return count <= always || Number.isInteger(Math.log2(count));
+      });
+    },
+  };
 }

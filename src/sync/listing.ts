@@ -9,7 +9,13 @@ import type { Page } from "../source/source.ts";
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
-  | { readonly complete: false; readonly reason: string; readonly shown: readonly T[] | null };
+  | {
+      readonly complete: false;
+      readonly reason: string;
+      readonly shown: readonly T[] | null;
+      /** How many different records came before it ended. */
+      readonly count: number;
+    };
 
 export interface CollectOptions<T> {
   readonly idOf: (item: T) => string;
@@ -21,18 +27,18 @@ const MAX_PAGES = 1_000;
 
 /** Reads a list to its end. What the source throws, this throws: a failure is not an empty list. */
 export async function collect<T>(
-  pages: AsyncIterable<Page<T>>,
+  answers: AsyncIterable<Page<T>>,
   options: CollectOptions<T>,
 ): Promise<Listing<T>> {
   const { idOf, maxPages = MAX_PAGES } = options;
   const byId = new Map<string, T>();
   let total: number | null = null;
-  let count = 0;
+  let pages = 0;
   let repeated = false;
   let moved = false;
   let ended = false;
-  for await (const page of pages) {
-    count += 1;
+  for await (const page of answers) {
+    pages += 1;
     if (total !== null && page.total !== total) moved = true;
     total = page.total;
     for (const item of page.items) {
@@ -42,16 +48,17 @@ export async function collect<T>(
     }
     ended = !page.more;
     if (ended) break;
-    if (count >= maxPages) return broken(`The list did not end within ${maxPages} pages.`);
+    if (pages >= maxPages) return broken(`The list did not end within ${maxPages} pages.`, byId.size);
   }
-  if (!ended || total === null) return broken("The list ended before its last page.");
+  if (!ended || total === null) return broken("The list ended before its last page.", byId.size);
   const shown = [...byId.values()];
-  if (moved) return { complete: false, reason: "The list changed while it was read.", shown };
+  const count = shown.length;
+  if (moved) return { complete: false, reason: "The list changed while it was read.", shown, count };
   if (repeated || total !== byId.size) {
     const reason = `The list says ${total} records and shows ${byId.size} different ones.`;
-    return { complete: false, reason, shown };
+    return { complete: false, reason, shown, count };
   }
-  return { complete: true, items: shown, pages: count };
+  return { complete: true, items: shown, pages };
 }
 
 /**
@@ -71,15 +78,12 @@ export async function collectSteady<T>(
       : { ...second, shown: union(first.items, second.shown, options.idOf) };
   }
   if (fingerprint(first.items, options.sameAs) === fingerprint(second.items, options.sameAs)) return second;
-  return {
-    complete: false,
-    reason: "Two readings of the list differ.",
-    shown: union(first.items, second.items, options.idOf),
-  };
+  const shown = union(first.items, second.items, options.idOf);
+  return { complete: false, reason: "Two readings of the list differ.", shown, count: shown.length };
 }
 
-function broken(reason: string): { complete: false; reason: string; shown: null } {
-  return { complete: false, reason, shown: null };
+function broken(reason: string, count: number): Listing<never> {
+  return { complete: false, reason, shown: null, count };
 }
 
 /** The later reading wins; what only the earlier one shows may have slipped between two pages of the later. */

@@ -106,8 +106,7 @@ export function createOutage(options: OutageOptions): Outage {
     } catch (error) {
       signal.throwIfAborted();
       const failure = meaningOf(error);
-      const answers = failure instanceof ConfigError && failure.reason !== "unauthenticated";
-      if (!answers) return failure;
+      if (!isAnswer(failure)) return failure;
     } finally {
       availability.returnWith(null);
     }
@@ -132,7 +131,7 @@ export function createOutage(options: OutageOptions): Outage {
       if (isOn()) return true;
       if (failure instanceof ConfigError) {
         const whole = failure.reason === "unauthenticated" ? failure : await meAnswers(signal);
-        if (whole instanceof ConfigError && whole.reason !== "forbidden") await begin(whole);
+        if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
         return isOn();
       }
       if (failure instanceof Throttled) {
@@ -142,7 +141,7 @@ export function createOutage(options: OutageOptions): Outage {
       suspectSinceMs ??= clock.monotonic();
       if (!repeated || lastSuccessMs > suspectSinceMs) return false;
       const whole = await meAnswers(signal);
-      if (whole === null) suspectSinceMs = null;
+      if (whole === null || isAnswer(whole)) suspectSinceMs = null;
       else await begin(whole);
       return isOn();
     },
@@ -170,6 +169,12 @@ export function createOutage(options: OutageOptions): Outage {
       }
     },
   };
+}
+
+/** Refused or told to wait, but by a service that is there. */
+function isAnswer(failure: Failure): boolean {
+  if (failure instanceof Throttled) return failure.scope === "bucket";
+  return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
 function isTokenTrouble(cause: Failure | null): boolean {
