@@ -3,10 +3,11 @@ import type { Clock } from "../clock.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
 import { createCaution } from "./quota-caution.ts";
 import { createForeignWatch, type ForeignUse } from "./quota-foreign.ts";
+import { createWaitingLanes } from "./quota-lanes.ts";
 import { createSlotLog, type Slot } from "./quota-log.ts";
 import { createPace } from "./quota-pace.ts";
 import type { QuotaRecord } from "./quota-record.ts";
-import { LANES, type Lane, type QuotaBucketStatus } from "./source.ts";
+import type { Lane, QuotaBucketStatus } from "./source.ts";
 
 /** One request on its way through a bucket. */
 export interface QuotaRequest {
@@ -46,6 +47,8 @@ export interface QuotaBucketOptions {
   readonly occupiedMs: number;
   readonly inherited: readonly Slot[];
   readonly heldUntilMs: number;
+  /** Refusals before, for the status. */
+  readonly throttled: number;
   /** Until then (monotonic time) requests may be in the service's window that no record tells of. */
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
@@ -58,8 +61,6 @@ export interface QuotaBucketOptions {
 const PRIORITY: Readonly<Record<Lane, number>> = { write: 3, "on-demand": 2, live: 1, history: 0 };
 const NEXT_OF_ALL = 10;
 const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
-/** A lane that waits is passed over so many times in a row by the lanes before it; the next slot is its own. */
-const PATIENCE = 9;
 /** While the record is missing, this share of the pace. */
 const CAREFUL_SHARE = 0.8;
 
@@ -69,18 +70,12 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const log = createSlotLog(occupiedMs, options.inherited);
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
-  const waiting: Readonly<Record<Lane, Map<string, QuotaRequest>>> = {
-    write: new Map(),
-    "on-demand": new Map(),
-    live: new Map(),
-    history: new Map(),
-  };
-  const passedOver: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0 };
+  const lanes = createWaitingLanes();
   const inFlight = new Set<Slot>();
   let limit = options.perMinute;
   let caution = createCaution(limit);
   let heldUntil = options.heldUntilMs;
-  let throttled = 0;
+  let throttled = options.throttled;
   let entries = 0;
   let started = 0;
   let wakeAt = Number.POSITIVE_INFINITY;
@@ -101,25 +96,13 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     };
   };
 
-  /** When a request of this lane may leave. A starving one may use the reserve. */
-  const readyAt = (lane: Lane, now: number, starving = false) => {
+  /** When a request of this lane may leave. One that is overdue may use the reserve. */
+  const readyAt = (lane: Lane, now: number, overdue = false) => {
     const { slots, everyLanePaced } = terms(now);
-    const reserved = lane === "write" || starving ? 0 : options.reserve;
+    const reserved = lane === "write" || overdue ? 0 : options.reserve;
     const free = log.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
     return Math.max(now, heldUntil, free, paced);
-  };
-
-  const firstWaiting = () => LANES.find((lane) => waiting[lane].size > 0);
-
-  /** The first request of a lane that was passed over too often, if it may leave now. */
-  const starving = (now: number): string | undefined => {
-    for (const lane of LANES) {
-      const [oldest] = waiting[lane];
-      if (oldest === undefined || passedOver[lane] < PATIENCE || oldest[1].signal.aborted) continue;
-      if (readyAt(lane, now, true) <= now) return oldest[0];
-    }
-    return undefined;
   };
 
   /**
@@ -128,16 +111,16 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
    */
   const release = () => {
     for (;;) {
-      const lane = firstWaiting();
+      const lane = lanes.first();
       if (isRetired || lane === undefined || queue.pending >= options.concurrency) return;
       const now = clock.monotonic();
       const at = readyAt(lane, now);
-      const starved = starving(now);
-      if (at > now && starved === undefined) {
+      const overdue = lanes.overdue().find((each) => readyAt(each.lane, now, true) <= now);
+      if (at > now && overdue === undefined) {
         void wake(at);
         return;
       }
-      if (starved !== undefined) queue.setPriority(starved, NEXT_OF_ALL);
+      if (overdue !== undefined) queue.setPriority(overdue.id, NEXT_OF_ALL);
       const startedBefore = started;
       queue.start();
       queue.pause();
@@ -165,11 +148,8 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     const now = clock.monotonic();
     started += 1;
     request.started = true;
-    waiting[request.lane].delete(id);
-    for (const lane of LANES) {
-      if (waiting[lane].size === 0 || lane === request.lane) passedOver[lane] = 0;
-      else if (PRIORITY[lane] < PRIORITY[request.lane]) passedOver[lane] += 1;
-    }
+    lanes.remove(id, request.lane);
+    lanes.served(request.lane);
     const { periodMs, catchUp, everyLanePaced } = terms(now);
     if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
     const slot: Slot = {
@@ -214,7 +194,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     async run(request) {
       entries += 1;
       const id = String(entries);
-      waiting[request.lane].set(id, request);
+      lanes.add(id, request);
       const task = () => {
         queue.pause();
         return send(takeSlot(id, request), request);
@@ -224,7 +204,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       try {
         return await done;
       } finally {
-        waiting[request.lane].delete(id);
+        lanes.remove(id, request.lane);
         // A request that ends makes room within the concurrency; the queue has noticed it by then.
         queueMicrotask(release);
       }
@@ -256,12 +236,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
         name: options.name,
         perMinute: limit,
         used: log.used(now),
-        waiting: {
-          write: waiting.write.size,
-          "on-demand": waiting["on-demand"].size,
-          live: waiting.live.size,
-          history: waiting.history.size,
-        },
+        waiting: lanes.counts(),
         heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
         nextSlotInMs: readyAt("live", now) - now,
         throttled,

@@ -93,7 +93,12 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
         const began = clock.monotonic();
         const bound = began + withinMs + longestWayMs;
-        await save({ ...slot, sentAt: began, countedBy: bound });
+        try {
+          await save({ ...slot, sentAt: began, countedBy: bound });
+        } catch (error) {
+          live = live.filter((each) => each !== slot);
+          throw error;
+        }
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
         if (slot.countedBy <= bound) break;

@@ -99,6 +99,7 @@ export function createQuota(options: QuotaOptions): Quota {
         occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         heldUntilMs,
+        throttled: groups.length === 1 ? old.reduce((sum, bucket) => sum + bucket.status().throttled, 0) : 0,
         carefulUntilMs,
         onSlot({ lane, since }) {
           options.metrics?.quotaSlots.inc({ source, lane });

@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+test("sleepers wake in order of time, then of call, and chains of promises run in between", async () => {
+  const clock = createVirtualClock(1_000);
+  const seen: string[] = [];
+  const sleeper = async (name: string, ms: number) => {
+    await clock.sleep(ms);
+    for (let i = 0; i < 50; i += 1) await Promise.resolve();
+    seen.push(`${name} ${clock.monotonic()} ${clock.now()}`);
+    if (name === "a") void sleeper("nested", 5);
+  };
+  for (const [name, ms] of [
+    ["c", 30],
+    ["a", 10],
+    ["b", 10],
+    ["late", 99],
+  ] as const)
+    void sleeper(name, ms);
+  await clock.run(50);
+  expect(seen).toEqual(["a 10 1010", "b 10 1010", "nested 15 1015", "c 30 1030"]);
+  expect(clock.monotonic()).toBe(50);
+  expect(clock.sleepers()).toBe(1);
+});
+
+test("an aborted sleep rejects at once with the signal's reason", async () => {
+  const clock = createVirtualClock(0);
+  const caller = new AbortController();
+  const sleep = clock.sleep(10, caller.signal);
+  caller.abort(new Error("enough"));
+  await expect(sleep).rejects.toThrow("enough");
+  await expect(clock.sleep(10, caller.signal)).rejects.toThrow("enough");
+  expect(clock.sleepers()).toBe(0);
+});
+
+test("the wall clock can be stepped without measured time noticing", async () => {
+  const clock = createVirtualClock(1_000);
+  await clock.advance(500);
+  clock.stepWall(-700);
+  expect([clock.now(), clock.monotonic()]).toEqual([800, 500]);
+});
