@@ -88,7 +88,8 @@ export function leaveScope(before: HeldAlarm, context: AlarmContext): Step {
 /** A complete listing did not show it; what that means is not known yet. */
 export function miss(before: HeldAlarm, context: AlarmContext): Step {
   const since = before.state === "missing" ? before.since : context.at;
-  return { held: { ...before, state: "missing", since, misses: before.misses + 1 }, events: [] };
+  const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
+  return { held: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
 /** Whether the episode is still open as far as was told. */

@@ -1,0 +1,102 @@
+import { describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import type { Page } from "#src/source/source.ts";
+import { collect, collectSteady } from "#src/sync/listing.ts";
+
+interface Item {
+  readonly id: string;
+  readonly value?: number;
+}
+
+async function* list(
+  pages: readonly (readonly string[])[],
+  totals: readonly number[],
+): AsyncGenerator<Page<Item>> {
+  for (const [index, ids] of pages.entries()) {
+    yield {
+      items: ids.map((id) => ({ id })),
+      number: index + 1,
+      lastPage: pages.length,
+      total: totals[index] ?? totals[0] ?? 0,
+      more: index + 1 < pages.length,
+    };
+  }
+}
+
+async function* broken(pages: readonly (readonly string[])[], at: number): AsyncGenerator<Page<Item>> {
+  let number = 0;
+  for await (const page of list(pages, [pages.flat().length])) {
+    number += 1;
+    if (number === at) throw new Retryable("The connection broke.");
+    yield page;
+  }
+}
+
+const idOf = (item: Item) => item.id;
+
+describe("a listing is complete only when", () => {
+  test("every page arrived, the total stayed and equals the different ids", async () => {
+    const listing = await collect(list([["1", "2"], ["3"]], [3]), { idOf });
+    expect(listing).toMatchObject({ complete: true, pages: 2 });
+  });
+
+  test.each([
+    ["the total changed on the way", [["1", "2"], ["3"]], [3, 2]],
+    ["a record came twice and another not at all", [["1", "2"], ["2"]], [3]],
+    ["fewer records came than there are", [["1"], ["2"]], [3]],
+    ["more records came than there are", [["1", "2"], ["3"]], [2]],
+  ])("not when %s; then it shows what it shows", async (_what, pages, totals) => {
+    const listing = await collect(list(pages, totals), { idOf });
+    expect(listing).toMatchObject({ complete: false });
+    expect(listing.complete ? [] : listing.shown?.map(idOf)).toEqual([...new Set(pages.flat())]);
+  });
+
+  test("not when it ends before its last page or never: then it shows nothing", async () => {
+    const cut = async function* () {
+      for await (const page of list([["1"], ["2"], ["3"]], [3])) {
+        if (page.number === 3) return;
+        yield page;
+      }
+    };
+    expect(await collect(cut(), { idOf })).toMatchObject({ complete: false, shown: null });
+    const long = list([["1"], ["2"], ["3"]], [3]);
+    expect(await collect(long, { idOf, maxPages: 2 })).toMatchObject({
+      complete: false,
+      shown: null,
+      count: 2,
+    });
+  });
+
+  test.each([1, 2, 3])("a failure on page %i is a failure, and no list at all", async (at) => {
+    await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow(
+      "The connection broke.",
+    );
+  });
+});
+
+describe("a list that moves fast", () => {
+  const steady = { idOf, sameAs: idOf };
+
+  test("needs no second reading in one page", async () => {
+    let readings = 0;
+    const listing = await collectSteady(() => {
+      readings += 1;
+      return list([["1", "2"]], [2]);
+    }, steady);
+    expect(listing.complete).toBe(true);
+    expect(readings).toBe(1);
+  });
+
+  test("is complete in several pages when two readings agree", async () => {
+    const listing = await collectSteady(() => list([["1", "2"], ["3"]], [3]), steady);
+    expect(listing.complete).toBe(true);
+  });
+
+  test("that lost one record between two pages and gained another is caught by the second reading", async () => {
+    // 1 is resolved and 4 raised while the first reading is between its pages: 3 slips to page 1 and is not seen.
+    const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
+    const listing = await collectSteady(() => readings.shift() ?? list([], [0]), steady);
+    expect(listing.complete).toBe(false);
+    expect(listing.complete ? [] : listing.shown?.map(idOf).sort()).toEqual(["1", "2", "3", "4"]);
+  });
+});

@@ -1,0 +1,258 @@
+import { pino } from "pino";
+import { describe, expect, test } from "vitest";
+import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
+import { createMetrics } from "#src/metrics.ts";
+import type { Source } from "#src/source/source.ts";
+import { createAvailability } from "#src/sync/availability.ts";
+import { createHolding } from "#src/sync/holding.ts";
+import type { Job } from "#src/sync/job.ts";
+import { createOutage } from "#src/sync/outage.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createScheduler } from "#src/sync/scheduler.ts";
+import type { HeldPoll } from "#src/sync/snapshot.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore } from "./memory-store.ts";
+
+const START = Date.UTC(2026, 0, 1);
+
+/** A scheduler over jobs of the test's own; `me` is what the service answers when it is asked whether it is there. */
+async function schedule(
+  build: (clock: ReturnType<typeof createVirtualClock>) => readonly Job[],
+  spreadMs = 0,
+) {
+  const clock = createVirtualClock(START);
+  const store = createMemoryStore();
+  const metrics = createMetrics();
+  const log = pino({ level: "silent" });
+  const holding = await createHolding(store, ["availability/main", "poll/main"]);
+  const availability = createAvailability({ source: "main", holding, clock });
+  const service = { me: async () => ({ sites: [] }) as unknown };
+  const source = { name: "main", me: () => service.me() } as unknown as Source;
+  const random = () => 0.5;
+  const outage = createOutage({
+    source,
+    clock,
+    log,
+    random,
+    availability,
+    reconcile: null,
+    tokenStamp: null,
+  });
+  const scheduler = createScheduler({
+    source: "main",
+    jobs: build(clock),
+    ticker: clockTicker(clock),
+    clock,
+    log,
+    metrics,
+    random,
+    spreadMs,
+    outage,
+    availability,
+    abilities: () => ["read:tags"],
+    remembered: (job) => holding.get<HeldPoll>("poll/main").get(job),
+    async remember(job, state) {
+      await holding.commit({ documents: [{ set: "poll/main", put: [[job, state]] }] });
+    },
+  });
+  await scheduler.start(new AbortController().signal);
+  const state = (job: string) => holding.get<HeldPoll>("poll/main").get(job);
+  return { clock, store, metrics, scheduler, service, state };
+}
+
+function job(name: string, run: Job["run"], more: Partial<Job> = {}): Job {
+  return { name, schedule: "* * * * *", firstRun: false, run, ...more };
+}
+
+const seconds = (clock: { now(): number }) => (clock.now() - START) / 1_000;
+
+describe("jobs", () => {
+  test("first runs go one after the other, in order, whatever comes of each", async () => {
+    const runs: string[] = [];
+    const { clock } = await schedule((time) => {
+      const slow = (name: string, fails = false) =>
+        job(
+          name,
+          async (signal) => {
+            runs.push(`${name} ${seconds(time)}`);
+            await time.sleep(3_000, signal);
+            if (fails) throw new Retryable("no");
+            return { kind: "ok" };
+          },
+          { firstRun: true, schedule: "0 * * * *" },
+        );
+      return [slow("token"), slow("sites", true), slow("alarms"), { ...slow("off"), schedule: false }];
+    });
+    await clock.advance(10_000);
+    expect(runs).toEqual(["token 0", "sites 3", "alarms 6"]);
+  });
+
+  test("a run that takes longer than its interval is not doubled, and the skipped ticks are counted", async () => {
+    let atOnce = 0;
+    let most = 0;
+    const { clock, metrics } = await schedule((time) => [
+      job("slow", async (signal) => {
+        atOnce += 1;
+        most = Math.max(most, atOnce);
+        await time.sleep(150_000, signal);
+        atOnce -= 1;
+        return { kind: "ok" };
+      }),
+    ]);
+    await clock.advance(3_600_000);
+    expect(most).toBe(1);
+    expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(
+      /outcome="overlap"[^\n]* 4\d/,
+    );
+  });
+
+  test("each job keeps the same distance to its tick, less than the spread", async () => {
+    const times = new Map<string, number[]>();
+    const names = ["a", "b", "c", "d", "e"];
+    const { clock } = await schedule(
+      (time) =>
+        names.map((name) =>
+          job(name, async () => {
+            times.set(name, [...(times.get(name) ?? []), Math.round((seconds(time) % 60) * 1_000) / 1_000]);
+            return { kind: "ok" };
+          }),
+        ),
+      5_000,
+    );
+    await clock.advance(600_000);
+    const offsets = names.map((name) => new Set(times.get(name)));
+    for (const own of offsets) expect(own.size).toBe(1);
+    expect(new Set(offsets.map(([...own]) => own[0])).size).toBeGreaterThan(3);
+    expect(Math.max(...offsets.flatMap((own) => [...own]))).toBeLessThan(5);
+  });
+
+  test("trouble that may pass is tried again soon and then more rarely, beside the ticks", async () => {
+    const runs: number[] = [];
+    const { clock, state } = await schedule((time) => [
+      job(
+        "tags",
+        async () => {
+          runs.push(seconds(time));
+          if (runs.length < 4) throw new Retryable("not now");
+          return { kind: "ok" };
+        },
+        { firstRun: true, schedule: "0 0 * * *" },
+      ),
+    ]);
+    await clock.advance(1_000);
+    expect(state("tags")).toMatchObject({ lastSuccess: null, problem: "not now" });
+    await clock.advance(3_600_000);
+    expect(runs).toHaveLength(4);
+    expect(runs[1]).toBeLessThan(16);
+    expect(state("tags")?.problem).toBeNull();
+  });
+
+  test("told to wait, it waits that long, ticks or not", async () => {
+    const runs: number[] = [];
+    const { clock } = await schedule((time) => [
+      job("live", async () => {
+        runs.push(seconds(time));
+        if (runs.length === 1) throw new Throttled("wait", 200_000);
+        return { kind: "ok" };
+      }),
+    ]);
+    await clock.advance(400_000);
+    expect(runs).toEqual([60, 260, 300, 360]);
+  });
+
+  test("trap 24: refused, it is left alone for 15 minutes; the others go on, and the reason names the ability", async () => {
+    const runs: number[] = [];
+    let others = 0;
+    const { clock, store, state } = await schedule((time) => [
+      job(
+        "gateways",
+        async () => {
+          runs.push(seconds(time));
+          throw new ConfigError("403.", { reason: "forbidden" });
+        },
+        { ability: "read:gateways" },
+      ),
+      job("alarms", async () => {
+        others += 1;
+        return { kind: "ok" };
+      }),
+    ]);
+    await clock.advance(3_600_000);
+    expect(runs).toEqual([60, 960, 1860, 2760]);
+    expect(others).toBe(60);
+    expect(state("gateways")?.problem).toBe("403. The token lacks read:gateways.");
+    expect(store.events.map((event) => `${event.type} ${event.subject}`)).toEqual([
+      "source-unavailable feature/gateways",
+    ]);
+  });
+
+  test("one job that keeps failing is no outage while the service answers", async () => {
+    const { clock, store } = await schedule(() => [
+      job("history", async () => {
+        throw new Retryable("504");
+      }),
+    ]);
+    await clock.advance(6 * 3_600_000);
+    expect(store.events).toEqual([]);
+  });
+
+  test("trap 33: after 8 hours out, every job runs once, not once for each missed tick", async () => {
+    let down = false;
+    const runs: string[] = [];
+    const names = ["a", "b", "c", "d"];
+    const { clock, store, service } = await schedule((time) =>
+      names.map((name) =>
+        job(name, async () => {
+          if (down) throw new Retryable("unreachable");
+          runs.push(`${name} ${seconds(time)}`);
+          return { kind: "ok" };
+        }),
+      ),
+    );
+    await clock.advance(120_000);
+    down = true;
+    service.me = async () => {
+      throw new Retryable("unreachable");
+    };
+    await clock.advance(8 * 3_600_000);
+    runs.length = 0;
+    down = false;
+    service.me = async () => ({ sites: [] });
+    await clock.advance(29_000);
+    expect(runs.map((run) => run.split(" ")[0])).toEqual(names);
+    expect(store.events.map((event) => event.type)).toEqual(["source-unavailable", "source-available"]);
+  });
+
+  test("a stop ends what waits at once, lets a run finish, and gives up at the deadline", async () => {
+    let finished = 0;
+    let aborted = 0;
+    const { clock, scheduler } = await schedule((time) => [
+      job(
+        "long",
+        async (signal) => {
+          await time.sleep(2_000, signal);
+          finished += 1;
+          return { kind: "ok" };
+        },
+        { firstRun: true },
+      ),
+      job("endless", async (signal) => {
+        try {
+          await time.sleep(1e9, signal);
+        } catch (error) {
+          aborted += 1;
+          throw error;
+        }
+        return { kind: "ok" };
+      }),
+    ]);
+    await clock.advance(60_500);
+    const stopped = scheduler.stop(5_000);
+    await clock.advance(5_000);
+    await stopped;
+    await scheduler.stop(0);
+    expect(finished).toBe(2);
+    expect(aborted).toBe(1);
+    expect(clock.sleepers()).toBe(0);
+  });
+});
