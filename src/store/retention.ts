@@ -50,17 +50,9 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
     return rows.filter(({ position }) => position <= last);
   }
 
-  /** Removes events together with their marks. */
   function remove(rows: readonly Candidate[]): void {
     const event = database.prepare("delete from event where position = ?");
-    const marks = database.prepare(
-      `delete from again where position = ?1 and not exists
-         (select 1 from dead_letter where dead_letter.sink = again.sink and dead_letter.position = ?1)`,
-    );
-    for (const { position } of rows) {
-      event.run(position);
-      marks.run(position);
-    }
+    for (const { position } of rows) event.run(position);
     const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
     database.prepare("update log_size set bytes = bytes - ?").run(bytes);
   }

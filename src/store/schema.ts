@@ -71,6 +71,16 @@ const MIGRATIONS: readonly string[] = [
     unique (sink, position)
   ) strict;
 
+  -- A mark has an event or a letter behind it that can be sent; with the last of them it goes.
+  create trigger event_gone after delete on event begin
+    delete from again where position = old.position and not exists (
+      select 1 from dead_letter where dead_letter.sink = again.sink and dead_letter.position = old.position);
+  end;
+  create trigger letter_gone after delete on dead_letter begin
+    delete from again where sink = old.sink and position = old.position and not exists (
+      select 1 from event where event.position = old.position);
+  end;
+
   create table gap (
     id integer primary key autoincrement,
     sink text not null,

@@ -247,6 +247,15 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("a")).toEqual([]);
     });
 
+    test("a mark goes with the last thing that could be sent for it", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 1));
+      await rejectAll("a", "no");
+      await store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      await store.outbox.prune({ ...ROOMY, maxBytes: 1 });
+      expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
+    });
+
     test("a replay comes before the log, same events, only what the sink is past", async () => {
       await store.outbox.register("a", "beginning");
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);
