@@ -7,7 +7,14 @@ import type { Quality } from "../event.ts";
  */
 
 /** Sets of this room alone. */
-export type SyncSet = "tag-system" | "alarm-site" | "sweep" | "availability" | "quarantine";
+export type SyncSet =
+  | "tag-system"
+  | "alarm-site"
+  | "sweep"
+  | "availability"
+  | "quarantine"
+  | "history-told"
+  | "history-window";
 
 export function syncSet(name: SyncSet, source: string): string {
   return `${name}/${source}`;
@@ -97,14 +104,62 @@ export interface HeldQuarantine {
   readonly reason: string;
 }
 
-/** How far the history of a tag is told (set `history`), keyed by `<tag id> <resolution>`. */
+/**
+ * How far the history of a tag is told (set `history`), keyed by `<tag id> <resolution>`, or by
+ * `<tag id> <resolution> total` where totals are fetched. Times are UTC.
+ *
+ * ```
+ *   wished     target        reached            since      watermark    now
+ *     |   empty   |   pending   |  fetched, told  |  fetched,  |  to come |
+ *                 |  ◄─ backfill comes this way   |  told      |
+ * ```
+ */
 export interface HeldHistory {
   readonly resolution: Resolution;
-  /** Every closed bucket before this time is fetched or known to be empty; UTC. */
+  readonly timeZone: string;
+  /** The first sight of the tag: live following starts here, older buckets are backfill. */
+  readonly since: string;
+  /** Every closed bucket from `reached` to this time is fetched and told, or known to be empty. */
   readonly watermark: string;
-  /** `no-log`: the service answered 404 for it; asked again after `askAgainAt`. */
-  readonly state: "following" | "no-log";
+  readonly reached: string;
+  /** Where the backfill ends: the configured depth, or the first month with data if that is later. */
+  readonly target: string;
+  /** The configured depth of the backfill for which `target` was found. */
+  readonly wished: string;
+  /** Where reading again for late data goes on; null while none is under way. */
+  readonly rereadFrom: string | null;
+  /** When the last day, and the whole look-back, were last read again. */
+  readonly dailyAt: string;
+  readonly weeklyAt: string;
+  /** What was told is remembered completely from this time on. */
+  readonly rememberedFrom: string;
+  /**
+   * `unproven`: not yet known whether it has a log. `no-log`: the service answered 404 for it; it is asked again
+   * after `askAgainAt`.
+   */
+  readonly state: "unproven" | "following" | "no-log";
   readonly askAgainAt: string | null;
+  /** Answers 404 in a row. */
+  readonly refusals: number;
+}
+
+/** Points that were told and may still change (set `history-told`), keyed by `<history key> <number of the span>`. */
+export interface HeldTold {
+  /** Seconds since the start of the span, ascending. */
+  readonly at: readonly number[];
+  readonly values: readonly TagValue[];
+}
+
+/** How many values one history request may ask for (set `history-window`, key `values`); learned. */
+export interface HeldWindow {
+  /** The most values that were answered at once. */
+  readonly good: number;
+  /** The fewest that were not, as long as that is believed. */
+  readonly bad: number | null;
+  /** What `bad` was before a failure that may have another cause. */
+  readonly doubt: { readonly before: number | null } | null;
+  /** Full answers since the last change. */
+  readonly streak: number;
 }
 
 /** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */

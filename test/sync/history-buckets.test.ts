@@ -1,0 +1,100 @@
+import { IANAZone } from "luxon";
+import { describe, expect, test } from "vitest";
+import { RESOLUTIONS } from "#src/building.ts";
+import { bucketBefore, bucketEnd, bucketStart, rangeTime } from "#src/sync/history-buckets.ts";
+
+const ZONES = [
+  "UTC",
+  "Europe/Stockholm",
+  "America/New_York",
+  "America/Sao_Paulo",
+  "Australia/Lord_Howe",
+  "Pacific/Apia",
+  "Africa/Casablanca",
+  "Asia/Kathmandu",
+  "America/St_Johns",
+  "Asia/Beirut",
+];
+const HOUR_MS = 3_600_000;
+const DAYS_AROUND = { "5m": 0.1, "1h": 0.5, "1d": 3, "1w": 15, "1mo": 40 } as const;
+const at = (time: string) => Date.parse(time);
+const day = (time: string, zone: string) => rangeTime(bucketStart(at(time), "1d", zone));
+
+/** Every moment between two years at which a zone changes its clocks. */
+function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
+  const rules = IANAZone.create(zone);
+  const found: number[] = [];
+  for (let ms = Date.UTC(fromYear, 0, 1); ms < Date.UTC(toYear, 0, 1); ms += 24 * HOUR_MS) {
+    if (rules.offset(ms) !== rules.offset(ms + 24 * HOUR_MS)) found.push(ms);
+  }
+  return found;
+}
+
+describe("days by the rules of the zone", () => {
+  test("Stockholm's day of 23 hours and the one of 25", () => {
+    expect(day("2027-03-28T12:00:00Z", "Europe/Stockholm")).toBe("2027-03-27T23:00:00Z");
+    expect(rangeTime(bucketEnd(at("2027-03-27T23:00:00Z"), "1d", "Europe/Stockholm"))).toBe(
+      "2027-03-28T22:00:00Z",
+    );
+    expect(rangeTime(bucketEnd(at("2027-10-30T22:00:00Z"), "1d", "Europe/Stockholm"))).toBe(
+      "2027-10-31T23:00:00Z",
+    );
+  });
+
+  test("Apia had no 30 December 2011: the 29th ends where the 31st begins", () => {
+    expect(day("2011-12-30T09:59:00Z", "Pacific/Apia")).toBe("2011-12-29T10:00:00Z");
+    expect(rangeTime(bucketEnd(at("2011-12-29T10:00:00Z"), "1d", "Pacific/Apia"))).toBe(
+      "2011-12-30T10:00:00Z",
+    );
+    expect(day("2011-12-30T10:00:00Z", "Pacific/Apia")).toBe("2011-12-30T10:00:00Z");
+  });
+
+  test("where midnight does not exist, the day begins after it", () => {
+    // Brazil moved the clocks from 00:00 to 01:00 on 4 November 2018.
+    expect(day("2018-11-04T12:00:00Z", "America/Sao_Paulo")).toBe("2018-11-04T03:00:00Z");
+    expect(rangeTime(bucketEnd(at("2018-11-03T03:00:00Z"), "1d", "America/Sao_Paulo"))).toBe(
+      "2018-11-04T03:00:00Z",
+    );
+  });
+
+  test("Lord Howe moves by half an hour, and its hours are cut there", () => {
+    // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
+    expect(rangeTime(bucketStart(at("2027-04-03T15:10:00Z"), "1h", "Australia/Lord_Howe"))).toBe(
+      "2027-04-03T15:00:00Z",
+    );
+    expect(rangeTime(bucketEnd(at("2027-04-03T15:00:00Z"), "1h", "Australia/Lord_Howe"))).toBe(
+      "2027-04-03T15:30:00Z",
+    );
+  });
+
+  test("weeks begin on Monday, months on the first, in local time", () => {
+    expect(rangeTime(bucketStart(at("2026-11-01T12:00:00Z"), "1w", "Europe/Stockholm"))).toBe(
+      "2026-10-25T23:00:00Z",
+    );
+    expect(rangeTime(bucketStart(at("2026-11-15T12:00:00Z"), "1mo", "Europe/Stockholm"))).toBe(
+      "2026-10-31T23:00:00Z",
+    );
+    expect(rangeTime(bucketEnd(at("2026-10-31T23:00:00Z"), "1mo", "Europe/Stockholm"))).toBe(
+      "2026-11-30T23:00:00Z",
+    );
+  });
+});
+
+describe.each(ZONES)("in %s, around every change of the clocks from 2000 to 2040", (zone) => {
+  test.each(RESOLUTIONS)("buckets of %s follow each other without gap or overlap", (resolution) => {
+    const around = DAYS_AROUND[resolution] * 24 * HOUR_MS;
+    // Every fourth change keeps the test short; the kinds of changes repeat from year to year.
+    const moments = changes(zone, 2000, 2040).filter((_, i) => i % 4 === 0 || zone === "Pacific/Apia");
+    for (const change of moments.length === 0 ? [at("2027-03-28T00:00:00Z")] : moments) {
+      let start = bucketStart(change - around, resolution, zone);
+      while (start < change + 24 * HOUR_MS + around) {
+        const end = bucketEnd(start, resolution, zone);
+        expect(end).toBeGreaterThan(start);
+        expect(bucketStart(end, resolution, zone)).toBe(end);
+        expect(bucketStart(end - 60_000, resolution, zone)).toBe(start);
+        expect(bucketBefore(end, resolution, zone)).toBe(start);
+        start = end;
+      }
+    }
+  });
+});
