@@ -89,7 +89,7 @@ export function createTopics(prefix: string, template: string): Topics {
  * are themselves encoded, so no two texts share a level.
  */
 export function segment(value: string): string {
-  if (!value.isWellFormed()) return hashed(value);
+  if (!value.isWellFormed() || value.length > MAX_SEGMENT) return hashed(value);
   if (value === "") return "~";
   if (RESERVED.has(value) || value === "_") return percent(value.charAt(0)) + value.slice(1);
   const encoded = value.replace(/[^\w.-]/gu, percent);

@@ -3,6 +3,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
 import type { Sink } from "#src/connector.ts";
 import { makeEvent, sourceUri } from "#src/event.ts";
 import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
@@ -231,6 +232,26 @@ describe.skipIf(missing)("against Mosquitto", () => {
     const observer = await observe(again.url, "plenum/status");
     onTestFinished(() => observer.leave());
     await observer.until(({ json }) => json.status === "online");
+  });
+
+  test("says online again where the broker has noticed the end of an older connection too late", async () => {
+    const server = await broker();
+    const observer = await observe(server.url, "plenum/status");
+    onTestFinished(() => observer.leave());
+    const minute = 60_000;
+    const fast: Clock = {
+      ...systemClock,
+      sleep: (ms, signal) => systemClock.sleep(ms === minute ? 50 : ms, signal),
+    };
+    const sink = createMqttSink(MqttConfig.parse({ url: server.url }), contextFor("broker", fast));
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    await observer.until(({ json }) => json.status === "online");
+    await observer.publish("plenum/status", '{"status":"offline","reason":"connection lost"}', {
+      retain: true,
+    });
+    await observer.until(({ json }) => json.status === "offline");
+    await expect.poll(() => observer.heard.at(-1)?.json.status).toBe("online");
   });
 
   test("makes a message that is too large a dead letter and goes on", async () => {

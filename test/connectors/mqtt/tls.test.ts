@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import type { z } from "zod";
@@ -101,6 +101,39 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     await sink.open(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
     await refusal(url, { ca_file: authority.caFile });
+  });
+
+  test("is how the example of a broker's configuration works", async () => {
+    const example = readFileSync(
+      join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"),
+      "utf8",
+    );
+    const acl = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
+    const passwords = join(folder, "example-passwords");
+    writeFileSync(passwords, "");
+    execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "pw"], { stdio: "ignore" });
+    const server = await startMosquitto({
+      lines: (port, data) =>
+        example
+          .replace("listener 8883", `listener ${port} 127.0.0.1`)
+          .replace("/etc/mosquitto/tls/ca.pem", authority.caFile)
+          .replace("/etc/mosquitto/tls/server.pem", good.certFile)
+          .replace("/etc/mosquitto/tls/server.key", good.keyFile)
+          .replace("/etc/mosquitto/passwords", passwords)
+          .replace("/etc/mosquitto/plenum.acl", acl)
+          .replace("/var/lib/mosquitto/", `${data}/`)
+          .split("\n"),
+    });
+    onTestFinished(() => server.stop());
+    const secret = join(folder, "example-password");
+    writeFileSync(secret, "pw", { mode: 0o600 });
+    const sink = sinkFor(server.url.replace("mqtt:", "mqtts:"), {
+      tls: { ca_file: authority.caFile },
+      username: "plenum",
+      password: { file: secret },
+    });
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
   test("needs files that can be read", async () => {
