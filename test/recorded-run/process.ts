@@ -1,0 +1,64 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { join } from "node:path";
+
+const MAIN = join(import.meta.dirname, "../../src/cli/main.ts");
+
+/** The command line as a process of its own, as a user or a service manager runs it. */
+export interface Running {
+  readonly pid: number;
+  /** Everything that it has printed so far, both streams. */
+  output(): string;
+  /** Resolves once the output contains the text; rejects when the process ends first. */
+  says(text: string | RegExp, withinMs?: number): Promise<void>;
+  /** Ends it by a signal; answers its exit code, null when the signal killed it. */
+  end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
+}
+
+export function runPlenum(
+  args: readonly string[],
+  options: { readonly cwd: string; readonly environment?: Readonly<Record<string, string>> },
+): Running {
+  const child: ChildProcess = spawn(process.execPath, [MAIN, ...args], {
+    cwd: options.cwd,
+    env: { ...process.env, NO_COLOR: "1", ...options.environment },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let text = "";
+  const listeners = new Set<() => void>();
+  const heard = (piece: Buffer) => {
+    text += piece.toString();
+    for (const listener of listeners) listener();
+  };
+  child.stdout?.on("data", heard);
+  child.stderr?.on("data", heard);
+  const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+
+  return {
+    pid: child.pid ?? 0,
+    output: () => text,
+    says(wanted, withinMs = 30_000) {
+      return new Promise((resolve, reject) => {
+        const fits = () => (typeof wanted === "string" ? text.includes(wanted) : wanted.test(text));
+        const done = (error?: Error) => {
+          listeners.delete(look);
+          clearTimeout(timer);
+          if (error === undefined) resolve();
+          else reject(error);
+        };
+        const look = () => {
+          if (fits()) done();
+        };
+        const timer = setTimeout(() => done(new Error(`It did not say ${wanted}, but:\n${text}`)), withinMs);
+        listeners.add(look);
+        void ended.then(() =>
+          done(fits() ? undefined : new Error(`It ended without saying ${wanted}:\n${text}`)),
+        );
+        look();
+      });
+    },
+    async end(signal) {
+      child.kill(signal);
+      return ended;
+    },
+  };
+}

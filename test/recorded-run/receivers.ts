@@ -1,0 +1,84 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { connectAsync } from "mqtt";
+import { Webhook } from "standardwebhooks";
+
+/** An event as it arrives anywhere: the CloudEvents envelope. */
+export interface ArrivedEvent {
+  readonly id: string;
+  readonly type: string;
+  readonly subject: string;
+  readonly time: string;
+  // biome-ignore lint/suspicious/noExplicitAny: what arrives is judged by the test, not by our own types.
+  readonly data: any;
+}
+
+export interface Receiver {
+  /** Everything that arrived, in order, repetitions included. */
+  readonly arrived: ArrivedEvent[];
+  close(): Promise<void>;
+}
+
+export interface MqttReceiver extends Receiver {
+  /** Messages of measurement topics: topic → payloads. */
+  readonly messages: { readonly topic: string; readonly payload: Record<string, unknown> }[];
+  publish(topic: string, payload: string): Promise<void>;
+}
+
+/** A subscriber with a session that the broker keeps, so that it misses nothing itself. */
+export async function receiveMqtt(url: string): Promise<MqttReceiver> {
+  const client = await connectAsync(url, { protocolVersion: 5, clientId: "receiver", clean: true });
+  const arrived: ArrivedEvent[] = [];
+  const messages: { topic: string; payload: Record<string, unknown> }[] = [];
+  client.on("message", (topic, body) => {
+    if (body.length === 0) return;
+    const payload = JSON.parse(body.toString());
+    if (topic.includes("/event/")) arrived.push(payload);
+    else messages.push({ topic, payload });
+  });
+  await client.subscribeAsync(["plenum/+/+/event/#", "plenum/+/+/tag/#", "plenum/status"], { qos: 1 });
+  return {
+    arrived,
+    messages,
+    publish: async (topic, payload) => {
+      await client.publishAsync(topic, payload, { qos: 1 });
+    },
+    close: () => client.endAsync(true),
+  };
+}
+
+/** Verifies every signature with the library of the standard, and remembers what did not verify. */
+export async function receiveWebhooks(
+  secret: string,
+): Promise<Receiver & { readonly url: string; readonly refused: string[] }> {
+  const webhook = new Webhook(secret);
+  const arrived: ArrivedEvent[] = [];
+  const refused: string[] = [];
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on("data", (piece: Buffer) => pieces.push(piece));
+    request.on("end", () => {
+      const body = Buffer.concat(pieces).toString();
+      try {
+        webhook.verify(body, request.headers as Record<string, string>);
+        arrived.push(JSON.parse(body));
+        response.writeHead(204).end();
+      } catch (error) {
+        refused.push(String(error));
+        response.writeHead(401).end();
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    arrived,
+    refused,
+    url: `http://127.0.0.1:${port}/hook`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

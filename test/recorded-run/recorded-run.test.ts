@@ -1,0 +1,284 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import type { AnyEvent, Event } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet } from "#src/store/store.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { absent } from "../real-servers.ts";
+import type { ArrivedEvent } from "./receivers.ts";
+import { buildStage, type Stage } from "./stage.ts";
+
+/**
+ * Real input through the real thing: recorded building readings, replayed by the simulator, through the worker as
+ * its own process, into a real Mosquitto, a real VictoriaMetrics, a real InfluxDB and a webhook receiver, with one
+ * kill -9 in the middle. Then what arrived is compared with what the simulator says happened.
+ */
+const missing = [absent("mosquitto"), absent("victoria-metrics"), absent("influxd")].includes(true);
+
+/** Milliseconds: of work before the kill, after it, and for the last polls to tell the end. */
+const BEFORE_KILL_MS = 45_000;
+const AFTER_KILL_MS = 40_000;
+const LAST_POLLS_MS = 25_000;
+
+interface Transition {
+  readonly atMs: number;
+  readonly alarmId: string;
+  readonly kind: string;
+  readonly triggeredAtMs: number;
+}
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
+  let stage: Stage;
+  let committed: readonly AnyEvent[];
+  let histories: ReadonlyMap<string, HeldHistory>;
+  let transitions: readonly Transition[];
+  let everTransitions: readonly Transition[];
+  let firstPollMs: number;
+  let acknowledgedAlarm: string;
+  const setPoint = { id: "recorded-run-set-point", value: 75 };
+
+  beforeAll(async () => {
+    stage = await buildStage();
+    let worker = await stage.startWorker();
+    await pause(BEFORE_KILL_MS);
+    await worker.end("SIGKILL");
+
+    worker = await stage.startWorker();
+    const { id } = await stage.tell<{ id: string }>("alarms/raise", { site_id: 1, description: "by hand" });
+    acknowledgedAlarm = id;
+    await pause(8_000);
+    await stage.tell("alarms/acknowledge", { id, by: "Kari", message: "on my way" });
+    await stage.mqtt.publish("plenum/cmd/main/10169/set", JSON.stringify(setPoint));
+    await pause(AFTER_KILL_MS - 8_000);
+    await stage.tell("alarms/resolve", { id });
+
+    const { now_ms: endMs } = await stage.ask<{ now_ms: number }>("now");
+    await pause(LAST_POLLS_MS);
+    await until(async () => {
+      const lags = JSON.parse(await stage.plenum(["outbox", "--json"]));
+      return lags.every((sink: { depth: number; again: number }) => sink.depth + sink.again < 50);
+    });
+    expect(await worker.end("SIGTERM")).toBe(0);
+    everTransitions = await stage.ask<Transition[]>("truth/transitions?from_ms=0");
+
+    const store = await openStore({ folder: stage.stateFolder, clock: systemClock, readOnly: true });
+    committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
+    histories = await store.documents<HeldHistory>(documentSet("history", "main"));
+    await store.close();
+    firstPollMs =
+      Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
+    transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);
+  }, 240_000);
+
+  afterAll(() => stage?.clear());
+
+  test("every alarm transition arrives once, and none is invented, over MQTT, webhook and file", () => {
+    const arrivals = {
+      mqtt: stage.mqtt.arrived,
+      webhook: stage.webhooks.arrived,
+      file: fileEvents(stage.eventFolder),
+    };
+    expect(stage.webhooks.refused).toEqual([]);
+    const happened = new Set(
+      everTransitions.map(({ kind, alarmId, triggeredAtMs }) => episodeKey(kind, alarmId, triggeredAtMs)),
+    );
+    const wanted = transitions.filter(({ kind }) => kind === "raised" || kind === "resolved");
+    expect(wanted.length).toBeGreaterThan(10);
+    for (const [way, all] of Object.entries(arrivals)) {
+      const told = new Map<string, number>();
+      for (const event of once(all)) {
+        if (event.type !== "alarm-raised" && event.type !== "alarm-resolved") continue;
+        const { alarm } = event.data;
+        const key = episodeKey(event.type.slice("alarm-".length), alarm.id, Date.parse(alarm.triggeredAt));
+        told.set(key, (told.get(key) ?? 0) + 1);
+        expect(happened, `${way} tells what never happened: ${key}`).toContain(key);
+      }
+      for (const { kind, alarmId, triggeredAtMs } of wanted) {
+        const key = episodeKey(kind, alarmId, triggeredAtMs);
+        expect(told.get(key), `${way} should tell once: ${key}`).toBe(1);
+      }
+      expect([...told.values()].filter((count) => count !== 1)).toEqual([]);
+      const acknowledged = once(all).filter(
+        (e) => e.type === "alarm-acknowledged" && e.data.alarm.id === acknowledgedAlarm,
+      );
+      expect(
+        acknowledged.map((e) => e.data.alarm.acknowledgedBy),
+        way,
+      ).toEqual(["Kari"]);
+    }
+  });
+
+  test("every committed event reached the file and MQTT, in the order of commit for each object", () => {
+    const files = once(fileEvents(stage.eventFolder));
+    expect(new Set(files.map((e) => e.id))).toEqual(new Set(committed.map((e) => e.id)));
+    const order = new Map(committed.map((event, index) => [event.id, index]));
+    const last = new Map<string, number>();
+    for (const event of files) {
+      const position = order.get(event.id) ?? -1;
+      expect(position, event.subject).toBeGreaterThan(last.get(event.subject) ?? -1);
+      last.set(event.subject, position);
+    }
+    const overMqtt = new Set([
+      ...stage.mqtt.arrived.map((e) => e.id),
+      ...stage.mqtt.messages.map(({ payload }) => String(payload.id)),
+    ]);
+    expect(committed.filter((e) => !overMqtt.has(e.id)).map((e) => `${e.type} ${e.subject}`)).toEqual([]);
+  });
+
+  test("the same id is always the same content", () => {
+    const known = new Map<string, string>();
+    for (const event of [
+      ...stage.mqtt.arrived,
+      ...stage.webhooks.arrived,
+      ...fileEvents(stage.eventFolder),
+    ]) {
+      const text = JSON.stringify(event);
+      expect(known.get(event.id) ?? text).toBe(text);
+      known.set(event.id, text);
+    }
+  });
+
+  test("every committed value is in VictoriaMetrics and in InfluxDB, and an unreadable one is in neither", async () => {
+    const values = committed.filter((e): e is Event<"tag-value"> & AnyEvent => e.type === "tag-value");
+    expect(values.length).toBeGreaterThan(150);
+    const inVictoria = await victoriaPoints(stage, "tag_value_value");
+    const inInflux = await influxPoints(stage, "SELECT value FROM tag_value GROUP BY tag_id");
+    for (const { data, time } of values) {
+      if (typeof data.value === "boolean") continue;
+      const key = `${data.tag.id} ${Date.parse(time)}`;
+      const wanted = data.value === null ? undefined : data.value;
+      // VictoriaMetrics keeps about 15 decimal digits; InfluxDB keeps the number as it is.
+      if (wanted === undefined) expect(inVictoria.has(key), `VictoriaMetrics ${key}`).toBe(false);
+      else expect(inVictoria.get(key), `VictoriaMetrics ${key}`).toBeCloseTo(wanted, 6);
+      expect(inInflux.get(key), `InfluxDB ${key}`).toBe(wanted);
+    }
+    const invalid = await (await fetch(`${stage.victoriaMetrics.url}/metrics`)).text();
+    expect(/vm_rows_invalid_total\{type="influx"\} (\d+)/.exec(invalid)?.[1] ?? "0").toBe("0");
+  });
+
+  test("every history point up to the watermark arrives once and is what the service has", async () => {
+    const points = new Map<string, number | boolean | null>();
+    for (const event of once(fileEvents(stage.eventFolder))) {
+      if (event.type !== "tag-history") continue;
+      for (const { time, value } of event.data.points) {
+        const key = `${event.data.tag.id} ${time}`;
+        expect(points.has(key) && !event.data.revised, `told twice: ${key}`).toBe(false);
+        points.set(key, value);
+      }
+    }
+    expect(points.size).toBeGreaterThan(1_000);
+    const inInflux = await influxPoints(stage, "SELECT value FROM tag_history GROUP BY tag_id");
+    let compared = 0;
+    for (const [key, held] of histories) {
+      const tag = key.split(" ")[0] ?? "";
+      const own = [...points.keys()].filter((each) => each.startsWith(`${tag} `));
+      if (own.length === 0 || held.state !== "following") continue;
+      const from = own.map((each) => each.split(" ")[1] ?? "").toSorted()[0] ?? "";
+      const query = new URLSearchParams({
+        tag,
+        from,
+        to: held.watermark,
+        resolution: "5m",
+        tz: "Europe/Helsinki",
+      });
+      const truth = await stage.ask<{ timestamp: string; value: number | boolean | null }[]>(
+        `truth/history?${query}`,
+      );
+      for (const { timestamp, value } of truth) {
+        const time = new Date(timestamp).toISOString();
+        expect(points.get(`${tag} ${time}`), `${tag} ${time}`).toEqual(value);
+        if (typeof value === "number") expect(inInflux.get(`${tag} ${Date.parse(time)}`)).toBe(value);
+        compared += 1;
+      }
+    }
+    expect(compared).toBeGreaterThan(1_000);
+  });
+
+  test("the set-point that was written over MQTT was written once, read back and confirmed", async () => {
+    const results = once(stage.mqtt.arrived).filter((e) => e.type === "command-result");
+    expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
+      [setPoint.id, "confirmed", setPoint.value],
+    ]);
+    const writes = await stage.ask<{ tagId: string; value: number }[]>("truth/writes");
+    expect(writes.map(({ tagId, value }) => [tagId, value])).toEqual([["10169", setPoint.value]]);
+  });
+
+  test("the service never had to refuse a request, the kill included", async () => {
+    const { totals, busiest_minute } = await stage.ask<{
+      totals: Record<string, number>;
+      busiest_minute: number;
+    }>("truth/totals");
+    expect(Object.keys(totals).filter((key) => key.endsWith(" 429"))).toEqual([]);
+    expect(busiest_minute).toBeLessThanOrEqual(20);
+    expect(busiest_minute).toBeGreaterThan(10);
+  });
+});
+
+/** The first of each id: what a receiver keeps that deduplicates, as it should. */
+function once(events: readonly ArrivedEvent[]): readonly ArrivedEvent[] {
+  return [...new Map(events.toReversed().map((event) => [event.id, event])).values()].toReversed();
+}
+
+function episodeKey(kind: string, alarmId: string, triggeredAtMs: number): string {
+  return `${kind} ${alarmId} ${Math.floor(triggeredAtMs / 1000)}`;
+}
+
+function fileEvents(folder: string): readonly ArrivedEvent[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".jsonl"))
+    .toSorted()
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").split("\n"))
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line));
+}
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  for (let attempt = 0; attempt < 30; attempt += 1) {
+    if (await holds()) return;
+    await pause(1_000);
+  }
+  throw new Error("The sinks did not catch up.");
+}
+
+/** `tag id, time in ms` → value. New points show with a delay, so they are asked for until their number stands. */
+async function victoriaPoints(stage: Stage, name: string): Promise<Map<string, number>> {
+  let points = new Map<string, number>();
+  for (let attempt = 0; attempt < 20; attempt += 1) {
+    await fetch(`${stage.victoriaMetrics.url}/internal/force_flush`);
+    const response = await fetch(`${stage.victoriaMetrics.url}/api/v1/export?match[]=${name}`);
+    const found = new Map<string, number>();
+    for (const line of (await response.text()).split("\n").filter((text) => text !== "")) {
+      const { metric, values, timestamps } = JSON.parse(line);
+      timestamps.forEach((time: number, i: number) => {
+        found.set(`${metric.tag_id} ${time}`, values[i]);
+      });
+    }
+    if (found.size > 0 && found.size === points.size) return found;
+    points = found;
+    await pause(500);
+  }
+  return points;
+}
+
+interface InfluxAnswer {
+  readonly results: readonly {
+    readonly series?: readonly {
+      readonly tags: { readonly tag_id: string };
+      readonly values: readonly [number, number | null][];
+    }[];
+  }[];
+}
+
+async function influxPoints(stage: Stage, query: string): Promise<Map<string, number>> {
+  const parameters = new URLSearchParams({ db: "plenum", epoch: "ms", q: query });
+  const answer = (await (await fetch(`${stage.influx.url}/query?${parameters}`)).json()) as InfluxAnswer;
+  const points = new Map<string, number>();
+  for (const { tags, values } of answer.results[0]?.series ?? []) {
+    for (const [time, value] of values) if (value !== null) points.set(`${tags.tag_id} ${time}`, value);
+  }
+  return points;
+}

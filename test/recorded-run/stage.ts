@@ -1,0 +1,168 @@
+import { randomBytes } from "node:crypto";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  freePort,
+  type RealServer,
+  startInflux,
+  startMosquitto,
+  startVictoriaMetrics,
+  temporaryFolder,
+} from "../real-servers.ts";
+import { type Running, runPlenum } from "./process.ts";
+import { type MqttReceiver, type Receiver, receiveMqtt, receiveWebhooks } from "./receivers.ts";
+
+/** An hour of the recording passes in a second, so that a minute and a half holds dozens of alarms. */
+const SPEED = 3600;
+
+/** Buildings with many alarms, and the one with a set-point: 1, 6 and 14, 133 + 8 + 4 tags. */
+const SITES = [1, 6, 14];
+
+export interface Stage {
+  readonly folder: string;
+  readonly stateFolder: string;
+  readonly eventFolder: string;
+  readonly mosquitto: RealServer;
+  readonly victoriaMetrics: RealServer;
+  readonly influx: RealServer;
+  readonly mqtt: MqttReceiver;
+  readonly webhooks: Receiver & { readonly refused: string[] };
+  startWorker(): Promise<Running>;
+  plenum(args: readonly string[]): Promise<string>;
+  ask<T>(path: string): Promise<T>;
+  tell<T>(path: string, body: unknown): Promise<T>;
+  clear(): Promise<void>;
+}
+
+/** Real servers, the simulator as a process of its own, and everything that receives. */
+export async function buildStage(): Promise<Stage> {
+  const folder = temporaryFolder("recorded-run");
+  const [mosquitto, victoriaMetrics, influx] = await Promise.all([
+    startMosquitto(),
+    startVictoriaMetrics(),
+    startInflux(),
+  ]);
+  const secret = `whsec_${randomBytes(24).toString("base64")}`;
+  const mqtt = await receiveMqtt(mosquitto.url);
+  const webhooks = await receiveWebhooks(secret);
+
+  const servicePort = await freePort();
+  const service = `http://127.0.0.1:${servicePort}`;
+  writeFileSync(
+    join(folder, "simulator.yaml"),
+    JSON.stringify({
+      speed: SPEED,
+      sites: SITES,
+      anchor: "next-alarm",
+      loops_before: 30,
+      alarms: { resolved_retention_h: 0.2 },
+    }),
+  );
+  const simulator = runPlenum(["simulate", "--options", "simulator.yaml", "--port", String(servicePort)], {
+    cwd: folder,
+  });
+  await simulator.says("The simulator answers");
+
+  const environment = { PLENUM_TOKEN: "simulator-token", HOOK_SECRET: secret };
+  const statusPort = await freePort();
+  const stateFolder = join(folder, "state");
+  const eventFolder = join(folder, "events");
+  mkdirSync(eventFolder);
+  writeFileSync(
+    join(folder, "plenum.yaml"),
+    configuration({ service, statusPort, mosquitto, victoriaMetrics, influx, hook: webhooks.url }),
+  );
+
+  const control = async <T>(path: string, body?: unknown): Promise<T> => {
+    const response = await fetch(`${service}/_simulator/${path}`, {
+      ...(body === undefined
+        ? {}
+        : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) }),
+    });
+    const answer = (await response.json()) as { data: T; error?: string };
+    if (!response.ok) throw new Error(`${path}: ${answer.error}`);
+    return answer.data;
+  };
+
+  return {
+    folder,
+    stateFolder,
+    eventFolder,
+    mosquitto,
+    victoriaMetrics,
+    influx,
+    mqtt,
+    webhooks,
+    ask: (path) => control(path),
+    tell: (path, body) => control(path, body),
+    async startWorker() {
+      const worker = runPlenum(["run"], { cwd: folder, environment });
+      await worker.says("Plenum is running");
+      return worker;
+    },
+    async plenum(args) {
+      const once = runPlenum(args, { cwd: folder, environment });
+      await once.says(/\n$/);
+      return once.output();
+    },
+    async clear() {
+      await simulator.end("SIGTERM");
+      await mqtt.close();
+      await webhooks.close();
+      await Promise.all([mosquitto.stop(), victoriaMetrics.stop(), influx.stop()]);
+    },
+  };
+}
+
+function configuration(parts: {
+  readonly service: string;
+  readonly statusPort: number;
+  readonly mosquitto: RealServer;
+  readonly victoriaMetrics: RealServer;
+  readonly influx: RealServer;
+  readonly hook: string;
+}): string {
+  return `
+state: { folder: state }
+status: { port: ${parts.statusPort} }
+sources:
+  main:
+    base_url: ${parts.service}
+    token: { env: PLENUM_TOKEN }
+    time_zone: Europe/Helsinki
+    quota: { reserve_for_writes: 1 }
+    spread: 1s
+    schedules:
+      alarms: "*/4 * * * * *"
+      resolved_sweep: "*/15 * * * * *"
+      history: "*/5 * * * * *"
+    read:
+      - { name: climate, select: { units: ["°C"] }, every: 15s }
+      - { name: rest, every: 1m }
+    history:
+      - { name: all, resolution: 5m, every: 1m, backfill: 12h, grace: 5s }
+sinks:
+  broker:
+    mqtt: { url: "${parts.mosquitto.url}", commands: { enabled: true } }
+    from: beginning
+  victoria:
+    influxdb: { url: "${parts.victoriaMetrics.url}", bucket: plenum }
+    from: beginning
+    batch: 1000
+  influx:
+    influxdb: { url: "${parts.influx.url}", api: v1, database: plenum, create_database: true }
+    from: beginning
+    batch: 1000
+  tickets:
+    webhook: { url: "${parts.hook}", secrets: [{ env: HOOK_SECRET }], allow_networks: ["127.0.0.0/8"] }
+    filter: { kinds: ["alarm-*"] }
+    from: beginning
+  files:
+    file: { folder: events }
+    from: beginning
+commands:
+  enabled: true
+  allow:
+    - { site_id: 6, tag_id: "10169", type: number, min: 60, max: 90 }
+`;
+}
