@@ -1,0 +1,200 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import type { AlarmFact } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import { createHolding } from "#src/sync/holding.ts";
+import { heldTags } from "#src/sync/inventory.ts";
+import { dueWarning } from "#src/sync/token-poll.ts";
+import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
+
+/** Sites, gateways, hosts, systems, tags and the token against the simulated service. */
+
+const MINUTE = 60_000;
+
+/** For tests over many days: everything a few times a day. */
+const SELDOM = {
+  token: "0 */6 * * *",
+  sites: "0 */6 * * *",
+  alarms: false,
+  resolved_sweep: false,
+  gateways: "10 */6 * * *",
+  hosts: false,
+  systems: false,
+  tags: "20 */6 * * *",
+} as const;
+const TOKEN = "simulator-token";
+let trial: TrialSync;
+
+async function started(options: TrialOptions = {}): Promise<TrialSync> {
+  trial = createTrial({ sync: { spread: "0s" }, ...options });
+  await trial.start();
+  await trial.clock.advance(5 * MINUTE);
+  return trial;
+}
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+const counts = () => {
+  const kinds = Object.entries(Object.groupBy(trial.store.events, (event) => event.type));
+  return Object.fromEntries(kinds.map(([kind, events]) => [kind, events?.length ?? 0]));
+};
+
+describe("inventories", () => {
+  test("everything is told once at the first start, and nothing more in a day of an unchanged building", async () => {
+    const { simulator, clock, store } = await started();
+    const { world } = simulator;
+    const first = counts();
+    expect(first).toMatchObject({
+      "site-added": 3,
+      "tag-added": world.tags.size,
+      "gateway-added": world.gateways.size,
+    });
+    await clock.advance(24 * 60 * MINUTE);
+    await trial.restart();
+    await clock.advance(60 * MINUTE);
+    expect(counts()).toEqual(first);
+    expect(await heldTags(store, "main")).toHaveLength(world.tags.size);
+  });
+
+  test("trap 23: a site that leaves the scope takes nothing with it, however long it stays away", async () => {
+    const { simulator, clock, store } = await started({
+      sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
+    });
+    simulator.control.changeToken(TOKEN, { sites: [2, 4] });
+    await clock.advance(5 * 24 * 60 * MINUTE);
+    expect(counts()).not.toHaveProperty("tag-removed");
+    expect(counts()["site-removed"]).toBe(1);
+    const there = new Set((await heldTags(store, "main")).map((tag) => tag.siteId));
+    expect(there).toEqual(new Set([2, 4]));
+    simulator.control.changeToken(TOKEN, { sites: "all" });
+    await clock.advance(24 * 60 * MINUTE);
+    expect((await heldTags(store, "main")).map((tag) => tag.siteId)).toContain(3);
+    expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
+  });
+
+  test("trap 25: a user whose views shrink sees tags go missing, and they are removed after seven days at the earliest", async () => {
+    const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
+    const ids = [...simulator.world.tags.keys()];
+    simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
+    await clock.advance(6.5 * 24 * 60 * MINUTE);
+    expect(counts()).not.toHaveProperty("tag-removed");
+    await clock.advance(2 * 24 * 60 * MINUTE);
+    expect(counts()["tag-removed"]).toBe(ids.length - 5);
+  });
+
+  test("trap 26: one site that is refused leaves the others alone", async () => {
+    const { simulator, clock } = await started();
+    simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);
+    const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 4);
+    if (gateway === undefined) throw new Error("site 4 has no gateway");
+    simulator.control.setGateway(gateway.id, false);
+    await clock.advance(12 * MINUTE);
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([
+      `site/4/gateway/${gateway.id}`,
+    ]);
+    expect(trial.events("source-unavailable")).toEqual([]);
+  });
+
+  test("which systems a tag belongs to is learned only when the configuration asks for it", async () => {
+    const { store, requests } = await started({
+      sync: { spread: "0s", inventory: { tags_of_systems: true, sites: [4] } },
+    });
+    const placed = (await heldTags(store, "main")).filter((tag) => tag.systemIds.length > 0);
+    expect(placed.length).toBeGreaterThan(0);
+    const bySystem = requests.filter(({ query }) => query.has("system_id"));
+    expect(bySystem.length).toBe(new Set(bySystem.map(({ query }) => query.get("system_id"))).size);
+    await trial.stop();
+    await started({ sync: { spread: "0s", inventory: { sites: [4] } } });
+    expect(trial.requests.filter(({ query }) => query.has("system_id"))).toEqual([]);
+  });
+
+  test("an alarm of a host behind an offline gateway names the gateway; another names none", async () => {
+    const { simulator, clock } = await started();
+    const host = [...simulator.world.hosts.values()].find((one) => one.gateway_id > 0);
+    if (host === undefined) throw new Error("no host");
+    simulator.control.setGateway(host.gateway_id, false);
+    await clock.advance(6 * MINUTE);
+    for (const siteId of [2, 3, 4]) simulator.control.raiseAlarm({ siteId });
+    await clock.advance(MINUTE);
+    const facts = trial.events("alarm-raised").map((event) => event.data as AlarmFact);
+    expect(facts.length).toBeGreaterThan(0);
+    for (const { behindGateway, alarm } of facts) {
+      const hosts = [...simulator.world.hosts.values()].filter(
+        (one) => one.display_name === alarm.source && one.site_id === alarm.site.id,
+      );
+      const expected = hosts.length > 0 && hosts.every((one) => one.gateway_id === host.gateway_id);
+      expect(behindGateway).toBe(expected ? String(host.gateway_id) : null);
+    }
+  });
+});
+
+describe("the token", () => {
+  test("its end is told 30, 14, 7 and 1 days before, once each, over restarts", async () => {
+    const expires = new Date(START_MS + 40 * 86_400_000).toISOString();
+    const { clock } = await started({
+      simulator: { tokens: [{ token: TOKEN, expires_at: expires }] },
+      sync: {
+        spread: "0s",
+        schedules: { ...SELDOM, token: "0 * * * *", gateways: false, tags: false },
+      },
+    });
+    for (let day = 0; day < 39.5; day += 1) {
+      await clock.advance(86_400_000);
+      if (day % 10 === 5) await trial.restart();
+    }
+    expect(trial.events("token-expiring").map((event) => event.data)).toEqual(
+      [29, 13, 6, 0].map((daysLeft) => ({ expiresAt: expect.stringContaining("2026-07-11"), daysLeft })),
+    );
+  });
+
+  test("a first look five days before the end warns once", () => {
+    const now = Date.UTC(2026, 0, 1);
+    expect(dueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
+    expect(dueWarning("2026-03-06T00:00:00Z", now)).toBeNull();
+    expect(dueWarning(null, now)).toBeNull();
+  });
+});
+
+describe("one transaction", () => {
+  test("in the real store, a commit that fails leaves neither the document nor the event", async () => {
+    await started();
+    const folder = mkdtempSync(join(tmpdir(), "plenum-sync-"));
+    const store = await openStore({ folder, clock: trial.clock });
+    try {
+      const holding = await createHolding(store, ["tag/main"]);
+      const [event] = trial.store.events;
+      if (event === undefined) throw new Error("no event");
+      const broken = {
+        toJSON: () => {
+          throw new Error("cannot be written");
+        },
+      };
+      const change = {
+        documents: [
+          {
+            set: "tag/main",
+            put: [
+              ["1", { a: 1 }],
+              ["2", broken],
+            ] as const,
+          },
+        ],
+        events: [event],
+      };
+      await expect(holding.commit(change)).rejects.toThrow("cannot be written");
+      expect(holding.get("tag/main").size).toBe(0);
+      expect((await store.documents("tag/main")).size).toBe(0);
+      expect(await store.outbox.latest(10)).toEqual([]);
+      await holding.commit({ documents: [{ set: "tag/main", put: [["1", { a: 1 }]] }], events: [event] });
+      expect((await store.documents("tag/main")).size).toBe(1);
+      expect(await store.outbox.latest(10)).toHaveLength(1);
+    } finally {
+      await store.close();
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
