@@ -1,0 +1,273 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import type { AlarmFact, Event } from "#src/event.ts";
+import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/diff-alarms.ts";
+import { diffResolved } from "#src/sync/diff-resolved.ts";
+import { episodeOf, isResolved } from "#src/sync/episode.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { ALARM } from "../sample-events.ts";
+
+/**
+ * The pure diffs against a world that we know: any sequence of changes and observations, complete ones, moving ones
+ * and failed ones, with scope that comes and goes. A failure prints its seed and path; `PLENUM_FC_SEED` and
+ * `PLENUM_FC_PATH` replay it.
+ */
+const replay = {
+  ...(process.env.PLENUM_FC_SEED === undefined ? {} : { seed: Number(process.env.PLENUM_FC_SEED) }),
+  ...(process.env.PLENUM_FC_PATH === undefined ? {} : { path: process.env.PLENUM_FC_PATH }),
+};
+
+const SITES = [1, 2];
+const IDS = ["1", "2", "3", "4", "5"];
+
+type Step =
+  | { readonly kind: "raise" | "resolve" | "acknowledge" | "recover" | "delete"; readonly id: string }
+  | { readonly kind: "scope"; readonly sites: readonly number[] }
+  | { readonly kind: "sweep" }
+  | {
+      readonly kind: "poll";
+      readonly coverage: readonly Coverage[];
+      readonly seen: number;
+      readonly searches: boolean;
+    };
+
+const id = fc.constantFrom(...IDS);
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ kind: fc.constantFrom("raise", "resolve"), id }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constantFrom("acknowledge", "recover", "delete"), id }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("scope"), sites: fc.subarray(SITES) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant("sweep") }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant("poll"),
+      coverage: fc.tuple(
+        ...SITES.map(() => fc.constantFrom<Coverage>("complete", "complete", "moving", "none")),
+      ),
+      seen: fc.nat(31),
+      searches: fc.boolean(),
+    }),
+  },
+) as fc.Arbitrary<Step>;
+
+function createWorld() {
+  const alarms = new Map<string, Alarm>();
+  const resolved = new Set<string>();
+  let held = new Map<string, HeldAlarm>();
+  let scope = new Set(SITES);
+  let lastScope = new Set(SITES);
+  let minute = 0;
+  const known = new Set<number>();
+  const sweptSites = new Set<number>();
+  const log: Event[] = [];
+  const iso = () => new Date(Date.UTC(2026, 0, 1) + minute * 60_000).toISOString();
+  const siteOf = (alarmId: string) => SITES[Number(alarmId) % SITES.length] ?? 1;
+  const change = (alarmId: string, more: Partial<Alarm>) => {
+    const alarm = alarms.get(alarmId);
+    if (alarm !== undefined) alarms.set(alarmId, { ...alarm, ...more });
+  };
+  const context = () => ({ source: "/sources/main", at: iso(), late: false, behindGateway: () => null });
+
+  function keep(diff: { put: ReadonlyMap<string, HeldAlarm>; events: readonly Event[] }) {
+    held = new Map(Object.entries(JSON.parse(JSON.stringify(Object.fromEntries([...held, ...diff.put])))));
+    log.push(...diff.events);
+  }
+
+  return {
+    log,
+    resolved,
+    alarms,
+    held: () => held,
+    apply(next: Step) {
+      minute += 1;
+      switch (next.kind) {
+        case "raise":
+          if (alarms.get(next.id)?.status === "active") return;
+          alarms.set(next.id, {
+            ...ALARM,
+            id: next.id,
+            site: { id: siteOf(next.id), displayName: "S" },
+            status: "active",
+            triggeredAt: iso(),
+            resolvedAt: null,
+            recoveringUntil: null,
+            acknowledged: false,
+            acknowledgedAt: null,
+            acknowledgedBy: null,
+            acknowledgedMessage: null,
+          });
+          return;
+        case "resolve": {
+          const alarm = alarms.get(next.id);
+          if (alarm?.status !== "active") return;
+          change(next.id, { status: "resolved", resolvedAt: iso(), recoveringUntil: null });
+          resolved.add(episodeOf(alarm));
+          return;
+        }
+        case "acknowledge":
+          change(next.id, { acknowledged: true, acknowledgedAt: iso(), acknowledgedBy: "Kari" });
+          return;
+        case "recover":
+          change(next.id, { recoveringUntil: iso() });
+          return;
+        case "delete":
+          alarms.delete(next.id);
+          return;
+        case "scope":
+          scope = new Set(next.sites);
+          return;
+        case "poll":
+          this.poll(next);
+          return;
+        case "sweep":
+          this.sweep();
+      }
+    },
+    /** `seen` is the part of a moving list that came into view, as bits. */
+    poll({ coverage, seen, searches }: Extract<Step, { kind: "poll" }>) {
+      const gradeOf = (siteId: number) => coverage[SITES.indexOf(siteId)] ?? "none";
+      const visible = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id));
+      const listed = visible.filter((alarm) => {
+        if (isResolved(alarm)) return false;
+        const grade = gradeOf(alarm.site.id);
+        return grade === "complete" || (grade === "moving" && ((seen >> Number(alarm.id)) & 1) === 1);
+      });
+      const absent = absentees(held, { listed, coverage: gradeOf }, (siteId) => lastScope.has(siteId));
+      const found = searches
+        ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id))
+        : [];
+      const observation: AlarmObservation = {
+        listed,
+        coverage: gradeOf,
+        found,
+        searched: new Set(searches ? absent.map((one) => one.alarm.id) : []),
+        scope: searches ? { before: lastScope, after: new Set(scope) } : null,
+      };
+      if (searches) lastScope = new Set(scope);
+      const options = {
+        ...context(),
+        vanishAfterMisses: 2,
+        isKnownSite: (siteId: number) => known.has(siteId),
+        startup: "reconcile" as const,
+        startedAt: iso(),
+        isTakenOver: () => true,
+      };
+      const diff = diffAlarms(held, observation, options);
+      expect(diffAlarms(held, observation, options)).toEqual(diff);
+      keep(diff);
+      for (const siteId of SITES) if (gradeOf(siteId) === "complete" && scope.has(siteId)) known.add(siteId);
+    },
+    sweep() {
+      const records = [...alarms.values()].filter((alarm) => scope.has(alarm.site.id) && isResolved(alarm));
+      const options = {
+        ...context(),
+        late: true,
+        fromMs: 0,
+        isKnownSite: (siteId: number) => sweptSites.has(siteId),
+        silent: false,
+      };
+      const diff = diffResolved(held, records, options);
+      expect(diffResolved(held, records, options)).toEqual(diff);
+      keep(diff);
+      for (const siteId of scope) sweptSites.add(siteId);
+    },
+  };
+}
+
+const complete: Step = { kind: "poll", coverage: ["complete", "complete"], seen: 31, searches: true };
+const factOf = (event: Event) => event.data as AlarmFact & { readonly initial?: boolean };
+
+describe("for any sequence of worlds and observations", () => {
+  test("resolved needs the service's word, nothing listed stays untold, no id comes twice, the log gives the snapshot", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+        const world = createWorld();
+        world.apply({ kind: "sweep" });
+        for (const next of steps) world.apply(next);
+        world.apply({ kind: "scope", sites: SITES });
+        for (let i = 0; i < 3; i += 1) world.apply(complete);
+        world.apply({ kind: "sweep" });
+
+        const { log, alarms } = world;
+        for (const event of log) {
+          if (event.type === "alarm-resolved") expect(world.resolved).toContain(factOf(event).episode);
+        }
+        expect(new Set(log.map((event) => event.id)).size).toBe(log.length);
+        const told = (type: string) =>
+          new Set(log.filter((event) => event.type === type).map((event) => factOf(event).episode));
+        const raised = told("alarm-raised");
+        for (const alarm of alarms.values()) {
+          const episode = episodeOf(alarm);
+          if (!isResolved(alarm)) expect(raised).toContain(episode);
+          else if (raised.has(episode)) expect(told("alarm-resolved")).toContain(episode);
+        }
+        expect(log.filter((event) => event.type === "alarm-raised").length).toBe(raised.size);
+
+        // The log, told from its beginning, gives the alarms that are held to be open.
+        const open = new Map<string, Alarm>();
+        for (const event of log) {
+          const { alarm } = factOf(event);
+          if (event.type === "alarm-resolved" || event.type === "alarm-vanished") open.delete(alarm.id);
+          else open.set(alarm.id, alarm);
+        }
+        const held = [...world.held().values()].filter((one) => one.state === "active");
+        expect(Object.fromEntries(open)).toEqual(
+          Object.fromEntries(held.map((one) => [one.alarm.id, one.alarm])),
+        );
+        expect([...open.keys()].sort()).toEqual(
+          [...alarms.values()]
+            .filter((alarm) => !isResolved(alarm))
+            .map((alarm) => alarm.id)
+            .sort(),
+        );
+      }),
+      { numRuns: 400, ...replay },
+    );
+  });
+});
+
+describe("trap 18: words that the interface does not name", () => {
+  const observe = (alarm: Alarm) => {
+    const held = new Map<string, HeldAlarm>();
+    const options = {
+      source: "/sources/main",
+      at: "2026-01-01T00:00:00.000Z",
+      late: false,
+      behindGateway: () => null,
+      vanishAfterMisses: 2,
+      isKnownSite: () => true,
+      startup: "reconcile" as const,
+      startedAt: "2026-01-01T00:00:00.000Z",
+      isTakenOver: () => true,
+    };
+    const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
+    const active: Alarm = { ...ALARM, status: "active", resolvedAt: null };
+    const first = diffAlarms(held, { ...seen, listed: [active] }, options);
+    return diffAlarms(first.put, { ...seen, listed: [alarm] }, options).events.map((event) => event.type);
+  };
+
+  test.each(["paused", "", "RESOLVED?", "closed"])("the status %j alone is not resolved", (status) => {
+    expect(observe({ ...ALARM, status, resolvedAt: null })).not.toContain("alarm-resolved");
+  });
+
+  test("active beside a time of resolution contradicts itself and changes nothing", () => {
+    expect(observe({ ...ALARM, status: "active", resolvedAt: ALARM.triggeredAt })).toEqual([]);
+  });
+
+  test("resolved is resolved, with or without a time", () => {
+    expect(observe({ ...ALARM, status: "resolved", resolvedAt: null })).toContain("alarm-resolved");
+  });
+});
+
+describe("trap 41: times", () => {
+  test.each([
+    ["2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00Z", true],
+    ["2026-03-01T10:00:00Z", "2026-03-01T10:00:01Z", false],
+    ["2026-03-01T10:00:00", "2026-03-01T10:00:00Z", false],
+    ["2026-12-31T23:59:60Z", "2026-12-31T23:59:60Z", true],
+  ])("%s and %s are the same episode: %s", (a, b, same) => {
+    const first = episodeOf({ ...ALARM, triggeredAt: a });
+    expect(first === episodeOf({ ...ALARM, triggeredAt: b })).toBe(same);
+  });
+});
