@@ -10,7 +10,7 @@ import { createInventory } from "./inventory.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
 import { createRandom } from "./random.ts";
 import { loadRecording } from "./recording.ts";
-import { createService } from "./service.ts";
+import { createService } from "./answering.ts";
 import { putState, type SimulatorState, takeState } from "./state.ts";
 import { createTokens } from "./tokens.ts";
 import { createRequestLog, type SeenRequest, type WrittenValue } from "./truth.ts";

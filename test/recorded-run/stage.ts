@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type Running, runPlenum } from "../plenum-process.ts";
 import {
   freePort,
   type RealServer,
@@ -9,7 +10,6 @@ import {
   startVictoriaMetrics,
   temporaryFolder,
 } from "../real-servers.ts";
-import { type Running, runPlenum } from "./process.ts";
 import { type MqttReceiver, type Receiver, receiveMqtt, receiveWebhooks } from "./receivers.ts";
 
 /** An hour of the recording passes in a second, so that a minute and a half holds dozens of alarms. */

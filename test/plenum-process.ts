@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 
-const MAIN = join(import.meta.dirname, "../../src/cli/main.ts");
+const MAIN = join(import.meta.dirname, "../src/cli/main.ts");
 
 /** The command line as a process of its own, as a user or a service manager runs it. */
 export interface Running {

@@ -1,0 +1,130 @@
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir, totalmem } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { runPlenum } from "../../plenum-process.ts";
+import { freePort } from "../../real-servers.ts";
+
+/**
+ * What the worker costs, measured from outside, each part as a process of its own:
+ *
+ * 1. start to first delivered event, of the demo, with its state folder empty;
+ * 2. resident memory of the demo (simulator, broker, page and worker in one process) after ten minutes;
+ * 3. processor time of a worker with a steady source of 3,000 tags, in percent of one core.
+ *
+ * `--minutes 10` is the length of 2 and 3; less gives a first look.
+ */
+const { minutes } = parseArgs({ options: { minutes: { type: "string", default: "10" } } }).values;
+const lengthMs = Number(minutes) * 60_000;
+const GOALS = { firstEventMs: 5_000, demoBytes: 150e6, coreShare: 0.05 };
+
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Resident set of a process in bytes, as Linux states it. */
+function residentBytes(pid: number): number {
+  const kilobytes = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+  return Number(kilobytes) * 1024;
+}
+
+/** User and system time of a process in seconds; Linux counts in hundredths. */
+function processorSeconds(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
+async function demo(folder: string) {
+  const begin = performance.now();
+  const running = runPlenum(["demo", "--folder", join(folder, "demo")], { cwd: folder });
+  const events = join(folder, "demo", "events");
+  const hasEvent = () =>
+    existsSync(events) && readdirSync(events).some((name) => readFileSync(join(events, name)).length > 0);
+  while (!hasEvent()) {
+    if (performance.now() - begin > 60_000) throw new Error(`No event in a minute:\n${running.output()}`);
+    await pause(20);
+  }
+  const firstEventMs = performance.now() - begin;
+  await pause(Math.max(0, lengthMs - firstEventMs));
+  const bytes = residentBytes(running.pid);
+  const stopBegin = performance.now();
+  await running.end("SIGINT");
+  return { firstEventMs, bytes, stopMs: performance.now() - stopBegin };
+}
+
+async function steady(folder: string) {
+  const port = await freePort();
+  const statusPort = await freePort();
+  writeFileSync(join(folder, "simulator.yaml"), JSON.stringify({ replicate: 10, max_tags: 3000, speed: 60 }));
+  const simulator = runPlenum(["simulate", "--options", "simulator.yaml", "--port", String(port)], {
+    cwd: folder,
+  });
+  await simulator.says("The simulator answers");
+  writeFileSync(
+    join(folder, "plenum.yaml"),
+    `
+state: { folder: state }
+status: { port: ${statusPort} }
+log: { level: warn }
+sources:
+  main:
+    base_url: http://127.0.0.1:${port}
+    token: { env: PLENUM_TOKEN }
+    time_zone: Europe/Helsinki
+    quota: { list_requests_per_minute: 600 }
+    read: [{ name: all, every: 10m }]
+    history: [{ name: all, resolution: 5m, every: 1h, backfill: 6h }]
+sinks:
+  files: { file: { folder: events }, from: beginning }
+`,
+  );
+  const worker = runPlenum(["run"], { cwd: folder, environment: { PLENUM_TOKEN: "simulator-token" } });
+  await worker.says("Plenum is running");
+  // The first inventory of 3,000 tags is not the steady state.
+  await pause(60_000);
+  const before = processorSeconds(worker.pid);
+  const begin = performance.now();
+  await pause(lengthMs);
+  const seconds = (performance.now() - begin) / 1000;
+  const share = (processorSeconds(worker.pid) - before) / seconds;
+  const bytes = residentBytes(worker.pid);
+  const status = await (await fetch(`http://127.0.0.1:${statusPort}/api/status`)).json();
+  await worker.end("SIGTERM");
+  await simulator.end("SIGTERM");
+  return { share, bytes, tags: status.sources[0].counts.tags, values: status.sources[0].counts.values };
+}
+
+const folder = mkdtempSync(join(tmpdir(), "plenum-bench-"));
+try {
+  const first = await demo(folder);
+  const second = await steady(folder);
+  const rows: readonly (readonly [string, string, string, boolean])[] = [
+    [
+      "start to first delivered event",
+      `${(first.firstEventMs / 1000).toFixed(2)} s`,
+      "≤ 5 s",
+      first.firstEventMs <= GOALS.firstEventMs,
+    ],
+    [
+      `memory of the demo after ${minutes} min`,
+      `${Math.round(first.bytes / 1e6)} MB`,
+      "≤ 150 MB",
+      first.bytes <= GOALS.demoBytes,
+    ],
+    ["stop of the demo", `${(first.stopMs / 1000).toFixed(2)} s`, "< 10 s", first.stopMs < 10_000],
+    [
+      `worker with ${second.tags} tags, share of one core`,
+      `${(second.share * 100).toFixed(2)} %`,
+      "≤ 5 %",
+      second.share <= GOALS.coreShare,
+    ],
+    [`its memory after ${Number(minutes) + 1} min`, `${Math.round(second.bytes / 1e6)} MB`, "", true],
+  ];
+  process.stdout.write(
+    `Machine: ${availableParallelism()} cores, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}\n\n`,
+  );
+  for (const [what, measured, goal, ok] of rows) {
+    process.stdout.write(`${ok ? " " : "!"} ${what.padEnd(48)} ${measured.padStart(10)}   ${goal}\n`);
+  }
+  if (rows.some(([, , , ok]) => !ok)) process.exitCode = 1;
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
