@@ -65,8 +65,12 @@ export function closedUntil(rules: SeriesRules, nowMs: number): number {
 }
 
 /** What live following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
-export function headRange(held: HeldHistory, rules: SeriesRules, nowMs: number): Range | null {
-  const toMs = closedUntil(rules, nowMs);
+export function headRange(
+  held: HeldHistory,
+  rules: SeriesRules,
+  nowMs: number,
+  toMs = closedUntil(rules, nowMs),
+): Range | null {
   if (held.rereadFrom === null && toMs - ms(held.watermark) < Math.max(1, rules.everyMs)) return null;
   const fromMs = held.rereadFrom === null ? lookBackStart(held, rules, nowMs) : ms(held.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
@@ -134,14 +138,14 @@ export function settleHead(
     }
   }
   const watermark = Math.max(ms(held.watermark), toMs);
-  const isDone = toMs >= ms(held.watermark);
+  const isDone = range.toMs >= ms(held.watermark);
   const isBegun = held.rereadFrom === null;
   const rereads = (at: string, afterMs: number) =>
     isBegun && nowMs - ms(at) >= afterMs ? isoUtc(nowMs) : at;
   const next: HeldHistory = {
     ...held,
     watermark: isoUtc(watermark),
-    rereadFrom: isDone ? null : isoUtc(toMs),
+    rereadFrom: isDone ? null : isoUtc(range.toMs),
     dailyAt: rereads(held.dailyAt, DAY_MS),
     weeklyAt: rereads(held.weeklyAt, WEEK_MS),
     state: "following",
