@@ -56,10 +56,7 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
     returns: before.returns + (away ? 1 : 0),
   };
   const events = changes(before.alarm, held, ended, context);
-  if (ended)
-    events.unshift(
-      fact("alarm-retriggered", held, startOf(alarm, context), ["after", before.since], context),
-    );
+  if (ended) events.unshift(fact("alarm-retriggered", held, context.at, ["after", before.since], context));
   return { held, events };
 }
 
@@ -119,7 +116,8 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
     events.push(fact("alarm-unacknowledged", held, context.at, facts, context));
   }
   const different: Partial<Record<keyof Alarm, unknown>> = {};
-  for (const name of DESCRIPTION)
+  // That it is active again is what the return says.
+  for (const name of reopened ? DESCRIPTION.filter((one) => one !== "status") : DESCRIPTION)
     if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
   if (alarm.recoveringUntil === null && before.recoveringUntil !== null) {
     different.recoveringUntil = before.recoveringUntil;

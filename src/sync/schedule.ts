@@ -71,6 +71,8 @@ export function clockTicker(clock: Clock): Ticker {
 export function matcher(expression: string): (afterMs: number) => number {
   const { second, minute, hour } = parse(expression);
   const task = createTask(expression, () => undefined, { timezone: "UTC" });
+  // Only its judgement is wanted; node-cron would keep it in its register for ever.
+  void task.destroy();
   const seconds = ascending(second);
   const minutes = ascending(minute);
   const hours = ascending(hour);

@@ -227,6 +227,101 @@ describe("for any sequence of worlds and observations", () => {
   });
 });
 
+/** One alarm through a series of observations; answers the events of each. */
+function follow(...observations: readonly Partial<AlarmObservation>[]): readonly (readonly Event[])[] {
+  let held: ReadonlyMap<string, HeldAlarm> = new Map();
+  return observations.map((observation, minute) => {
+    const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;
+    const diff = diffAlarms(
+      held,
+      {
+        listed: [],
+        coverage: () => "complete",
+        found: [],
+        searched: new Set([ACTIVE.id]),
+        scope: SEES,
+        ...observation,
+      },
+      {
+        source: "/sources/main",
+        at,
+        late: false,
+        behindGateway: () => null,
+        vanishAfterMisses: 2,
+        isKnownSite: () => true,
+        startup: "reconcile",
+        startedAt: at,
+        isTakenOver: () => true,
+      },
+    );
+    held = new Map([...held, ...diff.put]);
+    return diff.events;
+  });
+}
+
+const ACTIVE: Alarm = {
+  ...ALARM,
+  status: "active",
+  resolvedAt: null,
+  acknowledged: false,
+  acknowledgedAt: null,
+  acknowledgedBy: null,
+  acknowledgedMessage: null,
+};
+const SEES = { before: new Set([ALARM.site.id]), after: new Set([ALARM.site.id]) };
+const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
+const RETURNED = { before: new Set<number>(), after: new Set([ALARM.site.id]) };
+const kinds = (steps: readonly (readonly Event[])[]) =>
+  steps.map((events) => events.map((event) => event.type));
+
+describe("an absent alarm", () => {
+  test("has vanished after two complete misses with nothing to be found anywhere", () => {
+    expect(kinds(follow({ listed: [ACTIVE] }, {}, {}, {}))).toEqual([
+      ["alarm-raised"],
+      [],
+      ["alarm-vanished"],
+      [],
+    ]);
+  });
+
+  test.each<[string, Partial<AlarmObservation>]>([
+    ["the list moved", { coverage: () => "moving" }],
+    ["the site was not observed", { coverage: () => "none" }],
+    ["the scope was not asked", { scope: null }],
+    ["the site came into the scope on the way", { scope: RETURNED }],
+    ["not everything was searched", { searched: new Set() }],
+  ])("stays as it is while %s, however often", (_why, observation) => {
+    const steps = follow({ listed: [ACTIVE] }, ...Array.from({ length: 6 }, () => observation));
+    expect(kinds(steps).flat()).toEqual(["alarm-raised"]);
+  });
+
+  test("that comes back after its end is told as triggered again, and its second end with an id of its own", () => {
+    const at = (time: string): Alarm => ({ ...ACTIVE, status: "resolved", resolvedAt: time });
+    const steps = follow(
+      { listed: [ACTIVE] },
+      { found: [at("2026-01-01T00:00:30.000Z")] },
+      { listed: [ACTIVE] },
+      { found: [at("2026-01-01T00:02:30.000Z")] },
+    );
+    expect(kinds(steps)).toEqual([
+      ["alarm-raised"],
+      ["alarm-resolved"],
+      ["alarm-retriggered"],
+      ["alarm-resolved"],
+    ]);
+    const ids = steps.flat().map((event) => event.id);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  test("whose site leaves the scope twice is told twice, with two ids, listed in between or not", () => {
+    for (const between of [{ listed: [ACTIVE] }, {}]) {
+      const steps = follow({ listed: [ACTIVE] }, { scope: HIDDEN }, between, { scope: HIDDEN });
+      const out = steps.flat().filter((event) => event.type === "alarm-out-of-scope");
+      expect(new Set(out.map((event) => event.id)).size).toBe(2);
+    }
+  });
+});
+
 describe("trap 18: words that the interface does not name", () => {
   const observe = (alarm: Alarm) => {
     const held = new Map<string, HeldAlarm>();

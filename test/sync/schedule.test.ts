@@ -1,8 +1,9 @@
 import fc from "fast-check";
-import { createTask } from "node-cron";
+import { createTask, getTasks } from "node-cron";
+import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { SyncConfig } from "#src/sync/config.ts";
-import { clockTicker, matcher, scheduleComplaint } from "#src/sync/schedule.ts";
+import { clockTicker, cronTicker, matcher, scheduleComplaint } from "#src/sync/schedule.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);
@@ -51,6 +52,16 @@ describe("cron expressions", () => {
     expect(new Date(matcher("0 0 12 L * *")(START)).toISOString()).toBe("2026-02-28T12:00:00.000Z");
     expect(new Date(matcher("0 12 29 2 *")(START)).toISOString()).toBe("2028-02-29T12:00:00.000Z");
     expect(new Date(matcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
+  });
+
+  test("node-cron's own ticks arrive at whole seconds, until the end", async () => {
+    const ticker = cronTicker(pino({ level: "silent" }));
+    const { promise, resolve } = Promise.withResolvers<number>();
+    const stop = ticker.every("* * * * * *", () => resolve(Date.now()));
+    const at = await promise;
+    stop();
+    expect(at % 1_000).toBeLessThan(500);
+    expect([...getTasks().values()].filter((task) => /idle|running/.test(task.getStatus()))).toEqual([]);
   });
 
   test("a virtual clock makes a day of ticks in no time, and none after the end", async () => {

@@ -70,7 +70,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   const clock = createVirtualClock(START_MS);
   const simulator = createSimulator(
     { sites: SITES, epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
-    { now: clock.now },
+    { now: () => clock.now() },
   );
   const store = options.store ?? createMemoryStore();
   const metrics = createMetrics();
