@@ -8,8 +8,8 @@ import type { HeldAlarm } from "./snapshot.ts";
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
   readonly fromMs: number;
-  /** Whether this site's resolved alarms were looked through before; those of a new site are history, too. */
-  readonly isKnownSite: (siteId: number) => boolean;
+  /** Whether an alarm that nobody told of began and ended before its site was followed. */
+  readonly isHistory: (alarm: Alarm) => boolean;
   /** True at the first sweep after a start that is to be silent. */
   readonly silent: boolean;
 }
@@ -30,7 +30,7 @@ export function diffResolved(
   const evidence = byId(resolved);
   for (const record of resolved) {
     const known = put.get(record.id) ?? held.get(record.id);
-    const history = !options.isKnownSite(record.site.id) || options.silent;
+    const history = options.isHistory(record) || options.silent;
     const told = known !== undefined && episodeOf(record) === known.episode;
     if (told && known.state === "resolved") continue;
     if (!told && ((endOf(record) ?? 0) < options.fromMs || (known && !isNewEpisode(known, record)))) continue;

@@ -70,7 +70,6 @@ export function createResolvedSweep(
   ): Promise<JobOutcome> {
     const at = isoUtc(clock.now());
     const records = readings.flatMap((reading) => reading.records);
-    const sites = holding.get<HeldAlarmSite>(siteSet);
     const next = nextSweep(known, readings, at);
     const steady = readings.every((reading) => reading.steady);
     const diff = diffResolved(held(), records, {
@@ -82,8 +81,7 @@ export function createResolvedSweep(
         holding.get<Held<Host>>(documentSet("host", source.name)),
       ),
       fromMs: fromMs ?? Date.parse(next.watermark) - settings.resolved_overlap,
-      isKnownSite: (siteId) =>
-        known !== undefined && (sites.get(String(siteId))?.resolvedSince ?? null) !== null,
+      isHistory: (alarm) => isHistory(alarm, known !== undefined),
       silent: first && settings.startup === "silent",
     });
     const documents: DocumentChange[] = [{ set: alarmSet, put: diff.put }];
@@ -102,6 +100,15 @@ export function createResolvedSweep(
     return steady || known !== undefined
       ? OK
       : incomplete("The list of resolved alarms changed while it was read.");
+  }
+
+  /** At the first sweep of a site, what began after its active alarms were first listed is news all the same. */
+  function isHistory(alarm: Alarm, sweptBefore: boolean): boolean {
+    const site = holding.get<HeldAlarmSite>(siteSet).get(String(alarm.site.id));
+    if (site === undefined) return true;
+    if (sweptBefore && site.resolvedSince !== null) return false;
+    const start = instant(alarm.triggeredAt);
+    return site.activeSince === null || start === null || start <= Date.parse(site.activeSince);
   }
 
   /** The watermark never runs ahead of our own clock by more than the overlap, whatever time a record carries. */

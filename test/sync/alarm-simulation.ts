@@ -1,5 +1,6 @@
 import type { AlarmFact, Event } from "#src/event.ts";
 import type { Transition } from "#src/simulator/alarm-book.ts";
+import { type HeldAlarmSite, syncSet } from "#src/sync/snapshot.ts";
 import { ALARMS_ONLY, createTrial, START_MS, type TrialSync } from "./trial-sync.ts";
 
 /** One random schedule of about 40 minutes; answers what went wrong, as sentences. */
@@ -113,7 +114,7 @@ export async function simulate(seed: number): Promise<readonly string[]> {
   moving = false;
   // Long enough for the longest back-off, a look at the scope, and a sweep.
   await clock.advance(25 * 60_000);
-  const problems = judge(trial, { deleted, hiddenOnce });
+  const problems = await judge(trial, { deleted, hiddenOnce });
   await trial.stop();
   return problems.map((problem) => `seed ${seed}: ${problem}`);
 }
@@ -125,7 +126,7 @@ interface Circumstances {
   readonly hiddenOnce: ReadonlySet<number>;
 }
 
-function judge(trial: TrialSync, { deleted, hiddenOnce }: Circumstances): readonly string[] {
+async function judge(trial: TrialSync, { deleted, hiddenOnce }: Circumstances): Promise<readonly string[]> {
   const problems: string[] = [];
   const { simulator, clock, store } = trial;
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
@@ -145,6 +146,7 @@ function judge(trial: TrialSync, { deleted, hiddenOnce }: Circumstances): readon
     }
   }
 
+  const sites = await store.documents<HeldAlarmSite>(syncSet("alarm-site", "main"));
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
   const vanished = new Set(keys("alarm-vanished"));
@@ -155,8 +157,11 @@ function judge(trial: TrialSync, { deleted, hiddenOnce }: Circumstances): readon
     if (settled && !raised.has(key)) problems.push(`active and never raised: ${key}`);
     if (settled && resolved.has(key)) problems.push(`active and resolved: ${key}`);
     if (!settled && !(raised.has(key) && resolved.has(key))) {
-      const ofBefore = alarm.resolvedAtMs !== null && alarm.resolvedAtMs < START_MS + 5_000;
-      if (!ofBefore) problems.push(`listed as resolved and not told: ${key}`);
+      const followed = sites.get(String(alarm.siteId))?.activeSince ?? null;
+      const ofBefore =
+        followed === null || Math.floor(alarm.triggeredAtMs / 1000) * 1000 <= Date.parse(followed);
+      if (!ofBefore || raised.has(key) !== resolved.has(key))
+        problems.push(`listed as resolved and not told: ${key}`);
     }
   }
   for (const key of vanished) {

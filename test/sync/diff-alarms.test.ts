@@ -164,7 +164,7 @@ function createWorld() {
         ...context(),
         late: true,
         fromMs: 0,
-        isKnownSite: (siteId: number) => sweptSites.has(siteId),
+        isHistory: (alarm: Alarm) => !sweptSites.has(alarm.site.id),
         silent: false,
       };
       const diff = diffResolved(held, records, options);
