@@ -1,4 +1,4 @@
-import type { TagScalar } from "../building.ts";
+import type { TagScalar, TagValue } from "../building.ts";
 import type { CommandOutcome } from "../event.ts";
 
 /** A command that passed the gate: one value for one tag. */
@@ -8,6 +8,10 @@ export interface Command {
   readonly siteId: number;
   readonly tagId: string;
   readonly value: TagScalar;
+  /** Write only if the tag still holds this. */
+  readonly expect: TagScalar | null;
+  /** After this time, milliseconds, the old value is put back; null for a write that stays. */
+  readonly forMs: number | null;
   /** Who asked: the connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
@@ -23,27 +27,66 @@ export interface Command {
  */
 export type CommandState = "accepted" | "sending" | CommandOutcome;
 
-/** Why the gate refuses, in the order of its checks. The first failing check answers. */
+/**
+ * Why the gate refuses, in the order of its checks; the first that fails answers. `value-unknown` and what follows
+ * it is judged again at the moment of sending.
+ */
 export const REFUSALS = [
-  "disabled",
-  "killed",
   "too-large",
   "unreadable",
-  "invalid",
-  "duplicate",
-  "expired",
-  "clock-skew",
-  "retained",
   "loop",
+  "invalid",
+  "disabled",
+  "killed",
+  "duplicate",
+  "clock-skew",
+  "expired",
+  "retained",
   "not-allowed",
+  "unknown-tag",
+  "wrong-unit",
+  "no-ability",
   "wrong-type",
   "out-of-range",
+  "not-restorable",
+  "flood",
   "value-unknown",
+  "unexpected-value",
   "step-too-large",
   "too-soon",
   "too-many",
   "outside-hours",
   "gateway-offline",
-  "not-recorded",
 ] as const;
 export type Refusal = (typeof REFUSALS)[number];
+
+/** What else a result may give as its reason, besides a refusal. */
+export const ENDINGS = [
+  "already-set",
+  "rehearsal",
+  "throttled",
+  "refused-by-service",
+  "mismatch",
+  "unreadable-device",
+  "in-doubt",
+  "superseded",
+  "stopped",
+  "stop",
+] as const;
+export type Reason = Refusal | (typeof ENDINGS)[number];
+
+/** What a finished command has to say. */
+export interface Finish {
+  readonly outcome: CommandOutcome;
+  /** Null when confirmed without anything to add. */
+  readonly reason: Reason | null;
+  readonly message: string;
+  readonly before?: TagValue;
+  readonly readBack?: TagValue;
+  readonly rehearsal?: boolean;
+}
+
+/** A tag of a source, as the key of maps and documents. */
+export function tagKey({ source, tagId }: { readonly source: string; readonly tagId: string }): string {
+  return `${source}/${tagId}`;
+}

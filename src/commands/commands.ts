@@ -1,21 +1,26 @@
 import type { TagScalar } from "../building.ts";
-import type { Clock } from "../clock.ts";
-import type { Accept } from "../connector.ts";
+import { type Clock, isoUtc } from "../clock.ts";
+import type { Accept, Arrival } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
+import { createAllowList } from "./allow-list.ts";
 import { viewOf } from "./building-view.ts";
 import type { CommandsConfig } from "./config.ts";
+import { createEndings, type Endings } from "./endings.ts";
+import { createFreshValues } from "./fresh-values.ts";
 import { createIntake } from "./intake.ts";
-import { type Journal, openJournal } from "./journal.ts";
+import { type Accepted, type Journal, openJournal } from "./journal.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
+import { createRefusals } from "./refusals.ts";
+import { createRestores } from "./restores.ts";
 import { createWriter, type Writer } from "./writer.ts";
 
 /**
- * The way back into the building: accept (gate and journal) → writer → read-back → result.
+ * The way back into the building: intake (gate and journal) → writer → read-back → result.
  *
  * At a start nothing is written by itself: a command that was accepted but had not left ends as `expired`, and
  * one that may have left is read back.
@@ -24,6 +29,8 @@ export interface Commands extends Service {
   readonly accept: Accept;
   readonly killSwitch: KillSwitch;
   status(): CommandsStatus;
+  /** How long the quota would make a command wait that came now, in milliseconds; of the only source when null. */
+  expectedWaitMs(source: string | null): number;
 }
 
 export interface CommandsStatus {
@@ -36,7 +43,7 @@ export interface CommandsStatus {
 
 export interface CommandsOptions {
   readonly config: CommandsConfig;
-  readonly sources: readonly { readonly source: Source; readonly timeZone: string }[];
+  readonly sources: readonly CommandsSource[];
   readonly store: Store;
   readonly stateFolder: string;
   readonly clock: Clock;
@@ -44,38 +51,79 @@ export interface CommandsOptions {
   readonly metrics: Metrics;
 }
 
+export interface CommandsSource {
+  readonly source: Source;
+  readonly timeZone: string;
+  /** Our clock minus the service's, in milliseconds, by its Date header; null while unknown. */
+  readonly clockSkewMs?: () => number | null;
+}
+
+interface Line {
+  readonly source: Source;
+  readonly writer: Writer;
+  readonly readBack: ReadBack;
+}
+
 /** Finished commands are forgotten once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
+const LOOK_AT_SWITCH_EVERY_MS = 1_000;
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
-  const { clock, config, metrics, store } = options;
-  const journal = await openJournal(store, clock);
+  const { clock, config, log, metrics, store } = options;
+  const names = options.sources.map(({ source }) => source.name);
+  const allowList = createAllowList(config, names);
+  const journal = await openJournal({ store, clock, rehearsal: config.rehearsal });
   const killSwitch = createKillSwitch(options.stateFolder);
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
+  const endings = createEndings({ journal, clock, log, count });
+  const refusals = createRefusals({ journal, clock, log });
 
-  const lines = new Map<string, { readonly writer: Writer; readonly readBack: ReadBack }>();
-  for (const { source, timeZone } of options.sources) {
-    const log = options.log.child({ source: source.name });
-    const settleMs = config.read_back_after;
-    const onFinished = (outcome: string) => count(outcome, null);
-    const readBack = createReadBack({ source, journal, clock, log, settleMs, onFinished });
-    const shared = { config, view, journal, killSwitch, readBack, clock, log, onFinished: count };
-    lines.set(source.name, { readBack, writer: createWriter({ source, timeZone, ...shared }) });
+  const lines = new Map<string, Line>();
+  for (const { source, timeZone, clockSkewMs = () => null } of options.sources) {
+    const shared = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
+    const values = createFreshValues(shared);
+    const readBack = createReadBack({ ...shared, values, settleMs: config.read_back_after });
+    const writer = createWriter({
+      ...shared,
+      timeZone,
+      clockSkewMs,
+      config,
+      values,
+      killSwitch,
+      readBack,
+    });
+    lines.set(source.name, { source, readBack, writer });
   }
-
+  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
+  const skews = new Map(options.sources.map(({ source, clockSkewMs }) => [source.name, clockSkewMs]));
   const accept = createIntake({
     config,
-    sourceNames: [...lines.keys()],
+    allowList,
     view,
     journal,
+    refusals,
     killSwitch,
-    dispatch: (accepted) => lines.get(accepted.command.source)?.writer.add(accepted),
-    onRefused: (reason) => count("rejected", reason),
+    clock,
+    clockSkewMs: (source) => skews.get(source)?.() ?? null,
+    dispatch,
+    count,
+  });
+  const restores = createRestores({
+    journal,
+    allowList,
+    clock,
+    log,
+    dispatch,
+    async tell(notice) {
+      count(notice.outcome, notice.reason);
+      await journal.tell([notice]);
+    },
   });
 
   const stopping = new AbortController();
+  const cutting = new AbortController();
   let running: Promise<unknown> = Promise.resolve();
 
   return {
@@ -89,32 +137,65 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       writable: config.allow.length,
       waiting: [...lines.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
-    async start(signal) {
-      await recover(journal, lines);
-      const both = AbortSignal.any([signal, stopping.signal]);
-      const loops = [...lines.values()].flatMap((line) => [line.writer.run(both), line.readBack.run(both)]);
-      running = Promise.all([...loops, tidying(journal, clock, options.log, both)]);
+    expectedWaitMs(named) {
+      const source = lines.get(allowList.sourceOf(named) ?? "")?.source;
+      return source === undefined ? 0 : config.group_window + waitMs(source, clock);
     },
+    async start(signal) {
+      const ending = AbortSignal.any([signal, stopping.signal]);
+      const cut = AbortSignal.any([signal, cutting.signal]);
+      await recover(journal, lines, endings, cut);
+      running = Promise.allSettled([
+        ...[...lines.values()].flatMap(({ writer, readBack }) => [
+          writer.run(ending, cut),
+          readBack.run(ending),
+        ]),
+        refusals.run(ending),
+        restores.run(ending),
+        tidying(journal, clock, log, ending),
+        watchKillSwitch(killSwitch, journal, clock, log, ending),
+      ]);
+    },
+    /** Nothing leaves any more at once; a request under way may finish, and what waited is told. */
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
       await Promise.race([running, clock.sleep(deadlineMs)]);
+      cutting.abort(new Stopping());
+      await refusals.flush();
     },
   };
 }
 
 async function recover(
   journal: Journal,
-  lines: ReadonlyMap<string, { readonly readBack: ReadBack }>,
+  lines: ReadonlyMap<string, Line>,
+  endings: Endings,
+  signal: AbortSignal,
 ): Promise<void> {
-  for (const { command, state } of journal.open()) {
+  for (const { command, state, changedAt } of journal.open()) {
     const line = lines.get(command.source);
-    if (state === "accepted" || line === undefined) {
+    if (state === "accepted") {
       const message = "The worker stopped before the command left; nothing was written.";
-      await journal.finish(command, { outcome: "expired", reason: "restarted", message });
+      await endings.end(command, { outcome: "expired", reason: "stopped", message }, signal);
+    } else if (line === undefined) {
+      const message = `Source ${command.source} is no longer configured, so the tag cannot be read back.`;
+      await endings.end(command, { outcome: "unknown", reason: "in-doubt", message }, signal);
     } else {
-      line.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null }]);
+      const sentAtMs = Date.parse(changedAt);
+      line.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
     }
   }
+}
+
+/** An upper bound for a write, which goes before every poll: what a poll would have to wait. */
+function waitMs(source: Source, clock: Clock): number {
+  const { buckets, heldUntilMs } = source.quota();
+  const held = heldUntilMs === null ? 0 : heldUntilMs - clock.now();
+  const waits = buckets.map((bucket) => {
+    const bucketHeld = bucket.heldUntilMs === null ? 0 : bucket.heldUntilMs - clock.now();
+    return bucket.used < bucket.perMinute ? bucketHeld : Math.max(bucketHeld, bucket.nextSlotInMs);
+  });
+  return Math.max(0, held, ...waits);
 }
 
 async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
@@ -130,6 +211,33 @@ async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSi
   }
 }
 
+/** Anybody can throw or release the switch by its file, so the audit log learns of it by looking. */
+async function watchKillSwitch(
+  killSwitch: KillSwitch,
+  journal: Journal,
+  clock: Clock,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
+  let wasThrown = false;
+  while (!signal.aborted) {
+    try {
+      const isThrown = killSwitch.thrown();
+      if (isThrown !== wasThrown) {
+        const step = isThrown ? "writing-stopped" : "writing-released";
+        await journal.note(step, { seenAt: isoUtc(clock.now()) });
+        log.warn({ file: killSwitch.file }, isThrown ? "writing is stopped" : "writing is allowed again");
+      }
+      wasThrown = isThrown;
+      await clock.sleep(LOOK_AT_SWITCH_EVERY_MS, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      log.warn({ err: error }, "the kill switch could not be audited");
+      await clock.sleep(LOOK_AT_SWITCH_EVERY_MS, signal).catch(() => undefined);
+    }
+  }
+}
+
 /** A command as the operator on the command line gives it, in the form of an arrival. */
 export function operatorArrival(fields: {
   readonly id: string;
@@ -137,7 +245,7 @@ export function operatorArrival(fields: {
   readonly tagId: string;
   readonly value: TagScalar;
   readonly receivedAtMs: number;
-}) {
+}): Arrival {
   const { id, value } = fields;
   return {
     via: "operator",

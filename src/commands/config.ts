@@ -14,7 +14,7 @@ const Common = {
   site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
   tag_id: z
     .string()
-    .min(1)
+    .regex(/^[^\s,\p{Cc}]{1,128}$/u, "Write the id of one tag, without commas and spaces.")
     .meta({ description: "Id of exactly one tag. There are no wildcards on purpose." }),
   unit: z
     .string()
@@ -29,6 +29,9 @@ const Common = {
   }),
   max_per_day: z.int().min(1).default(48).meta({ description: "Most writes of this tag in any 24 hours." }),
   hours: Hours.optional().meta({ description: "Only within these hours of the day, e.g. 06:00-18:00." }),
+  restore: z.boolean().default(false).meta({
+    description: "Allow writes that end by themselves (`for_s`): the old value is put back after that time.",
+  }),
   from: z
     .array(z.string())
     .optional()
@@ -61,6 +64,19 @@ export const AllowedTag = z
   });
 export type AllowedTag = z.output<typeof AllowedTag>;
 
+/** Two entries for one tag would leave open which of them holds. */
+const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
+  const seen = new Set<string>();
+  for (const [index, { source, tag_id }] of entries.entries()) {
+    const key = `${source ?? ""}/${tag_id}`;
+    if (seen.has(key)) {
+      const message = `Tag ${tag_id} has two entries; keep one.`;
+      context.addIssue({ code: "custom", path: [index, "tag_id"], message });
+    }
+    seen.add(key);
+  }
+});
+
 /** The guarded way back into the building. Closed unless opened here, tag by tag. */
 export const CommandsConfig = z.strictObject({
   enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
@@ -83,14 +99,17 @@ export const CommandsConfig = z.strictObject({
   }),
   group_window: Duration.prefault("200ms").meta({
     description:
-      "Commands that arrive within this time travel in one request of up to 20 tags; 0 sends each alone.",
+      "Commands that arrive within this time travel in one request of up to 20 tags; 0s sends each alone.",
   }),
   read_back_after: Duration.prefault("2s").meta({
     description: "Time that a device gets before the written tag is read back.",
   }),
-  allow: z
-    .array(AllowedTag)
-    .default([])
-    .meta({ description: "The tags that may be written, one entry each." }),
+  max_per_hour: z.int().min(1).default(600).meta({
+    description: "Most writes of all tags of a source together in any hour, against a loop over many tags.",
+  }),
+  max_restore_after: Duration.prefault("24h").meta({
+    description: "Longest time after which a write with `for_s` is put back.",
+  }),
+  allow: AllowList.default([]).meta({ description: "The tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

@@ -1,14 +1,15 @@
 import { DateTime } from "luxon";
-import type { Gateway, Tag, TagScalar, TagValue } from "../building.ts";
+import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../building.ts";
 import type { Held, HeldValue } from "../sync/snapshot.ts";
 import type { Refusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
 
 /**
- * The gate: pure checks in one fixed order; the first that fails answers with its own reason.
+ * The gate: pure checks in one fixed order (`REFUSALS`); the first that fails answers with its own reason.
  *
- * 1. on arrival (`checkArrival`): time to live, retained, allow-list, type, range. Nothing here needs the service.
+ * 1. on arrival (`checkArrival`): time to live, retained, allow-list, type, range, and already the rate, because a
+ *    loop must not fill the journal with commands that can never leave. Nothing here asks the service.
  * 2. before sending (`checkDispatch`): expected value and step against a fresh value, rate, hours, gateway.
  *
  * Size, parsing, schema and duplicates come before, where the message is read; the journal comes after.
@@ -18,15 +19,33 @@ export interface Refusing {
   readonly message: string;
 }
 
+type Refused = { readonly refused: Refusing };
+
 /** What the gate looks at in a reading. */
 export type FreshValue = Pick<HeldValue, "value" | "quality" | "time">;
 
 /** A value older than this is not fresh enough to measure a step against. */
 export const FRESH_MS = 60_000;
 
-/** A sender's clock may be ahead of ours by this much before its `issued_at` is taken for nonsense. */
-const CLOCK_TOLERANCE_MS = 30_000;
-const DAY_MS = 86_400_000;
+/** A sender's clock, or the service's, may differ from ours by this much. */
+export const CLOCK_TOLERANCE_MS = 30_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** Wall times of the writes of the last 24 hours, ascending. */
+export interface PastWrites {
+  readonly ofTag: readonly number[];
+  readonly ofSource: readonly number[];
+}
+
+/** How often may be written. */
+export interface RateFacts {
+  readonly entry: AllowedTag;
+  readonly forMs: number | null;
+  readonly past: PastWrites;
+  readonly maxPerHour: number;
+  readonly nowMs: number;
+}
 
 export interface ArrivalFacts {
   readonly request: Request;
@@ -36,14 +55,20 @@ export interface ArrivalFacts {
   readonly receivedAtMs: number;
   readonly defaultTtlMs: number;
   readonly maxTtlMs: number;
+  readonly maxPerHour: number;
+  readonly maxRestoreAfterMs: number;
+  /** Our clock minus the service's, in milliseconds; null when unknown. */
+  readonly clockSkewMs: number | null;
   readonly entry: AllowedTag | undefined;
   readonly held: Held<Tag> | undefined;
+  readonly token: TokenInfo | undefined;
+  readonly past: PastWrites;
 }
 
-export type ArrivalVerdict = { readonly expiresAtMs: number } | { readonly refused: Refusing };
+export type ArrivalVerdict = { readonly expiresAtMs: number } | Refused;
 
 export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
-  const { request, entry, held } = facts;
+  const { request, entry } = facts;
   const life = timeToLive(facts);
   if ("refused" in life) return life;
   if (facts.retained) {
@@ -58,48 +83,95 @@ export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
   if (entry.from !== undefined && !entry.from.includes(facts.via)) {
     return refuse("not-allowed", `Tag ${request.tagId} may not be written from ${facts.via}.`);
   }
-  if (held === undefined || held.siteId !== entry.site_id) {
-    return refuse("not-allowed", `Tag ${request.tagId} is not known at site ${entry.site_id}.`);
-  }
-  if (entry.unit !== undefined && held.value.unit !== entry.unit) {
-    return refuse("not-allowed", `Tag ${request.tagId} has the unit ${held.value.unit}, not ${entry.unit}.`);
-  }
-  return checkValue(request.value, entry) ?? life;
+  const rate = checkRate({ ...facts, entry, forMs: request.forMs, nowMs: facts.receivedAtMs });
+  return (
+    checkTag(facts, entry) ??
+    checkToken(facts, entry) ??
+    checkValue(request.value, entry) ??
+    checkTimed(request.forMs, entry, facts.maxRestoreAfterMs) ??
+    (rate === null ? life : { refused: rate })
+  );
 }
 
 function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
-  const { request, receivedAtMs } = facts;
+  const { request, receivedAtMs, clockSkewMs } = facts;
   const issued = request.issuedAtMs ?? receivedAtMs;
   if (issued > receivedAtMs + CLOCK_TOLERANCE_MS) {
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   }
+  if (clockSkewMs !== null && Math.abs(clockSkewMs) > CLOCK_TOLERANCE_MS) {
+    const seconds = Math.round(clockSkewMs / 1000);
+    return refuse(
+      "clock-skew",
+      `Our clock is ${seconds} s ahead of the service's; nothing is written until it is set.`,
+    );
+  }
   const asked = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const byBroker = facts.expirySeconds === null ? Infinity : receivedAtMs + facts.expirySeconds * 1000;
-  const expiresAtMs = Math.min(issued + asked, byBroker);
+  const expiresAtMs = Math.min(Math.min(issued, receivedAtMs) + asked, byBroker);
   if (expiresAtMs <= receivedAtMs) return refuse("expired", "The command is older than its time to live.");
   return { expiresAtMs };
 }
 
-function checkValue(value: TagScalar, entry: AllowedTag): { readonly refused: Refusing } | null {
-  const wrongType = typeof value !== entry.type || (typeof value === "number" && !Number.isFinite(value));
-  if (wrongType) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
-  if (entry.type === "number" && typeof value === "number" && (value < entry.min || value > entry.max)) {
-    return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
+function checkTag({ request, held }: ArrivalFacts, entry: AllowedTag): Refused | null {
+  if (held === undefined || held.siteId !== entry.site_id || held.missingSince !== null) {
+    return refuse("unknown-tag", `Tag ${request.tagId} is not known at site ${entry.site_id}.`);
+  }
+  if (entry.unit !== undefined && held.value.unit !== entry.unit) {
+    const unit = held.value.unit ?? "none";
+    return refuse("wrong-unit", `Tag ${request.tagId} has the unit ${unit}, not ${entry.unit}.`);
   }
   return null;
 }
 
-export interface DispatchFacts {
+/** Before the token information was read once, the service itself decides. */
+function checkToken({ token }: ArrivalFacts, entry: AllowedTag): Refused | null {
+  if (token === undefined) return null;
+  if (!token.abilities.includes("write:tags")) {
+    return refuse("no-ability", "The token lacks the ability write:tags; use one that has it.");
+  }
+  if (!token.sites.some((site) => site.id === entry.site_id)) {
+    return refuse("no-ability", `The token does not reach site ${entry.site_id}.`);
+  }
+  return null;
+}
+
+function checkValue(value: TagScalar, entry: AllowedTag): Refused | null {
+  if (!isOfType(value, entry)) return refuse("wrong-type", `Tag ${entry.tag_id} takes a ${entry.type}.`);
+  if (isLawful(value, entry) || entry.type === "boolean") return null;
+  return refuse("out-of-range", `${value} is outside ${entry.min} to ${entry.max}.`);
+}
+
+function isOfType(value: TagScalar, entry: AllowedTag): boolean {
+  return typeof value === entry.type && (typeof value === "boolean" || Number.isFinite(value));
+}
+
+/** Whether a value has the type and lies in the range of an entry. */
+export function isLawful(value: TagScalar, entry: AllowedTag): boolean {
+  if (!isOfType(value, entry)) return false;
+  return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
+}
+
+function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number): Refused | null {
+  if (forMs === null) return null;
+  if (!entry.restore) {
+    return refuse("not-restorable", `Tag ${entry.tag_id} is not open for writes that end by themselves.`);
+  }
+  if (forMs < Math.max(1000, entry.min_interval) || forMs > longestMs) {
+    const from = Math.ceil(Math.max(1000, entry.min_interval) / 1000);
+    return refuse("not-restorable", `for_s must be between ${from} and ${longestMs / 1000}.`);
+  }
+  return null;
+}
+
+export interface DispatchFacts extends RateFacts {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
-  readonly entry: AllowedTag;
+  /** The latest reading since our own last write of the tag. */
   readonly current: FreshValue | undefined;
-  /** Wall times of the writes of the last 24 hours. */
-  readonly writesAtMs: readonly number[];
   /** All gateways of the site, and the tag's own where the entry names it. */
   readonly gateways: readonly Held<Gateway>[];
   readonly timeZone: string;
-  readonly nowMs: number;
 }
 
 export function checkDispatch(facts: DispatchFacts): Refusing | null {
@@ -107,8 +179,11 @@ export function checkDispatch(facts: DispatchFacts): Refusing | null {
 }
 
 /** Whether a check needs to know the present value of the tag. */
-export function needsFreshValue(entry: AllowedTag, expect: TagScalar | null): boolean {
-  return expect !== null || (entry.type === "number" && entry.max_step !== undefined);
+export function needsFreshValue(
+  entry: AllowedTag,
+  { expect, forMs }: { readonly expect: TagScalar | null; readonly forMs: number | null },
+): boolean {
+  return expect !== null || forMs !== null || (entry.type === "number" && entry.max_step !== undefined);
 }
 
 /** The present value when it is good and at most a minute old. */
@@ -117,9 +192,21 @@ export function freshValue(current: FreshValue | undefined, nowMs: number): TagV
   return nowMs - Date.parse(current.time) <= FRESH_MS ? current.value : null;
 }
 
+/**
+ * Whether two values are the same to a building: a device may hold a number in single precision (about seven
+ * digits), and true as 1.
+ */
+export function sameValue(a: TagValue, b: TagValue): boolean {
+  if (a === null || b === null || (typeof a === "boolean") === (typeof b === "boolean")) {
+    if (typeof a !== "number" || typeof b !== "number") return a === b;
+    return Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
+  }
+  return Number(a) === Number(b);
+}
+
 function checkStep(facts: DispatchFacts): Refusing | null {
   const { entry, expect, value } = facts;
-  if (!needsFreshValue(entry, expect)) return null;
+  if (!needsFreshValue(entry, facts)) return null;
   const present = freshValue(facts.current, facts.nowMs);
   if (present === null) {
     return {
@@ -127,8 +214,12 @@ function checkStep(facts: DispatchFacts): Refusing | null {
       message: "The present value could not be read, so the change cannot be judged.",
     };
   }
-  if (expect !== null && present !== expect) {
-    return { reason: "value-unknown", message: `The tag holds ${present}, not the expected ${expect}.` };
+  if (expect !== null && !sameValue(present, expect)) {
+    return { reason: "unexpected-value", message: `The tag holds ${present}, not the expected ${expect}.` };
+  }
+  if (facts.forMs !== null && !isLawful(present, entry)) {
+    const message = `The tag holds ${present}, which may not be written back.`;
+    return { reason: "not-restorable", message };
   }
   if (entry.type === "number" && entry.max_step !== undefined) {
     const step = Math.abs(Number(value) - Number(present));
@@ -142,26 +233,40 @@ function checkStep(facts: DispatchFacts): Refusing | null {
   return null;
 }
 
-function checkRate(facts: DispatchFacts): Refusing | null {
-  const { entry, writesAtMs, nowMs } = facts;
-  const last = writesAtMs.at(-1);
+function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusing | null {
+  const last = past.ofTag.at(-1);
   if (last !== undefined && nowMs - last < entry.min_interval) {
     const seconds = Math.ceil((entry.min_interval - (nowMs - last)) / 1000);
     return { reason: "too-soon", message: `The tag was written a moment ago; try again in ${seconds} s.` };
   }
-  if (writesAtMs.filter((at) => at > nowMs - DAY_MS).length >= entry.max_per_day) {
-    return { reason: "too-many", message: `The tag was written ${entry.max_per_day} times within 24 hours.` };
+  // A write that ends by itself is two.
+  const needed = forMs === null ? 1 : 2;
+  if (past.ofTag.filter((at) => at > nowMs - DAY_MS).length + needed > entry.max_per_day) {
+    return {
+      reason: "too-many",
+      message: `No more than ${entry.max_per_day} writes of this tag in 24 hours.`,
+    };
+  }
+  if (past.ofSource.filter((at) => at > nowMs - HOUR_MS).length + needed > maxPerHour) {
+    return { reason: "too-many", message: `No more than ${maxPerHour} writes of all tags in one hour.` };
   }
   return null;
 }
 
 function checkHours(facts: DispatchFacts): Refusing | null {
-  if (facts.entry.hours === undefined) return null;
-  const [from = "", to = ""] = facts.entry.hours.split("-");
-  const now = DateTime.fromMillis(facts.nowMs, { zone: facts.timeZone }).toFormat("HH:mm");
-  const inside = from <= to ? now >= from && now < to : now >= from || now < to;
-  if (inside) return null;
-  return { reason: "outside-hours", message: `The tag may be written from ${from} to ${to} only.` };
+  const { hours } = facts.entry;
+  if (hours === undefined) return null;
+  const [from = "", to = ""] = hours.split("-");
+  const inside = (atMs: number) => {
+    const at = DateTime.fromMillis(atMs, { zone: facts.timeZone }).toFormat("HH:mm");
+    return from <= to ? at >= from && at < to : at >= from || at < to;
+  };
+  const message = `The tag may be written from ${from} to ${to} only`;
+  if (!inside(facts.nowMs)) return { reason: "outside-hours", message: `${message}.` };
+  if (facts.forMs !== null && !inside(facts.nowMs + facts.forMs)) {
+    return { reason: "outside-hours", message: `${message}, and so has it to be put back.` };
+  }
+  return null;
 }
 
 /**
@@ -177,6 +282,6 @@ function checkGateway(facts: DispatchFacts): Refusing | null {
   return { reason: "gateway-offline", message: `The gateway is offline: ${names}.` };
 }
 
-function refuse(reason: Refusal, message: string): { readonly refused: Refusing } {
+function refuse(reason: Refusal, message: string): Refused {
   return { refused: { reason, message } };
 }

@@ -1,13 +1,15 @@
-import type { TagScalar } from "../building.ts";
-import { isoUtc } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import type { Accept, Arrival } from "../connector.ts";
+import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
-import type { Command } from "./command.ts";
-import type { AllowedTag, CommandsConfig } from "./config.ts";
+import { type Command, type Reason, tagKey } from "./command.ts";
+import type { CommandsConfig } from "./config.ts";
 import { checkArrival, type Refusing } from "./gate.ts";
-import type { Journal } from "./journal.ts";
+import type { Accepted, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { type Parsed, parsePayload, type Request } from "./payload.ts";
+import { parsePayload, type Request } from "./payload.ts";
+import type { Refusals } from "./refusals.ts";
+import type { Notice } from "./result-event.ts";
 
 /**
  * The first half of a command's way: from its arrival until it is durable. It either ends in a refusal that is
@@ -16,66 +18,49 @@ import { type Parsed, parsePayload, type Request } from "./payload.ts";
  */
 export interface IntakeOptions {
   readonly config: CommandsConfig;
-  readonly sourceNames: readonly string[];
+  readonly allowList: AllowList;
   readonly view: BuildingView;
   readonly journal: Journal;
+  readonly refusals: Refusals;
   readonly killSwitch: KillSwitch;
+  readonly clock: Clock;
+  readonly clockSkewMs: (source: string) => number | null;
   /** Takes the accepted commands further. */
-  readonly dispatch: (accepted: AcceptedCommand) => void;
-  readonly onRefused?: (reason: string) => void;
+  readonly dispatch: (accepted: Accepted) => void;
+  readonly count: (outcome: string, reason: string | null) => void;
 }
 
-export interface AcceptedCommand {
-  readonly command: Command;
-  readonly entry: AllowedTag;
-  readonly expect: TagScalar | null;
-}
+/** One tag's commands within a minute, beyond which the rest is a flood: a person or a program corrects itself less. */
+const ACCEPTED_PER_MINUTE = 20;
+const MINUTE_MS = 60_000;
 
 export function createIntake(options: IntakeOptions): Accept {
-  const { config, journal } = options;
+  const { allowList, clock, config, journal } = options;
+  const acceptedAt = new Map<string, readonly number[]>();
 
-  async function refuse(
-    arrival: Arrival,
-    request: Partial<Request> & { id: string },
-    why: Refusing,
-  ): Promise<void> {
-    const source = resolveSource(request.source ?? arrival.source) ?? "unknown";
-    options.onRefused?.(why.reason);
-    await journal.refuse({
-      commandId: request.id,
+  function notice(arrival: Arrival, id: string, request: Request | null, why: Why): Notice {
+    const source = allowList.sourceOf(request?.source ?? arrival.source);
+    const tagId = request?.tagId ?? arrival.tagId;
+    const { reason, message } = why;
+    return {
+      commandId: id,
       source,
-      siteId: entryOf(source, request.tagId ?? "")?.site_id ?? null,
-      tagId: request.tagId ?? arrival.tagId,
-      requested: request.value ?? null,
-      outcome: why.reason === "duplicate" || why.reason === "expired" ? why.reason : "rejected",
-      reason: why.reason,
-      message: why.message,
-      by: `${arrival.via} ${arrival.topic}`,
+      siteId: source === null || tagId === null ? null : (allowList.entry(source, tagId)?.site_id ?? null),
+      tagId,
+      requested: request?.value ?? null,
+      outcome: why.outcome ?? (reason === "duplicate" || reason === "expired" ? reason : "rejected"),
+      reason,
+      message,
+      by: senderOf(arrival),
       replyTo: arrival.replyTo,
       correlation: arrival.correlation,
       receivedAtMs: arrival.receivedAtMs,
-    });
+    };
   }
 
-  function resolveSource(named: string | null): string | null {
-    if (named !== null) return options.sourceNames.includes(named) ? named : null;
-    return options.sourceNames.length === 1 ? (options.sourceNames[0] ?? null) : null;
-  }
-
-  function entryOf(source: string, tagId: string): AllowedTag | undefined {
-    return config.allow.find(
-      (entry) => entry.tag_id === tagId && (entry.source ?? resolveSource(null)) === source,
-    );
-  }
-
-  function read(arrival: Arrival): Parsed {
-    const closed = closedBecause();
-    if (closed !== null) return { refused: { ...closed, id: null } };
-    if (arrival.payload.byteLength > config.max_payload_bytes) {
-      const message = `The message is larger than ${config.max_payload_bytes} bytes.`;
-      return { refused: { reason: "too-large", message, id: null } };
-    }
-    return parsePayload(arrival, config.bare_values);
+  async function refuse(notices: readonly Notice[]): Promise<void> {
+    for (const { outcome, reason } of notices) options.count(outcome, reason);
+    await options.refusals.tell(notices);
   }
 
   function closedBecause(): Refusing | null {
@@ -88,12 +73,20 @@ export function createIntake(options: IntakeOptions): Accept {
     return null;
   }
 
-  async function acceptOne(arrival: Arrival, request: Request): Promise<void> {
-    if (journal.knows(request.id)) {
-      return refuse(arrival, request, { reason: "duplicate", message: "This id was used before." });
-    }
-    const source = resolveSource(request.source);
-    const entry = source === null ? undefined : entryOf(source, request.tagId);
+  /** Counts a command of a tag, unless there were too many lately. */
+  function isFlood(key: string): boolean {
+    const now = clock.monotonic();
+    const lately = (acceptedAt.get(key) ?? []).filter((at) => at > now - MINUTE_MS);
+    const isTooMany = lately.length >= ACCEPTED_PER_MINUTE;
+    acceptedAt.set(key, isTooMany ? lately : [...lately, now]);
+    return isTooMany;
+  }
+
+  async function judge(arrival: Arrival, request: Request): Promise<Accepted | { readonly refused: Why }> {
+    if (journal.knows(request.id)) return { refused: KNOWN };
+    const source = allowList.sourceOf(request.source);
+    const entry = source === null ? undefined : allowList.entry(source, request.tagId);
+    const isListed = source !== null && entry !== undefined;
     const verdict = checkArrival({
       request,
       retained: arrival.retained,
@@ -102,35 +95,91 @@ export function createIntake(options: IntakeOptions): Accept {
       receivedAtMs: arrival.receivedAtMs,
       defaultTtlMs: config.default_ttl,
       maxTtlMs: config.max_ttl,
+      maxPerHour: config.max_per_hour,
+      maxRestoreAfterMs: config.max_restore_after,
+      clockSkewMs: source === null ? null : options.clockSkewMs(source),
       entry,
-      held: source === null ? undefined : await options.view.tag(source, request.tagId),
+      held: isListed ? await options.view.tag(source, request.tagId) : undefined,
+      token: isListed ? await options.view.token(source) : undefined,
+      past: {
+        ofTag: isListed ? journal.writesOf(source, request.tagId) : [],
+        ofSource: isListed ? journal.writesOfSource(source) : [],
+      },
     });
-    if ("refused" in verdict) return refuse(arrival, request, verdict.refused);
-    if (source === null || entry === undefined) throw new Error("the gate let through what it does not know");
+    if ("refused" in verdict) return verdict;
+    if (!isListed) throw new Error("the gate let through what it does not know");
+    if (isFlood(tagKey({ source, tagId: request.tagId }))) {
+      const message = `More than ${ACCEPTED_PER_MINUTE} commands for tag ${request.tagId} within a minute.`;
+      return { refused: { reason: "flood", message } };
+    }
+    const { id, tagId, value, expect, forMs } = request;
     const command: Command = {
-      id: request.id,
+      id,
       source,
       siteId: entry.site_id,
-      tagId: request.tagId,
-      value: request.value,
-      by: `${arrival.via} ${arrival.topic}`,
+      tagId,
+      value,
+      expect,
+      forMs,
+      by: senderOf(arrival),
       receivedAt: isoUtc(arrival.receivedAtMs),
       expiresAt: isoUtc(verdict.expiresAtMs),
       replyTo: arrival.replyTo,
       correlation: arrival.correlation,
     };
-    const isNew = await journal.accept(command);
-    if (!isNew) return refuse(arrival, request, { reason: "duplicate", message: "This id was used before." });
-    options.dispatch({ command, entry, expect: request.expect });
+    return { command, entry };
+  }
+
+  async function stopWriting(arrival: Arrival, id: string): Promise<void> {
+    options.killSwitch.throwIt(senderOf(arrival), isoUtc(clock.now()));
+    const message = `Writing is stopped; remove ${options.killSwitch.file} to go on.`;
+    await refuse([notice(arrival, id, null, { outcome: "confirmed", reason: "stop", message })]);
   }
 
   return async (arrival) => {
-    const parsed = read(arrival);
-    if ("refused" in parsed) {
-      const id = parsed.refused.id ?? arrival.correlation ?? `unreadable-${arrival.receivedAtMs}`;
-      await refuse(arrival, { id }, parsed.refused);
-      return;
+    if (arrival.payload.byteLength > config.max_payload_bytes) {
+      const message = `The message is larger than ${config.max_payload_bytes} bytes.`;
+      return refuse([notice(arrival, unnamed(arrival), null, { reason: "too-large", message })]);
     }
-    for (const request of parsed.requests) await acceptOne(arrival, request);
+    const parsed = parsePayload(arrival, config.bare_values);
+    if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
+    if ("refused" in parsed) {
+      return refuse([notice(arrival, parsed.refused.id ?? unnamed(arrival), null, parsed.refused)]);
+    }
+    const { requests } = parsed;
+    const closed = closedBecause();
+    if (closed !== null)
+      return refuse(requests.map((request) => notice(arrival, request.id, request, closed)));
+
+    const good: Accepted[] = [];
+    const bad: Notice[] = [];
+    for (const request of requests) {
+      const verdict = await judge(arrival, request);
+      if ("refused" in verdict) bad.push(notice(arrival, request.id, request, verdict.refused));
+      else good.push(verdict);
+    }
+    const fresh = new Set(await journal.accept(good));
+    for (const accepted of fresh) options.dispatch(accepted);
+    for (const request of requests) {
+      const twin = good.find(({ command }) => command.id === request.id);
+      if (twin !== undefined && !fresh.has(twin)) bad.push(notice(arrival, request.id, request, KNOWN));
+    }
+    await refuse(bad);
   };
+}
+
+interface Why {
+  readonly reason: Reason;
+  readonly message: string;
+  readonly outcome?: Notice["outcome"];
+}
+
+const KNOWN: Why = { reason: "duplicate", message: "This id was used before." };
+
+function senderOf(arrival: Arrival): string {
+  return `${arrival.via} ${arrival.topic}`.slice(0, 300);
+}
+
+function unnamed(arrival: Arrival): string {
+  return arrival.correlation?.slice(0, 128) ?? `unnamed-${arrival.receivedAtMs}`;
 }

@@ -1,75 +1,103 @@
-import type { TagValue } from "../building.ts";
+import type { TagScalar, TagValue } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
-import { COMMAND_OUTCOMES, type CommandOutcome, type Event, makeEvent, sourceUri } from "../event.ts";
-import { Conflict, type DocumentChange, type Store } from "../store/store.ts";
+import type { Event } from "../event.ts";
+import type { DocumentChange, Store } from "../store/store.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit.ts";
-import type { Command, CommandState } from "./command.ts";
+import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
+import type { AllowedTag } from "./config.ts";
+import { type Notice, noticeEvent, resultEvent } from "./result-event.ts";
 
 /**
  * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
  * `sending` before the request leaves, and one terminal outcome with its event. Each step is one transaction of
- * the entry, its audit record and, at the end, the `command-result` event.
+ * the entry, its audit record and, at the end, the `command-result` event: whatever cannot be recorded does not
+ * happen.
  */
-export interface JournalEntry {
-  readonly command: Command;
-  readonly state: CommandState;
-  readonly changedAt: string;
-}
-
-/** What a finished command has to say besides its outcome. */
-export interface Finish {
-  readonly outcome: CommandOutcome;
-  readonly reason: string | null;
-  readonly message: string;
-  readonly before?: TagValue;
-  readonly readBack?: TagValue;
-  readonly rehearsal?: boolean;
-}
-
 export interface Journal {
-  /** False when the id is known already: then nothing was written. */
-  accept(command: Command): Promise<boolean>;
-  /** `sent` times per tag are kept for the limits on wear; false keeps them as they are (rehearsal). */
-  sending(commands: readonly Command[]): Promise<void>;
-  finish(command: Command, finish: Finish): Promise<void>;
-  /** A refusal of something that never became a command; it is told and audited, and its id stays free. */
-  refuse(refusal: RefusalRecord): Promise<void>;
+  /** Journals the new ones among them and answers which these are; a known id is left out. */
+  accept(accepted: readonly Accepted[]): Promise<readonly Accepted[]>;
+  /** Says that these are about to leave together, and counts them as writes. */
+  sending(leaving: readonly Leaving[]): Promise<void>;
+  /** The one terminal outcome; false when the command had ended before, and then nothing is changed. */
+  finish(command: Command, finish: Finish): Promise<boolean>;
+  /** Tells and audits what never became a command; its id stays free. */
+  tell(notices: readonly Notice[]): Promise<void>;
+  /** Audits a step that belongs to no command. */
+  note(step: string, detail: Readonly<Record<string, unknown>>): Promise<void>;
   knows(id: string): boolean;
-  /** Entries that have no outcome yet, e.g. after a crash. */
-  open(): readonly JournalEntry[];
-  /** Wall times, milliseconds since 1970, of this tag's writes within the last 24 hours. */
+  /** Commands that have no outcome yet. */
+  open(): readonly OpenEntry[];
+  /** Whether a write of this tag is under way: from `sending` to its outcome. */
+  isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
+  /** Wall times, milliseconds since 1970, of the writes of the last 24 hours, ascending. */
   writesOf(source: string, tagId: string): readonly number[];
+  writesOfSource(source: string): readonly number[];
+  /** Old values that wait to be put back. */
+  restores(): readonly Restore[];
+  dropRestore(restore: Restore): Promise<void>;
   /** Forgets finished entries that are older than a week: far beyond any time to live. */
   tidy(): Promise<void>;
 }
 
-export interface RefusalRecord {
-  readonly commandId: string;
-  readonly source: string;
-  readonly siteId: number | null;
-  readonly tagId: string | null;
-  readonly requested: TagValue;
-  readonly outcome: "rejected" | "duplicate" | "expired";
-  readonly reason: string;
-  readonly message: string;
-  readonly by: string;
-  readonly replyTo: string | null;
-  readonly correlation: string | null;
-  readonly receivedAtMs: number;
+/** A command with the entry that let it through. */
+export interface Accepted {
+  readonly command: Command;
+  readonly entry: AllowedTag;
 }
 
-const COMMANDS = "command";
-const WEAR = "command-wear";
-const DAY_MS = 86_400_000;
-const KEEP_MS = 7 * DAY_MS;
+export interface Leaving extends Accepted {
+  /** The value that the tag held last, where it is known. */
+  readonly before: TagValue;
+}
+
+export interface OpenEntry {
+  readonly command: Command;
+  readonly state: "accepted" | "sending";
+  readonly changedAt: string;
+}
+
+/** "22 °C for two hours": at `dueAt` the old value is put back if the tag still holds ours. */
+export interface Restore {
+  readonly command: Command;
+  readonly before: TagScalar;
+  readonly dueAt: string;
+}
+
+/** As stored: an open entry with its command, a finished one without. */
+interface StoredEntry {
+  readonly state: CommandState;
+  readonly changedAt: string;
+  readonly command?: Command;
+}
 
 interface Wear {
   readonly sentAtMs: readonly number[];
 }
 
-export async function openJournal(store: Store, clock: Clock): Promise<Journal> {
-  const entries = await store.documents<JournalEntry>(COMMANDS);
-  const wear = await store.documents<Wear>(WEAR);
+const COMMANDS = "command";
+const RESTORES = "command-restore";
+const DAY_MS = 86_400_000;
+const KEEP_MS = 7 * DAY_MS;
+
+export interface JournalOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  /** A rehearsal wears out nothing, so it counts for itself. */
+  readonly rehearsal: boolean;
+}
+
+export async function openJournal({ store, clock, rehearsal }: JournalOptions): Promise<Journal> {
+  const wearSet = rehearsal ? "command-wear-rehearsal" : "command-wear";
+  const open = new Map<string, OpenEntry>();
+  /** Times at which finished commands ended, by id. */
+  const finished = new Map<string, string>();
+  for (const [id, { state, changedAt, command }] of await store.documents<StoredEntry>(COMMANDS)) {
+    const isOpen = command !== undefined && (state === "accepted" || state === "sending");
+    if (isOpen) open.set(id, { command, state, changedAt });
+    else finished.set(id, changedAt);
+  }
+  const wear = await store.documents<Wear>(wearSet);
+  const restores = await store.documents<Restore>(RESTORES);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   let turn: Promise<unknown> = Promise.resolve();
 
@@ -83,10 +111,11 @@ export async function openJournal(store: Store, clock: Clock): Promise<Journal> 
     return mine;
   }
 
+  /** `events` are made from the hashes of the records, in their order. */
   async function commit(
     audits: readonly AuditEntry[],
     documents: readonly DocumentChange[],
-    events: readonly Event[],
+    events: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
     let last = tip;
     const records = audits.map((audit) => {
@@ -94,157 +123,189 @@ export async function openJournal(store: Store, clock: Clock): Promise<Journal> 
       last = record.hash;
       return { log: AUDIT_LOG, body: record };
     });
-    await store.commit({ documents, events, records });
+    await store.commit({ documents, events: events(records.map(({ body }) => body.hash)), records });
     tip = last;
   }
 
-  function entry(command: Command, state: CommandState): JournalEntry {
-    return { command, state, changedAt: isoUtc(clock.now()) };
+  function recent(times: readonly number[] | undefined): readonly number[] {
+    const since = clock.now() - DAY_MS;
+    return (times ?? []).filter((at) => at > since);
+  }
+
+  function worn(commands: readonly Command[]): [string, Wear][] {
+    return commands.map((command) => {
+      const key = tagKey(command);
+      return [key, { sentAtMs: [...recent(wear.get(key)?.sentAtMs), clock.now()] }];
+    });
+  }
+
+  function remember(changes: readonly (readonly [string, Wear])[]): void {
+    for (const [key, value] of changes) wear.set(key, value);
+  }
+
+  /** What a write does to an older promise to put a value back: it ends it, or takes its old value over. */
+  function restoreAfter({ command, before }: Leaving): Restore | null {
+    if (command.forMs === null || before === null) return null;
+    const older = restores.get(tagKey(command));
+    const original = older !== undefined && older.command.value === before ? older.before : before;
+    return { command, before: original, dueAt: isoUtc(clock.now() + command.forMs) };
   }
 
   return {
-    accept: (command) =>
+    accept: (all) =>
       inTurn(async () => {
-        const accepted = entry(command, "accepted");
-        try {
-          await commit(
-            [audit(accepted, { ...describe(command) })],
-            [{ set: COMMANDS, insert: [[command.id, accepted]] }],
-            [],
-          );
-        } catch (error) {
-          if (error instanceof Conflict) return false;
-          throw error;
-        }
-        entries.set(command.id, accepted);
-        return true;
+        const changedAt = isoUtc(clock.now());
+        const fresh = all.filter(({ command }) => !open.has(command.id) && !finished.has(command.id));
+        if (fresh.length === 0) return fresh;
+        const entries = fresh.map(({ command }) => ({ command, state: "accepted" as const, changedAt }));
+        await commit(
+          fresh.map((accepted) => audited(accepted.command, "accepted", changedAt, asked(accepted))),
+          [{ set: COMMANDS, insert: entries.map((entry) => [entry.command.id, entry] as const) }],
+        );
+        for (const entry of entries) open.set(entry.command.id, entry);
+        return fresh;
       }),
 
-    sending: (commands) =>
+    sending: (leaving) =>
       inTurn(async () => {
-        const now = clock.now();
-        const changed = commands.map((command) => entry(command, "sending"));
-        const worn = commands.map((command): [string, Wear] => {
-          const key = wearKey(command.source, command.tagId);
-          const recent = (wear.get(key)?.sentAtMs ?? []).filter((at) => at > now - DAY_MS);
-          return [key, { sentAtMs: [...recent, now] }];
-        });
+        const changedAt = isoUtc(clock.now());
+        const commands = leaving.map(({ command }) => command);
+        const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
+        const wearing = worn(commands);
+        const kept = new Map(leaving.map((each) => [tagKey(each.command), restoreAfter(each)]));
+        const ended = [...kept.keys()].flatMap((key) => notPutBack(restores.get(key)));
         await commit(
-          changed.map((each) => audit(each, { with: commands.length })),
           [
-            { set: COMMANDS, put: changed.map((each) => [each.command.id, each] as const) },
-            { set: WEAR, put: worn },
+            ...leaving.map(({ command, before }) =>
+              audited(command, "sending", changedAt, { before, group: commands.map(({ id }) => id) }),
+            ),
+            ...ended.map((each) => audited(each.command, "superseded", changedAt, { ...each.finish })),
           ],
-          [],
+          [
+            { set: COMMANDS, put: entries.map((entry) => [entry.command.id, entry] as const) },
+            { set: wearSet, put: wearing },
+            {
+              set: RESTORES,
+              remove: [...kept.keys()],
+              put: [...kept].flatMap(([key, value]) => (value === null ? [] : [[key, value] as const])),
+            },
+          ],
+          () => ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
         );
-        for (const each of changed) entries.set(each.command.id, each);
-        for (const [key, value] of worn) wear.set(key, value);
+        for (const entry of entries) open.set(entry.command.id, entry);
+        remember(wearing);
+        for (const [key, value] of kept) {
+          if (value === null) restores.delete(key);
+          else restores.set(key, value);
+        }
       }),
 
     finish: (command, finish) =>
       inTurn(async () => {
-        const known = entries.get(command.id);
-        if (known !== undefined && isTerminal(known.state)) return;
-        const done = entry(command, finish.outcome);
+        if (!open.has(command.id)) return false;
+        const changedAt = isoUtc(clock.now());
+        const done: StoredEntry = { state: finish.outcome, changedAt };
+        const wearing = finish.rehearsal === true ? worn([command]) : [];
+        const key = tagKey(command);
+        const nothingToRestore =
+          restores.get(key)?.command.id === command.id &&
+          (finish.outcome === "rejected" || finish.outcome === "mismatch");
         await commit(
-          [audit(done, { ...finish })],
-          [{ set: COMMANDS, put: [[command.id, done]] }],
-          [resultEvent(command, finish, done.changedAt)],
+          [audited(command, finish.outcome, changedAt, { ...finish })],
+          [
+            { set: COMMANDS, put: [[command.id, done]] },
+            { set: wearSet, put: wearing },
+            { set: RESTORES, remove: nothingToRestore ? [key] : [] },
+          ],
+          () => [resultEvent(command, finish, changedAt)],
         );
-        entries.set(command.id, done);
+        open.delete(command.id);
+        finished.set(command.id, changedAt);
+        remember(wearing);
+        if (nothingToRestore) restores.delete(key);
+        return true;
       }),
 
-    refuse: (refusal) =>
+    tell: (notices) =>
       inTurn(async () => {
         const at = isoUtc(clock.now());
-        const { replyTo: _replyTo, correlation: _correlation, ...told } = refusal;
         await commit(
-          [{ at, commandId: refusal.commandId, step: refusal.outcome, detail: told }],
+          notices.map(({ replyTo: _replyTo, correlation: _correlation, ...told }) => ({
+            at,
+            commandId: told.commandId,
+            step: told.outcome,
+            detail: told,
+          })),
           [],
-          [refusalEvent(refusal, at)],
+          (hashes) => notices.map((notice, index) => noticeEvent(notice, at, hashes[index] ?? at)),
         );
       }),
 
-    knows: (id) => entries.has(id),
-    open: () => [...entries.values()].filter((each) => !isTerminal(each.state)),
-    writesOf: (source, tagId) =>
-      (wear.get(wearKey(source, tagId))?.sentAtMs ?? []).filter((at) => at > clock.now() - DAY_MS),
+    note: (step, detail) =>
+      inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], [])),
+
+    knows: (id) => open.has(id) || finished.has(id),
+    open: () => [...open.values()],
+    isUnderWay(tag) {
+      const key = tagKey(tag);
+      return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
+    },
+    writesOf: (source, tagId) => recent(wear.get(tagKey({ source, tagId }))?.sentAtMs),
+    writesOfSource: (source) =>
+      [...wear]
+        .filter(([key]) => key.startsWith(tagKey({ source, tagId: "" })))
+        .flatMap(([, { sentAtMs }]) => recent(sentAtMs))
+        .toSorted((a, b) => a - b),
+
+    restores: () => [...restores.values()],
+    dropRestore: ({ command }) =>
+      inTurn(async () => {
+        const key = tagKey(command);
+        if (restores.get(key)?.command.id !== command.id) return;
+        await store.commit({ documents: [{ set: RESTORES, remove: [key] }] });
+        restores.delete(key);
+      }),
 
     tidy: () =>
       inTurn(async () => {
         const limit = isoUtc(clock.now() - KEEP_MS);
-        const old = [...entries]
-          .filter(([, e]) => isTerminal(e.state) && e.changedAt < limit)
-          .map(([id]) => id);
+        const old = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
         if (old.length === 0) return;
         await store.commit({ documents: [{ set: COMMANDS, remove: old }] });
-        for (const id of old) entries.delete(id);
+        for (const id of old) finished.delete(id);
       }),
   };
 }
 
-function wearKey(source: string, tagId: string): string {
-  return `${source}/${tagId}`;
+/** What was asked, by whom, and within which limits it was let through. */
+function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> {
+  const { replyTo: _replyTo, correlation: _correlation, id: _id, ...told } = command;
+  return { ...told, limits: entry };
 }
 
-function isTerminal(state: CommandState): boolean {
-  return (COMMAND_OUTCOMES as readonly string[]).includes(state);
+function audited(
+  command: Command,
+  step: CommandState,
+  at: string,
+  detail: Readonly<Record<string, unknown>>,
+): AuditEntry {
+  return { at, commandId: command.id, step, detail };
 }
 
-function describe(command: Command): Record<string, unknown> {
-  const { source, siteId, tagId, value, by, receivedAt, expiresAt } = command;
-  return { source, siteId, tagId, value, by, receivedAt, expiresAt };
-}
-
-function audit(entry: JournalEntry, detail: Record<string, unknown>): AuditEntry {
-  return { at: entry.changedAt, commandId: entry.command.id, step: entry.state, detail };
-}
-
-function resultEvent(command: Command, finish: Finish, time: string): Event {
-  return makeEvent({
-    type: "command-result",
-    source: sourceUri(command.source),
-    subject: `site/${command.siteId}/tag/${command.tagId}`,
-    time,
-    siteId: command.siteId,
-    facts: [command.id],
-    data: {
-      commandId: command.id,
-      tagId: command.tagId,
-      outcome: finish.outcome,
-      reason: finish.reason,
-      message: finish.message,
-      requested: command.value,
-      before: finish.before ?? null,
-      readBack: finish.readBack ?? null,
-      rehearsal: finish.rehearsal ?? false,
-      correlation: command.correlation,
-      replyTo: command.replyTo,
+/** The end of a promise to put a value back that a newer command took the place of. */
+function notPutBack(restore: Restore | undefined): readonly { command: Command; finish: Finish }[] {
+  if (restore === undefined) return [];
+  const { command, before } = restore;
+  const message = `A newer command for the tag was sent, so ${before} is not put back by this one.`;
+  return [
+    {
+      command: { ...command, id: restoreId(command.id), value: before },
+      finish: { outcome: "superseded", reason: "superseded", message },
     },
-  });
+  ];
 }
 
-function refusalEvent(refusal: RefusalRecord, time: string): Event {
-  return makeEvent({
-    type: "command-result",
-    source: sourceUri(refusal.source),
-    subject: refusal.tagId === null ? "commands" : `site/${refusal.siteId ?? "-"}/tag/${refusal.tagId}`,
-    time,
-    siteId: refusal.siteId,
-    // The arrival is part of the fact: the same id may be refused more than once.
-    facts: [refusal.commandId, refusal.reason, refusal.receivedAtMs],
-    data: {
-      commandId: refusal.commandId,
-      tagId: refusal.tagId,
-      outcome: refusal.outcome,
-      reason: refusal.reason,
-      message: refusal.message,
-      requested: refusal.requested,
-      before: null,
-      readBack: null,
-      rehearsal: false,
-      correlation: refusal.correlation,
-      replyTo: refusal.replyTo,
-    },
-  });
+/** The id of the command that puts back what another one changed. */
+export function restoreId(id: string): string {
+  return `${id}/restore`;
 }

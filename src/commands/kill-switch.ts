@@ -1,9 +1,9 @@
-import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /**
  * Stops all writing at once and for as long as its file exists, restarts included. Anything that can create a
- * file can throw it: a person with a shell, the command line, the worker itself.
+ * file can throw it: a person with a shell, the command line, a message, the worker itself.
  */
 export interface KillSwitch {
   readonly file: string;
@@ -19,8 +19,15 @@ export function createKillSwitch(stateFolder: string): KillSwitch {
   const file = join(stateFolder, KILL_FILE);
   return {
     file,
-    // Asked before every single write, so that it works within the second, without any watcher to fail.
-    thrown: () => existsSync(file),
+    // Asked before every single write, so that it works within the second, without any watcher to fail. A folder
+    // that cannot be looked into counts as stopped.
+    thrown() {
+      try {
+        return statSync(file, { throwIfNoEntry: false }) !== undefined;
+      } catch {
+        return true;
+      }
+    },
     throwIt: (by, at) => writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { mode: 0o600 }),
     release: () => rmSync(file, { force: true }),
   };

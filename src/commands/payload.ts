@@ -2,13 +2,15 @@ import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { TagScalar } from "../building.ts";
 import type { Arrival } from "../connector.ts";
+import { KINDS } from "../event.ts";
 import type { Refusal } from "./command.ts";
 
 /**
- * What a command message says. Two forms:
+ * What a command message says. Three forms:
  * - a bare value on a tag's own topic: `21.5`, `true`;
  * - JSON: `{"id": "…", "value": 21.5}`, or for up to 20 tags at once `{"id": "…", "writes": [{"tag": "10001",
- *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s` and `expect`.
+ *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s`, `for_s` and `expect`;
+ * - the kill switch: `{"stop": true}`. It can be thrown this way and not released.
  */
 export interface Request {
   /** Unique per tag: the sender's id, followed by the tag id where one message holds several. */
@@ -18,6 +20,8 @@ export interface Request {
   readonly value: TagScalar;
   readonly issuedAtMs: number | null;
   readonly ttlMs: number | null;
+  /** Put the old value back after this time. */
+  readonly forMs: number | null;
   /** Write only if the tag still holds this. */
   readonly expect: TagScalar | null;
 }
@@ -29,30 +33,30 @@ export interface Refused {
   readonly id: string | null;
 }
 
+export type Parsed =
+  | { readonly requests: readonly Request[] }
+  | { readonly stop: { readonly id: string } }
+  | { readonly refused: Refused };
+
+/** Ids become keys of the store, which holds Unicode text only; control characters have no place in a log. */
+const Name = z
+  .string()
+  .regex(/^\P{Cc}{1,128}$/u, "must have 1 to 128 characters and no control characters")
+  .refine((text) => text.isWellFormed(), "is no valid text");
 const Scalar = z.union([z.number(), z.boolean()], { error: "value must be a number, true or false" });
 const Shared = {
-  id: z.string().min(1).max(128).optional(),
-  source: z.string().max(128).optional(),
+  id: Name.optional(),
+  source: Name.optional(),
   issued_at: z.iso
     .datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" })
     .optional(),
   ttl_s: z.number().positive().optional(),
+  for_s: z.number().positive().optional(),
 };
-const Single = z.strictObject({
-  ...Shared,
-  tag: z.string().min(1).max(128).optional(),
-  value: Scalar,
-  expect: Scalar.optional(),
-});
-const Group = z.strictObject({
-  ...Shared,
-  writes: z
-    .array(z.strictObject({ tag: z.string().min(1).max(128), value: Scalar, expect: Scalar.optional() }))
-    .min(1)
-    .max(20),
-});
-
-export type Parsed = { readonly requests: readonly Request[] } | { readonly refused: Refused };
+const Write = z.strictObject({ tag: Name, value: Scalar, expect: Scalar.optional() });
+const Single = z.strictObject({ ...Shared, ...Write.shape, tag: Name.optional() });
+const Group = z.strictObject({ ...Shared, writes: z.array(Write).min(1).max(20) });
+const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
 
 export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
   let text: string;
@@ -72,74 +76,97 @@ export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
 }
 
 function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
+  if (isMarked(arrival)) return refuse("loop", LOOP);
   const scalar = Scalar.safeParse(value);
   if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
   if (!allowed)
     return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
-  if (arrival.duplicate) {
-    return refuse(
-      "duplicate",
-      "A repeated delivery of a bare value cannot be told from a new one; send an id.",
-    );
+  const id = givenId(arrival);
+  if (id === null && arrival.duplicate) {
+    const message = "A repeated delivery of a bare value cannot be told from a new one; send an id.";
+    return refuse("duplicate", message);
   }
-  const id = arrival.properties.id ?? arrival.correlation ?? arrivalId(arrival);
-  return { requests: [request(id, arrival.source, arrival.tagId, scalar.data, null, null, null)] };
+  const { source, tagId } = arrival;
+  const plain = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
+  return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
 }
+
+const LOOP = "This is a message that Plenum itself published; it is not a command.";
 
 function fromJson(value: object, arrival: Arrival): Parsed {
-  const claimed = "id" in value && typeof value.id === "string" ? value.id.slice(0, 128) : null;
-  if (looksLikeOurs(value, claimed, arrival)) {
-    return refuse("loop", "This is a message that Plenum itself published; it is not a command.", claimed);
+  const claimed = claimedId(value) ?? givenId(arrival);
+  if (isMarked(arrival) || looksLikeOurs(value, claimed)) return refuse("loop", LOOP, claimed);
+  if ("stop" in value) {
+    const stop = Stop.safeParse(value);
+    if (!stop.success) return refuse("invalid", 'To stop all writing, send {"stop": true}.', claimed);
+    return { stop: { id: claimed ?? arrivalId(arrival) } };
   }
-  const isGroup = "writes" in value;
-  const parsed = isGroup ? Group.safeParse(value) : Single.safeParse(value);
-  if (!parsed.success) {
-    const issue = parsed.error.issues[0];
-    const where = issue?.path.length ? `${issue.path.join(".")}: ` : "";
-    return refuse("invalid", `${where}${issue?.message ?? "not a command"}.`, claimed);
-  }
+  const parsed = "writes" in value ? Group.safeParse(value) : Single.safeParse(value);
+  if (!parsed.success) return refuse("invalid", complaint(parsed.error), claimed);
   const body = parsed.data;
-  const id = body.id ?? arrival.properties.id ?? arrival.correlation;
-  if (id === null || id === undefined) return refuse("invalid", "A command needs an id.", null);
-  const source = body.source ?? arrival.source;
-  const issuedAtMs = body.issued_at === undefined ? null : Date.parse(body.issued_at);
-  const ttlMs = body.ttl_s === undefined ? null : body.ttl_s * 1000;
-  if ("writes" in body) {
-    const tags = new Set(body.writes.map((write) => write.tag));
-    if (tags.size < body.writes.length) return refuse("invalid", "A tag is named twice in one command.", id);
-    return {
-      requests: body.writes.map((w) =>
-        request(`${id}/${w.tag}`, source, w.tag, w.value, issuedAtMs, ttlMs, w.expect ?? null),
-      ),
-    };
+  const id = claimed;
+  if (id === null) return refuse("invalid", "A command needs an id.");
+  const shared = {
+    source: body.source ?? arrival.source,
+    issuedAtMs: body.issued_at === undefined ? null : Date.parse(body.issued_at),
+    ttlMs: body.ttl_s === undefined ? null : body.ttl_s * 1000,
+    forMs: body.for_s === undefined ? null : body.for_s * 1000,
+  };
+  if (arrival.source !== null && shared.source !== arrival.source) {
+    return refuse("invalid", "The command names another source than its topic.", id);
   }
-  const tagId = body.tag ?? arrival.tagId;
-  if (tagId === null) return refuse("invalid", "The command names no tag.", id);
-  if (arrival.tagId !== null && tagId !== arrival.tagId) {
-    return refuse("invalid", "The command names another tag than its topic.", id);
+  if (!("writes" in body)) {
+    const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
+    if (tagId === null) return refuse("invalid", "The command names no tag.", id);
+    if (arrival.tagId !== null && tagId !== arrival.tagId) {
+      return refuse("invalid", "The command names another tag than its topic.", id);
+    }
+    return { requests: [{ id, tagId, value: wanted, expect, ...shared }] };
   }
-  return { requests: [request(id, source, tagId, body.value, issuedAtMs, ttlMs, body.expect ?? null)] };
+  if (arrival.tagId !== null) {
+    return refuse("invalid", "Send a command for several tags to the topic that names no tag.", id);
+  }
+  if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length) {
+    return refuse("invalid", "A tag is named twice in one command.", id);
+  }
+  return {
+    requests: body.writes.map(({ tag, value: wanted, expect = null }) => ({
+      id: `${id}/${tag}`,
+      tagId: tag,
+      value: wanted,
+      expect,
+      ...shared,
+    })),
+  };
 }
 
-function request(
-  id: string,
-  source: string | null,
-  tagId: string,
-  value: TagScalar,
-  issuedAtMs: number | null,
-  ttlMs: number | null,
-  expect: TagScalar | null,
-): Request {
-  return { id, source, tagId, value, issuedAtMs, ttlMs, expect };
+function complaint(error: z.ZodError): string {
+  const [issue] = error.issues;
+  const where = issue?.path.length ? `${issue.path.join(".")}: ` : "";
+  return `${where}${issue?.message ?? "not a command"}.`.slice(0, 300);
 }
 
-/** Our own events and state messages carry marks that no command has; a bridge may feed them back to us. */
-function looksLikeOurs(value: object, id: string | null, arrival: Arrival): boolean {
-  if ("specversion" in value || "quality" in value) return true;
-  if (id !== null && /^(tag|alarm|command|site|gateway|host|system)-[a-z-]+\.[\w-]{22}$/.test(id))
-    return true;
+function claimedId(value: object): string | null {
+  const id = "id" in value ? Name.safeParse(value.id) : null;
+  return id?.success === true ? id.data : null;
+}
+
+/** MQTT 5 carries an id beside the payload; with 3.1.1 it can only be inside. */
+function givenId(arrival: Arrival): string | null {
+  const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
+  return id.success ? id.data : null;
+}
+
+/** Every message that we publish over MQTT 5 says so. */
+function isMarked(arrival: Arrival): boolean {
   return "plenum-event-id" in arrival.properties;
+}
+
+/** Our own events and states have members that no command has; a bridge or a flow may feed them back to us. */
+function looksLikeOurs(value: object, id: string | null): boolean {
+  if ("specversion" in value || "ts" in value || "quality" in value) return true;
+  return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));
 }
 
 function arrivalId(arrival: Arrival): string {

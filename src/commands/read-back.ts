@@ -1,10 +1,12 @@
 import type { TagValue } from "../building.ts";
 import type { Clock } from "../clock.ts";
-import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
-import type { Command } from "./command.ts";
-import type { Finish, Journal } from "./journal.ts";
+import type { BuildingView } from "./building-view.ts";
+import type { Command, Finish } from "./command.ts";
+import type { Endings } from "./endings.ts";
+import type { FreshValues } from "./fresh-values.ts";
+import { sameValue } from "./gate.ts";
 
 /**
  * The proof: reads written tags back and ends their commands.
@@ -14,6 +16,9 @@ import type { Finish, Journal } from "./journal.ts";
  * | answered             | `confirmed`         | `mismatch`    | `accepted-unverified` |
  * | in doubt (time-out…) | `confirmed`         | `mismatch`    | `unknown`             |
  * | refused as a group   | `confirmed`         | `rejected`    | `unknown`             |
+ *
+ * A live read that shows the value proves it without a request. While polls wait for the quota, it is given some
+ * time to do so; another value than ours is believed only from a request of our own, the second in a row.
  */
 export type Sent = "answered" | "in-doubt" | "group-refused";
 
@@ -23,6 +28,8 @@ export interface AwaitingProof {
   /** What the service said when it refused, for a person. */
   readonly complaint: string | null;
   readonly before: TagValue;
+  /** Wall time of the write, milliseconds since 1970: earlier readings prove nothing. */
+  readonly sentAtMs: number;
 }
 
 export interface ReadBack {
@@ -31,76 +38,127 @@ export interface ReadBack {
   run(signal: AbortSignal): Promise<void>;
 }
 
-/** Attempts at reading before we say that we cannot know. */
-const ATTEMPTS = 3;
+/** Attempts at reading before we say that we cannot know: with 2 s to begin with, within about a minute. */
+const ATTEMPTS = 5;
+/** How long a busy quota may put off a reading of our own, in milliseconds. */
+const RIDE_MS = 10_000;
+const LOOK_AGAIN_MS = 1_000;
+
+/** One proof on its way. */
+interface Case {
+  readonly proof: AwaitingProof;
+  readonly rideUntilMs: number;
+  dueMs: number;
+  attempts: number;
+  /** A first reading of ours showed another value; a slow device gets a second one. */
+  sawOther: boolean;
+}
 
 export function createReadBack(options: {
   readonly source: Source;
-  readonly journal: Journal;
+  readonly view: BuildingView;
+  readonly values: FreshValues;
+  readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
   readonly settleMs: number;
-  readonly onFinished: (outcome: string) => void;
 }): ReadBack {
-  const { clock, journal, source } = options;
-  let waiting: AwaitingProof[] = [];
+  const { clock, endings, log, settleMs, source, values, view } = options;
+  const cases = new Set<Case>();
   let wake = (): void => {};
 
-  async function prove(group: readonly AwaitingProof[], signal: AbortSignal): Promise<void> {
-    const values = await readValues(
-      group.map((proof) => proof.command.tagId),
-      signal,
-    );
-    for (const proof of group) {
-      const finish = judge(proof, values?.get(proof.command.tagId));
-      await journal.finish(proof.command, finish);
-      options.onFinished(finish.outcome);
+  async function close(each: Case, present: TagValue | undefined, signal: AbortSignal): Promise<void> {
+    await endings.end(each.proof.command, judge(each.proof, present), signal);
+    cases.delete(each);
+  }
+
+  /** Ends what a live read has shown since the write; answers the others. */
+  async function rideOn(due: readonly Case[], signal: AbortSignal): Promise<readonly Case[]> {
+    const others: Case[] = [];
+    for (const each of due) {
+      const { command, sentAtMs } = each.proof;
+      const held = await view.value(source.name, command.tagId);
+      const isShown =
+        held !== undefined && Date.parse(held.time) > sentAtMs && sameValue(held.value, command.value);
+      if (isShown) await close(each, held.value, signal);
+      else others.push(each);
+    }
+    return others;
+  }
+
+  async function read(due: readonly Case[], signal: AbortSignal): Promise<void> {
+    const group = due.slice(0, TAGS_PER_REQUEST);
+    let present: ReadonlyMap<string, TagValue> = new Map();
+    try {
+      const ids = new Set(group.map(({ proof }) => proof.command.tagId));
+      const reply = await source.read([...ids], "on-demand", signal);
+      values.learn(reply);
+      present = new Map(reply.readings.map((reading) => [reading.id, reading.value]));
+    } catch (error) {
+      if (signal.aborted) throw error;
+      log.warn({ err: error }, "reading back failed");
+    }
+    for (const each of group) {
+      const value = present.get(each.proof.command.tagId) ?? null;
+      each.attempts += 1;
+      const isOurs = value !== null && sameValue(value, each.proof.command.value);
+      const isOther = value !== null && !isOurs;
+      const isCertain = isOurs || (isOther && (each.sawOther || each.proof.sent === "group-refused"));
+      each.sawOther ||= isOther;
+      if (isCertain || each.attempts >= ATTEMPTS) await close(each, value, signal);
+      else each.dueMs = clock.monotonic() + Math.max(LOOK_AGAIN_MS, settleMs) * 2 ** each.attempts;
     }
   }
 
-  /** Null when it could not be read at all. */
-  async function readValues(
-    tagIds: readonly string[],
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<string, TagValue> | null> {
-    for (let attempt = 1; attempt <= ATTEMPTS; attempt += 1) {
-      try {
-        const reply = await source.read([...new Set(tagIds)], "on-demand", signal);
-        return new Map(reply.readings.map((reading) => [reading.id, reading.value]));
-      } catch (error) {
-        if (signal.aborted || isStopping(error)) throw error;
-        options.log.warn({ err: error, attempt }, "reading back failed");
-        if (attempt < ATTEMPTS) await clock.sleep(options.settleMs * 2 ** attempt, signal);
-      }
-    }
-    return null;
+  async function prove(due: readonly Case[], signal: AbortSignal): Promise<void> {
+    const others = await rideOn(due, signal);
+    const now = clock.monotonic();
+    const urgent = others.filter((each) => !isBusy(source) || now >= each.rideUntilMs);
+    for (const each of others) if (!urgent.includes(each)) each.dueMs = now + LOOK_AGAIN_MS;
+    if (urgent.length > 0) await read(urgent, signal);
   }
 
   return {
     add(proofs) {
-      waiting.push(...proofs);
-      if (proofs.length > 0) wake();
+      const dueMs = clock.monotonic() + settleMs;
+      for (const proof of proofs) {
+        cases.add({ proof, dueMs, rideUntilMs: dueMs + RIDE_MS, attempts: 0, sawOther: false });
+      }
+      wake();
     },
     async run(signal) {
       signal.addEventListener("abort", () => wake(), { once: true });
       while (!signal.aborted) {
-        if (waiting.length === 0) {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-          continue;
-        }
+        const now = clock.monotonic();
+        const due = [...cases].filter((each) => each.dueMs <= now);
         try {
-          await clock.sleep(options.settleMs, signal);
-          const group = waiting.slice(0, TAGS_PER_REQUEST);
-          await prove(group, signal);
-          waiting = waiting.slice(group.length);
+          if (due.length > 0) await prove(due, signal);
+          else await soonest(signal);
         } catch (error) {
-          if (!signal.aborted) options.log.error({ err: error }, "a command result could not be recorded");
+          if (!signal.aborted) log.error({ err: error }, "a written tag could not be proved");
         }
       }
     },
   };
+
+  /** Waits for the next case that is due, or a new one. */
+  async function soonest(signal: AbortSignal): Promise<void> {
+    const news = new AbortController();
+    const added = new Promise<void>((resolve) => {
+      wake = () => {
+        news.abort();
+        resolve();
+      };
+    });
+    if (cases.size === 0) return added;
+    const waitMs = Math.min(...[...cases].map((each) => each.dueMs)) - clock.monotonic();
+    await clock.sleep(waitMs, AbortSignal.any([signal, news.signal])).catch(() => undefined);
+  }
+}
+
+/** Whether polls wait for the quota: then a live read may soon show the value, and a request would cost them one. */
+function isBusy(source: Source): boolean {
+  return source.quota().buckets.some(({ waiting }) => waiting.live + waiting.history > 0);
 }
 
 export function judge(proof: AwaitingProof, present: TagValue | undefined): Finish {
@@ -123,14 +181,8 @@ export function judge(proof: AwaitingProof, present: TagValue | undefined): Fini
   }
   if (sent === "answered") {
     const message = "The service took the write; the tag could not be read back.";
-    return { ...common, outcome: "accepted-unverified", reason: "unreadable", message };
+    return { ...common, outcome: "accepted-unverified", reason: "unreadable-device", message };
   }
   const message = "It is not known whether the write happened; it is not repeated.";
   return { ...common, outcome: "unknown", reason: "in-doubt", message };
-}
-
-/** A device may hold a number in single precision, so equal means equal to about seven digits. */
-export function sameValue(a: TagValue, b: TagValue): boolean {
-  if (typeof a !== "number" || typeof b !== "number") return a === b;
-  return Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
 }

@@ -1,27 +1,30 @@
 import type { TagValue } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import { meaningOf, sentence } from "../errors.ts";
-import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import type { BuildingView } from "./building-view.ts";
+import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
-import { checkDispatch, type FreshValue, freshValue, needsFreshValue, type Refusing } from "./gate.ts";
-import type { AcceptedCommand } from "./intake.ts";
-import type { Finish, Journal } from "./journal.ts";
+import type { Endings } from "./endings.ts";
+import type { FreshValues } from "./fresh-values.ts";
+import { CLOCK_TOLERANCE_MS, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
+import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { type AwaitingProof, type ReadBack, type Sent, sameValue } from "./read-back.ts";
+import type { ReadBack, Sent } from "./read-back.ts";
+import { createWaitingRoom } from "./waiting-room.ts";
 
 /**
  * The second half of a command's way, per source: from the journal to the building.
  *
- * Accepted commands wait in `pending`, one per tag: a later one supersedes. When a slot of the quota is free, and
- * only then, what goes is decided: everything is checked again, written to the journal as `sending`, and sent.
+ * Accepted commands wait in the waiting room, one per tag: a later one supersedes. When a slot of the quota is free,
+ * and only then, what goes is decided: everything is checked again, written to the journal as `sending`, and sent.
  * From that line on a command is never sent again, whatever happens; reading back tells what became of it.
  */
 export interface Writer {
-  add(accepted: AcceptedCommand): void;
-  run(signal: AbortSignal): Promise<void>;
+  add(accepted: Accepted): void;
+  /** Works until `stopping` aborts; `cutting` breaks off a request that is under way then. */
+  run(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
   /** Commands that have not left yet. */
   waiting(): number;
 }
@@ -29,233 +32,213 @@ export interface Writer {
 export interface WriterOptions {
   readonly source: Source;
   readonly timeZone: string;
+  readonly clockSkewMs: () => number | null;
   readonly config: CommandsConfig;
   readonly view: BuildingView;
+  readonly values: FreshValues;
   readonly journal: Journal;
   readonly killSwitch: KillSwitch;
   readonly readBack: ReadBack;
+  readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
-  readonly onFinished: (outcome: string, reason: string | null) => void;
 }
 
-interface Ready {
-  readonly accepted: AcceptedCommand;
-  readonly before: TagValue;
-}
+const KILLED: Finish = {
+  outcome: "rejected",
+  reason: "killed",
+  message: "Writing was stopped before the command left.",
+};
+const STOPPED: Finish = {
+  outcome: "expired",
+  reason: "stopped",
+  message: "The worker stopped before the command left; nothing was written.",
+};
+const AGAIN_AFTER_MS = 1_000;
 
 export function createWriter(options: WriterOptions): Writer {
-  const { clock, config, journal, source } = options;
-  const pending = new Map<string, AcceptedCommand>();
-  const fresh = new Map<string, FreshValue>();
-  let wake = (): void => {};
+  const { clock, config, endings, journal, log, source, values } = options;
+  const room = createWaitingRoom({
+    clock,
+    log,
+    endings,
+    killed: () => options.killSwitch.thrown() && KILLED,
+  });
+  const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
+  /** Requests that have left and are not judged yet. */
+  const underWay = new Set<Promise<void>>();
+  /** Tags of a group that was refused as a whole: they travel alone until one of them is answered. */
+  const suspects = new Set<string>();
 
-  async function finish(accepted: AcceptedCommand, end: Finish): Promise<void> {
-    await journal.finish(accepted.command, end);
-    options.onFinished(end.outcome, end.reason);
+  /** What may leave together now: no tag whose last write is not proved yet, and no suspect among others. */
+  function candidates(): readonly Accepted[] {
+    const free = room.all().filter(({ command }) => !journal.isUnderWay(command));
+    const [first] = free;
+    if (first === undefined || suspects.has(first.command.tagId)) return free.slice(0, 1);
+    return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size);
   }
 
-  /** Present values for the checks that need one; what cannot be read stays unknown, and those are refused. */
-  async function refreshValues(group: readonly AcceptedCommand[], signal: AbortSignal): Promise<void> {
-    const now = clock.now();
-    const wanted: string[] = [];
-    for (const { command, entry, expect } of group) {
-      const held = fresh.get(command.tagId) ?? (await options.view.value(command.source, command.tagId));
-      if (held !== undefined) fresh.set(command.tagId, held);
-      if (needsFreshValue(entry, expect) && freshValue(held, now) === null) wanted.push(command.tagId);
-    }
-    if (wanted.length === 0) return;
-    try {
-      const reply = await source.read(wanted, "on-demand", signal);
-      const time = new Date(reply.receivedAtMs).toISOString();
-      for (const { id, value } of reply.readings) {
-        const quality = value === null ? "bad" : "good";
-        fresh.set(id, { value, quality, time });
-      }
-    } catch (error) {
-      if (signal.aborted) throw error;
-      options.log.warn({ err: error }, "the present value could not be read before a write");
-    }
-  }
-
-  /** Whether a command may go now; ends it when it may not. */
-  async function ready(accepted: AcceptedCommand): Promise<Ready | null> {
-    const { command, entry, expect } = accepted;
+  /** Why a command ends here instead of leaving; null when it may leave. */
+  async function endOf({ command, entry }: Accepted): Promise<Finish | null> {
     const nowMs = clock.now();
-    if (Date.parse(command.expiresAt) <= nowMs) {
-      const message = "The time to live passed before the quota let it through; nothing was written.";
-      await finish(accepted, { outcome: "expired", reason: "expired", message });
-      return null;
-    }
-    const current = fresh.get(command.tagId);
+    const current = await values.of(command);
     const before = freshValue(current, nowMs);
-    const refusing: Refusing | null = options.killSwitch.thrown()
-      ? { reason: "killed", message: "Writing was stopped before the command left." }
-      : checkDispatch({
-          value: command.value,
-          expect,
-          entry,
-          current,
-          writesAtMs: journal.writesOf(command.source, command.tagId),
-          gateways: await options.view.gateways(command.source, command.siteId),
-          timeZone: options.timeZone,
-          nowMs,
-        });
-    if (refusing !== null) {
-      await finish(accepted, { outcome: "rejected", before, ...refusing });
-      return null;
-    }
+    const skewMs = options.clockSkewMs() ?? 0;
+    const refusing: Refusing | null =
+      Math.abs(skewMs) > CLOCK_TOLERANCE_MS
+        ? { reason: "clock-skew", message: "Our clock and the service's differ by more than 30 s." }
+        : checkDispatch({
+            ...command,
+            entry,
+            current,
+            past: {
+              ofTag: journal.writesOf(command.source, command.tagId),
+              ofSource: journal.writesOfSource(command.source),
+            },
+            maxPerHour: config.max_per_hour,
+            gateways: await options.view.gateways(command.source, command.siteId),
+            timeZone: options.timeZone,
+            nowMs,
+          });
+    if (refusing !== null) return { outcome: "rejected", before, ...refusing };
     if (before !== null && sameValue(before, command.value)) {
       const message = `The tag held ${before} already; nothing was written.`;
-      await finish(accepted, {
-        outcome: "confirmed",
-        reason: "already-set",
-        message,
-        before,
-        readBack: before,
-      });
-      return null;
+      return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
     }
     if (config.rehearsal) {
       const message = "Rehearsal: everything was checked, nothing was written.";
-      await finish(accepted, {
-        outcome: "accepted-unverified",
-        reason: "rehearsal",
-        message,
-        before,
-        rehearsal: true,
-      });
-      return null;
+      return { outcome: "accepted-unverified", reason: "rehearsal", message, before, rehearsal: true };
     }
-    return { accepted, before };
+    return null;
   }
 
   /**
-   * Decides what leaves and makes it durable. Commands are taken off `pending` first, so that a newer one for the
-   * same tag queues up behind instead of superseding what is about to leave. What fails before the journal says
-   * `sending` goes back.
+   * Decides what leaves and makes it durable. Commands leave the room first, so that a newer one for the same tag
+   * queues up behind instead of superseding what is about to leave. What fails before the journal says `sending`,
+   * or has to be looked at first, goes back.
    */
-  async function prepare(size: number): Promise<readonly Ready[]> {
-    const taken = [...pending.values()].slice(0, size);
-    for (const { command } of taken) pending.delete(command.tagId);
-    const leaving: Ready[] = [];
-    let judged = 0;
+  async function prepare(signal: AbortSignal): Promise<readonly Leaving[]> {
+    const taken = candidates();
+    for (const accepted of taken) room.take(accepted);
+    const gone = new Set<Accepted>();
+    const ready = new Map<Accepted, Leaving>();
     try {
       for (const accepted of taken) {
-        const each = await ready(accepted);
-        judged += 1;
-        if (each !== null) leaving.push(each);
+        if (await values.isMissing(accepted)) continue;
+        const end = room.endOf(accepted) ?? (await endOf(accepted));
+        if (end === null) ready.set(accepted, { ...accepted, before: await presentValue(accepted) });
+        else {
+          await endings.end(accepted.command, end, signal);
+          gone.add(accepted);
+        }
       }
-      if (leaving.length > 0) await journal.sending(leaving.map((each) => each.accepted.command));
+      const leaving = [...ready.values()];
+      if (leaving.length > 0) await journal.sending(leaving);
+      for (const accepted of ready.keys()) gone.add(accepted);
       return leaving;
-    } catch (error) {
-      for (const accepted of [...leaving.map((each) => each.accepted), ...taken.slice(judged)]) {
-        if (!pending.has(accepted.command.tagId)) pending.set(accepted.command.tagId, accepted);
-        else await supersede(accepted, pending.get(accepted.command.tagId) ?? accepted);
-      }
-      throw error;
+    } finally {
+      for (const accepted of taken) if (!gone.has(accepted)) room.putBack(accepted);
     }
   }
 
-  async function sendGroup(signal: AbortSignal): Promise<void> {
-    const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
-    await refreshValues([...pending.values()].slice(0, size), signal);
-    let leaving: readonly Ready[] = [];
-    try {
-      const reply = await source.write(async () => {
-        leaving = await prepare(size);
-        return leaving.map(
-          ({ accepted: { command } }): TagWrite => ({ tagId: command.tagId, value: command.value }),
+  async function presentValue({ command }: Accepted): Promise<TagValue> {
+    return freshValue(await values.of(command), clock.now());
+  }
+
+  /** Resolves when the request has left or turned out to be needless; its outcome is judged in the background. */
+  async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+    await values.refresh(candidates(), stopping);
+    if (candidates().length === 0) return;
+    const slot = room.slotWait(stopping);
+    const left = Promise.withResolvers<void>();
+    const whole = (async () => {
+      let leaving: readonly Leaving[] = [];
+      try {
+        const reply = await source.write(
+          async () => {
+            slot.over();
+            leaving = await prepare(cutting);
+            left.resolve();
+            return leaving.map(({ command: { tagId, value } }): TagWrite => ({ tagId, value }));
+          },
+          AbortSignal.any([slot.signal, cutting]),
         );
-      }, signal);
-      const listed = new Set(reply.written.map((reading) => reading.id));
-      prove(leaving, (each) => (listed.has(each.accepted.command.tagId) ? "answered" : "in-doubt"), null);
+        left.resolve();
+        const listed = new Set(reply.written.map((reading) => reading.id));
+        for (const { command } of leaving) suspects.delete(command.tagId);
+        prove(leaving, ({ command }) => (listed.has(command.tagId) ? "answered" : "in-doubt"), null);
+      } catch (error) {
+        if (leaving.length === 0) left.reject(error);
+        else await judgeFailure(leaving, error, cutting);
+      } finally {
+        slot.over();
+      }
+    })();
+    const tracked = whole.catch((error: unknown) => {
+      if (!cutting.aborted) log.error({ err: error }, "the outcome of a write could not be recorded");
+    });
+    underWay.add(tracked);
+    void tracked.then(() => underWay.delete(tracked));
+    try {
+      await left.promise;
     } catch (error) {
-      if (leaving.length === 0) throw error;
-      await judgeFailure(leaving, error, signal);
-    } finally {
-      fresh.clear();
+      if (!slot.isNeedless(error)) throw error;
     }
   }
 
   /** A refusal before execution ends the command; anything else leaves its fate to the read-back. */
-  async function judgeFailure(leaving: readonly Ready[], error: unknown, signal: AbortSignal): Promise<void> {
+  async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal) {
+    // Cut in mid-flight: the journal says `sending`, and the next start reads back.
+    if (cutting.aborted) return;
     const failure = meaningOf(error);
-    // Aborted in mid-flight: the journal says `sending`, and the next start reads back.
-    if (signal.aborted || isStopping(error)) return;
-    options.log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
-    if (failure.kind === "throttled") {
-      // The service counted the request and did nothing. It is not sent again: one id, one request.
-      const message = `The service refused the write: ${sentence(failure)} Send a new command.`;
-      for (const { accepted, before } of leaving) {
-        await finish(accepted, { outcome: "rejected", reason: "throttled", message, before });
+    log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
+    const isRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
+    if (failure.kind === "throttled" || (isRefused && leaving.length === 1)) {
+      // A throttled request was counted and not carried out. It is not sent again: one id, one request.
+      const reason = failure.kind === "throttled" ? "throttled" : "refused-by-service";
+      const hint = failure.kind === "throttled" ? " Send a new command." : "";
+      const message = `The service refused the write: ${sentence(failure)}${hint}`;
+      for (const { command, before } of leaving) {
+        await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);
       }
       return;
     }
-    const refused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
-    if (refused && leaving.length === 1) {
-      for (const { accepted, before } of leaving) {
-        await finish(accepted, {
-          outcome: "rejected",
-          reason: "refused-by-service",
-          message: sentence(failure),
-          before,
-        });
-      }
-      return;
-    }
-    prove(leaving, () => (refused ? "group-refused" : "in-doubt"), sentence(failure));
+    if (isRefused) for (const { command } of leaving) suspects.add(command.tagId);
+    prove(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
   }
 
-  function prove(leaving: readonly Ready[], sent: (each: Ready) => Sent, complaint: string | null): void {
+  function prove(leaving: readonly Leaving[], sent: (each: Leaving) => Sent, complaint: string | null): void {
     options.readBack.add(
-      leaving.map(
-        (each): AwaitingProof => ({
-          command: each.accepted.command,
-          sent: sent(each),
-          complaint,
-          before: each.before,
-        }),
-      ),
+      leaving.map((each) => {
+        const { command, before } = each;
+        return { command, sent: sent(each), complaint, before, sentAtMs: clock.now() };
+      }),
     );
   }
 
-  async function supersede(older: AcceptedCommand, newer: AcceptedCommand): Promise<void> {
-    const message = `Command ${newer.command.id} for the same tag came before this one was sent.`;
-    await finish(older, { outcome: "superseded", reason: "superseded", message });
-  }
-
   return {
-    add(accepted) {
-      const older = pending.get(accepted.command.tagId);
-      pending.delete(accepted.command.tagId);
-      pending.set(accepted.command.tagId, accepted);
-      if (older !== undefined) {
-        void supersede(older, accepted).catch((error: unknown) => {
-          options.log.error({ err: error }, "a command result could not be recorded");
-        });
-      }
-      wake();
-    },
-    waiting: () => pending.size,
-    async run(signal) {
-      signal.addEventListener("abort", () => wake(), { once: true });
-      while (!signal.aborted) {
-        if (pending.size === 0) {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
+    add: (accepted) => room.add(accepted),
+    waiting: () => room.all().length,
+    async run(stopping, cutting) {
+      endings.onEnd(() => room.wake());
+      const watching = room.watch(stopping, cutting);
+      while (!stopping.aborted) {
+        if (candidates().length === 0) {
+          await room.changed(stopping);
           continue;
         }
         try {
-          await clock.sleep(config.group_window, signal);
-          await sendGroup(signal);
+          await clock.sleep(config.group_window, stopping);
+          await sendGroup(stopping, cutting);
         } catch (error) {
-          if (signal.aborted) return;
-          options.log.error({ err: error }, "commands could not be sent");
-          await clock.sleep(1000, signal).catch(() => undefined);
+          if (stopping.aborted) break;
+          log.error({ err: error }, "commands could not be sent");
+          await clock.sleep(AGAIN_AFTER_MS, stopping).catch(() => undefined);
         }
       }
+      await watching;
+      await Promise.all(underWay);
+      for (const { command } of room.empty()) await endings.end(command, STOPPED, cutting);
     },
   };
 }

@@ -1,0 +1,81 @@
+import { type Clock, isoUtc } from "../clock.ts";
+import type { Log } from "../log.ts";
+import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import type { BuildingView } from "./building-view.ts";
+import type { Command } from "./command.ts";
+import { FRESH_MS, type FreshValue, freshValue, needsFreshValue } from "./gate.ts";
+import type { Accepted, Journal } from "./journal.ts";
+
+/**
+ * What tags hold at present, for the checks that must know: from the live reads where they are recent enough, and
+ * otherwise by a request of our own. A reading from before our own last write of the tag says nothing any more.
+ */
+export interface FreshValues {
+  of(command: Command): Promise<FreshValue | undefined>;
+  /** Reads what the checks of these commands need and do not know; what cannot be read stays unknown. */
+  refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void>;
+  /** Whether a command has to wait for a reading that was not tried yet. */
+  isMissing(accepted: Accepted): Promise<boolean>;
+  /** Takes over what somebody else read. */
+  learn(reply: ReadReply): void;
+}
+
+export function createFreshValues(options: {
+  readonly source: Source;
+  readonly view: BuildingView;
+  readonly journal: Journal;
+  readonly clock: Clock;
+  readonly log: Log;
+}): FreshValues {
+  const { clock, journal, log, source, view } = options;
+  const read = new Map<string, FreshValue>();
+  const triedAtMs = new WeakMap<Accepted, number>();
+
+  async function of({ tagId }: Command): Promise<FreshValue | undefined> {
+    const held = await view.value(source.name, tagId);
+    const own = read.get(tagId);
+    const latest = own !== undefined && (held === undefined || own.time > held.time) ? own : held;
+    const writtenAtMs = journal.writesOf(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
+    return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
+  }
+
+  async function isUnknown({ command, entry }: Accepted): Promise<boolean> {
+    return needsFreshValue(entry, command) && freshValue(await of(command), clock.now()) === null;
+  }
+
+  function learn(reply: ReadReply): void {
+    const time = isoUtc(reply.receivedAtMs);
+    for (const { id, value } of reply.readings) {
+      read.set(id, { value, quality: value === null ? "bad" : "good", time });
+    }
+  }
+
+  return {
+    of,
+    learn,
+    async isMissing(accepted) {
+      if (!(await isUnknown(accepted))) return false;
+      const triedAt = triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY;
+      return clock.monotonic() - triedAt > FRESH_MS;
+    },
+    async refresh(group, signal) {
+      const unknown: Accepted[] = [];
+      for (const accepted of group) if (await isUnknown(accepted)) unknown.push(accepted);
+      if (unknown.length === 0) return;
+      const asked = unknown.slice(0, TAGS_PER_REQUEST);
+      try {
+        learn(
+          await source.read(
+            asked.map(({ command }) => command.tagId),
+            "on-demand",
+            signal,
+          ),
+        );
+      } catch (error) {
+        if (signal.aborted) throw error;
+        log.warn({ err: error }, "the present value could not be read before a write");
+      }
+      for (const accepted of asked) triedAtMs.set(accepted, clock.monotonic());
+    },
+  };
+}

@@ -1,0 +1,161 @@
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import { type Finish, tagKey } from "./command.ts";
+import type { Endings } from "./endings.ts";
+import type { Accepted } from "./journal.ts";
+
+/**
+ * Where accepted commands wait for a slot of the quota: one per tag, a later one supersedes. Whoever waits too
+ * long, or until the kill switch is thrown, is told so at once and not only when a slot comes.
+ */
+export interface WaitingRoom {
+  add(accepted: Accepted): void;
+  all(): readonly Accepted[];
+  take(accepted: Accepted): void;
+  /** After a try that came to nothing; a newer command for the tag has superseded it meanwhile. */
+  putBack(accepted: Accepted): void;
+  /** Takes everybody out. */
+  empty(): readonly Accepted[];
+  /** Why a command must not leave any more; null while it may. */
+  endOf(accepted: Accepted): Finish | null;
+  /** Ends those whose time is up, until `stopping` aborts. */
+  watch(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
+  /** Resolves when somebody came, or `wake` was called, or the signal aborts. */
+  changed(signal: AbortSignal): Promise<void>;
+  wake(): void;
+  /** A wait for a slot that becomes needless when the room is empty, or the worker stops, before `over`. */
+  slotWait(stopping: AbortSignal): SlotWait;
+}
+
+export interface SlotWait {
+  readonly signal: AbortSignal;
+  over(): void;
+  isNeedless(error: unknown): boolean;
+}
+
+const EXPIRED: Finish = {
+  outcome: "expired",
+  reason: "expired",
+  message: "The time to live passed before the quota let it through; nothing was written.",
+};
+
+/** The kill switch is looked at so often while somebody waits, in milliseconds. */
+const LOOK_EVERY_MS = 500;
+
+export function createWaitingRoom(options: {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly endings: Endings;
+  /** What everybody is told while writing is stopped. */
+  readonly killed: () => Finish | false;
+}): WaitingRoom {
+  const { clock, endings, log } = options;
+  const waiting = new Map<string, Accepted>();
+  /** By measured time, so that a wall clock that is set back prolongs no life. */
+  const deadlines = new WeakMap<Accepted, number>();
+  const sleepers = new Set<() => void>();
+  const needless = new Error("nobody waits any more");
+  const slots = new Set<AbortController>();
+  const superseding = new AbortController();
+
+  function wake(): void {
+    for (const sleeper of [...sleepers]) sleeper();
+  }
+
+  function left(accepted: Accepted): number {
+    const byWall = Date.parse(accepted.command.expiresAt) - clock.now();
+    return Math.min(byWall, (deadlines.get(accepted) ?? 0) - clock.monotonic());
+  }
+
+  function remove(accepted: Accepted): void {
+    const key = tagKey(accepted.command);
+    if (waiting.get(key) === accepted) waiting.delete(key);
+  }
+
+  function abandonSlots(): void {
+    if (waiting.size === 0) for (const slot of slots) slot.abort(needless);
+  }
+
+  function supersede(older: Accepted, newer: Accepted): void {
+    const message = `Command ${newer.command.id} for the same tag came before this one was sent.`;
+    const finish: Finish = { outcome: "superseded", reason: "superseded", message };
+    void endings.end(older.command, finish, superseding.signal).catch((error: unknown) => {
+      log.error({ err: error }, "a superseded command could not be told");
+    });
+  }
+
+  const room: WaitingRoom = {
+    add(accepted) {
+      const byWall = Date.parse(accepted.command.expiresAt) - clock.now();
+      deadlines.set(accepted, clock.monotonic() + byWall);
+      const key = tagKey(accepted.command);
+      const older = waiting.get(key);
+      waiting.delete(key);
+      waiting.set(key, accepted);
+      if (older !== undefined) supersede(older, accepted);
+      wake();
+    },
+    all: () => [...waiting.values()],
+    take: remove,
+    putBack(accepted) {
+      const newer = waiting.get(tagKey(accepted.command));
+      if (newer === undefined) waiting.set(tagKey(accepted.command), accepted);
+      else supersede(accepted, newer);
+      wake();
+    },
+    empty() {
+      const all = [...waiting.values()];
+      waiting.clear();
+      return all;
+    },
+    endOf: (accepted) => options.killed() || (left(accepted) <= 0 ? EXPIRED : null),
+
+    async watch(stopping, cutting) {
+      while (!stopping.aborted) {
+        if (waiting.size === 0) {
+          await room.changed(stopping);
+          continue;
+        }
+        for (const accepted of room.all()) {
+          const end = room.endOf(accepted);
+          if (end === null) continue;
+          remove(accepted);
+          abandonSlots();
+          await endings.end(accepted.command, end, cutting);
+        }
+        const next = Math.min(LOOK_EVERY_MS, ...room.all().map(left));
+        await clock.sleep(Math.max(1, next), stopping).catch(() => undefined);
+      }
+    },
+
+    changed: (signal) =>
+      new Promise((resolve) => {
+        const done = () => {
+          sleepers.delete(done);
+          signal.removeEventListener("abort", done);
+          resolve();
+        };
+        if (signal.aborted) return resolve();
+        sleepers.add(done);
+        signal.addEventListener("abort", done, { once: true });
+      }),
+    wake,
+
+    slotWait(stopping) {
+      const slot = new AbortController();
+      const stop = () => slot.abort(needless);
+      slots.add(slot);
+      stopping.addEventListener("abort", stop, { once: true });
+      if (stopping.aborted) stop();
+      return {
+        signal: slot.signal,
+        over() {
+          slots.delete(slot);
+          stopping.removeEventListener("abort", stop);
+        },
+        isNeedless: (error) => error === needless,
+      };
+    },
+  };
+  return room;
+}
