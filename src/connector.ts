@@ -112,6 +112,11 @@ export interface ConnectorDefinition<C = unknown> {
   /** One line for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
+  /**
+   * Waits between the attempts for one event, in milliseconds, where the far end's own convention names them; after
+   * the last the event becomes a dead letter. A sink's `schedule` overrides it. Absent: tried as long as it is kept.
+   */
+  readonly scheduleMs?: readonly number[];
   sink?(config: C, context: ConnectorContext): Sink;
   commands?(config: C, context: ConnectorContext): CommandSource;
 }

@@ -1,12 +1,15 @@
 import { z } from "zod";
-import { CATALOG } from "../../connectors/catalog.ts";
+import { CATALOG, type ConnectorName } from "../../connectors/catalog.ts";
 import { CommandsConfig } from "../commands/config.ts";
+import type { ConnectorDefinition } from "../connector.ts";
 import { DeliveryConfig } from "../delivery/config.ts";
+import { Duration } from "../duration.ts";
 import { SourceConfig } from "../source/config.ts";
 import { StatusConfig } from "../status/config.ts";
 import { StateConfig } from "../store/config.ts";
 import { SyncConfig } from "../sync/config.ts";
 import { HistoryConfig, ReadConfig } from "../sync/read-config.ts";
+import { suggestion } from "./suggest.ts";
 
 /**
  * The whole configuration file. Each room declares its own part beside the code that uses it; here they are only
@@ -30,9 +33,9 @@ const connectorFields = {
   webhook: CATALOG.webhook.Config.optional(),
   file: CATALOG.file.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
-} satisfies Record<keyof typeof CATALOG, z.ZodType>;
+} satisfies Record<ConnectorName, z.ZodType>;
 
-const CONNECTORS = Object.keys(connectorFields) as readonly (keyof typeof CATALOG)[];
+const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];
 
 const Sink = z
   .strictObject({
@@ -42,9 +45,16 @@ const Sink = z
       .meta({ description: "False keeps the sink's place but sends nothing." }),
     ...connectorFields,
     ...DeliveryConfig.shape,
+    schedule: z
+      .union([z.literal(false), z.array(Duration)])
+      .optional()
+      .meta({
+        description:
+          "Waits between the attempts for one event, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. False: it is tried with the waits of `retry` for as long as it is kept. The default is the connector's: false, but for webhook the schedule of Standard Webhooks.",
+      }),
   })
   .superRefine((sink, context) => {
-    const chosen = CONNECTORS.filter((name) => sink[name] !== undefined);
+    const chosen = connectorsOf(sink);
     if (chosen.length === 1) return;
     const message =
       chosen.length === 0
@@ -52,8 +62,23 @@ const Sink = z
         : `A sink uses one connector, not ${chosen.join(" and ")}; make it ${chosen.length} sinks.`;
     context.addIssue({ code: "custom", message });
   })
+  .transform(({ schedule, ...sink }) => {
+    const waits = schedule ?? conventionOf(sink);
+    return { ...sink, ...(waits === false ? {} : { schedule: waits }) };
+  })
   .meta({ description: "Where events go: one connector with its options, and how events get there." });
 export type SinkEntry = z.output<typeof Sink>;
+
+function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
+  return CONNECTORS.filter((name) => sink[name] !== undefined);
+}
+
+/** What the far end's own convention says about retries; false where there is none. */
+function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
+  const [name] = connectorsOf(sink);
+  const definition: ConnectorDefinition | undefined = name && (CATALOG[name] as ConnectorDefinition);
+  return definition?.scheduleMs === undefined ? false : [...definition.scheduleMs];
+}
 
 const LogConfig = z.strictObject({
   level: z
@@ -77,22 +102,36 @@ export const Config = z
     }),
   })
   .superRefine((config, context) => {
-    const names = Object.keys(config.sources);
+    const complain = (path: PropertyKey[], message: string) =>
+      context.addIssue({ code: "custom", path, message });
+    const sources = Object.keys(config.sources);
+    const origins = [...Object.keys(config.sinks), "operator"];
     for (const [index, entry] of config.commands.allow.entries()) {
-      if (entry.source === undefined ? names.length === 1 : names.includes(entry.source)) continue;
-      context.addIssue({
-        code: "custom",
-        path: ["commands", "allow", index, "source"],
-        message: `Name the source of this tag: ${names.join(", ")}.`,
-      });
+      const path = ["commands", "allow", index];
+      if (entry.source === undefined ? sources.length !== 1 : !sources.includes(entry.source)) {
+        complain([...path, "source"], `Name the source of this tag: ${sources.join(", ")}.`);
+      }
+      for (const [n, from] of (entry.from ?? []).entries()) {
+        if (origins.includes(from)) continue;
+        complain([...path, "from", n], `There is no sink of this name.${suggestion(from, origins)}`);
+      }
+    }
+    for (const [name, sink] of Object.entries(config.sinks)) {
+      for (const [n, source] of sink.filter.sources.entries()) {
+        if (sources.includes(source)) continue;
+        complain(
+          ["sinks", name, "filter", "sources", n],
+          `There is no source of this name.${suggestion(source, sources)}`,
+        );
+      }
     }
   });
 export type Config = z.output<typeof Config>;
 export type SourceEntry = Config["sources"][string];
 
 /** Which connector a sink entry uses; the schema has made sure that it is exactly one. */
-export function connectorOf(sink: SinkEntry): keyof typeof CATALOG {
-  const name = CONNECTORS.find((each) => sink[each] !== undefined);
+export function connectorOf(sink: SinkEntry): ConnectorName {
+  const [name] = connectorsOf(sink);
   if (name === undefined) throw new Error("a sink without a connector passed the schema");
   return name;
 }

@@ -1,9 +1,10 @@
 import { readFileSync } from "node:fs";
-import { isMap, isNode, isPair, isScalar, LineCounter, type Node, parseDocument } from "yaml";
+import { type Document, LineCounter, parseDocument, type YAMLParseError } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../errors.ts";
 import { interpolate } from "./interpolate.ts";
-import { closest, knownKeys } from "./suggest.ts";
+import { offsetOf } from "./place.ts";
+import { findings } from "./wording.ts";
 
 /** One thing that is wrong, where it stands, and what to do. Lines and columns count from 1. */
 export interface ConfigProblem {
@@ -44,14 +45,25 @@ function readText(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
-    const why = code === "ENOENT" ? "does not exist" : `cannot be read (${code})`;
-    throw new ConfigError(`The configuration file ${file} ${why}.`, {
-      hint: "Name another with --config, or start from config/example.yaml.",
-      cause: error,
-    });
+    const { code } = error as NodeJS.ErrnoException;
+    throw new ConfigError(
+      `The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`,
+      {
+        hint: "Name another with --config, or start from config/example.yaml.",
+        cause: error,
+      },
+    );
   }
 }
+
+const UNREADABLE: Readonly<Record<string, string>> = {
+  ENOENT: "does not exist",
+  EISDIR: "is a folder",
+  EACCES: "may not be read by this user",
+};
+
+/** More uses of YAML's aliases than this are no configuration but an attempt to fill the memory. */
+const MOST_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(
   options: LoadOptions<T> & { readonly text: string },
@@ -59,94 +71,65 @@ export function parseYaml<T extends z.ZodType>(
   const { file, schema } = options;
   const lines = new LineCounter();
   const document = parseDocument(options.text, { lineCounter: lines, version: "1.2", prettyErrors: false });
-  const at = (offset: number, path: string, message: string): ConfigProblem => {
+  const at = (offset: number, path: readonly PropertyKey[], message: string): ConfigProblem => {
     const { line, col } = lines.linePos(offset);
-    return { file, line, column: col, path, message };
+    return {
+      file,
+      line: Math.max(1, line),
+      column: Math.max(1, col),
+      path: path.map(String).join("."),
+      message,
+    };
   };
 
   if (document.errors.length > 0) {
-    throw new ConfigurationError(
-      document.errors.map((e) => at(e.pos[0], "", `Not valid YAML: ${e.message}`)),
-    );
+    throw new ConfigurationError(document.errors.map((error) => at(error.pos[0], [], syntaxMessage(error))));
   }
-  const unset = interpolate(document, options.environment);
-  if (unset.length > 0) {
-    throw new ConfigurationError(unset.map((p) => at(p.node.range?.[0] ?? 0, "", p.message)));
+  const placeholders = interpolate(document, options.environment);
+  const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
+  const content = plain(document, (message) => new ConfigurationError([at(0, [], message)]));
+  if (content === null) {
+    throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
-  const parsed = schema.safeParse(document.toJS({ maxAliasCount: 100 }) ?? {});
-  if (parsed.success) return parsed.data;
+  const parsed = schema.safeParse(content);
+  if (parsed.success && problems.length === 0) return parsed.data;
 
-  const problems = flatten(parsed.error.issues).map((issue) => {
-    const path = issue.key === undefined ? issue.path : [...issue.path, issue.key];
-    const offset = offsetOf(document.contents, path, issue.key !== undefined) ?? 0;
-    const advice = issue.key === undefined ? "" : suggestion(issue.key, knownKeys(schema, issue.path));
-    return at(offset, path.map(String).join("."), `${issue.message}${advice}`);
-  });
-  throw new ConfigurationError(problems);
-}
-
-interface FlatIssue {
-  readonly path: readonly PropertyKey[];
-  readonly message: string;
-  /** The key itself is what is wrong, not its value. */
-  readonly key?: string;
-}
-
-/** One problem per unknown key, and the nearest alternative of a union instead of "invalid input". */
-function flatten(issues: readonly z.core.$ZodIssue[], prefix: readonly PropertyKey[] = []): FlatIssue[] {
-  return issues.flatMap((issue): FlatIssue[] => {
-    const path = [...prefix, ...issue.path];
-    if (issue.code === "unrecognized_keys") {
-      return issue.keys.map((key) => ({ path, key, message: "This key is not known here." }));
-    }
-    if (issue.code === "invalid_union" && issue.errors.length > 0) {
-      const deepest = issue.errors.toSorted((a, b) => nearness(b) - nearness(a))[0] ?? [];
-      return flatten(deepest, path);
-    }
-    if (issue.code === "invalid_value" && typeof issue.input === "string") {
-      const words = issue.values.map(String);
-      return [{ path, message: `${issue.message}.${suggestion(issue.input, words)}` }];
-    }
-    return [{ path, message: /[.!?]$/.test(issue.message) ? issue.message : `${issue.message}.` }];
-  });
-}
-
-/** An alternative that got further into the value is the one that was meant. */
-function nearness(issues: readonly z.core.$ZodIssue[]): number {
-  return Math.max(
-    0,
-    ...issues.map((issue) => issue.path.length * 10 + (issue.code === "unrecognized_keys" ? 5 : 0)),
-  );
-}
-
-function suggestion(word: string, words: readonly string[]): string {
-  const meant = closest(word, words);
-  if (meant !== undefined) return ` Did you mean ${meant}?`;
-  return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
-}
-
-/** Where a path stands in the text: the value, or its key; the nearest parent for what is missing. */
-function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number | undefined {
-  let node: Node | null = root;
-  let offset = root?.range?.[0];
-  for (const [depth, step] of path.entries()) {
-    if (isMap(node)) {
-      const pair = node.items.find(
-        (item) => isPair(item) && isScalar(item.key) && item.key.value === String(step),
-      );
-      if (pair === undefined) return offset;
-      const last = depth === path.length - 1;
-      const place = (last && wantKey) || !isNode(pair.value) ? pair.key : pair.value;
-      offset = isNode(place) ? place.range?.[0] : offset;
-      node = isNode(pair.value) ? pair.value : null;
-    } else if (node !== null && "items" in node && typeof step === "number") {
-      const item: unknown = (node.items as unknown[])[step];
-      if (!isNode(item)) return offset;
-      node = item;
-      offset = item.range?.[0] ?? offset;
-    } else {
-      return offset;
-    }
+  // What a variable would have said is not known, so nothing is said about it.
+  const unknown = new Set(problems.map(({ path }) => path));
+  for (const { path, message, atKey = false } of findings({ schema, content }, parsed.error?.issues ?? [])) {
+    const problem = at(offsetOf(document.contents, path, atKey), path, message);
+    if (!unknown.has(problem.path)) problems.push(problem);
   }
-  return offset;
+  throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
+}
+
+function syntaxMessage(error: YAMLParseError): string {
+  switch (error.code) {
+    case "DUPLICATE_KEY":
+      return "This key stands here twice; keep one of them.";
+    case "MULTIPLE_DOCS":
+      return "The file holds several documents, separated by ---; keep one of them.";
+    case "TAB_AS_INDENT":
+      return "Indent with spaces; YAML does not allow tabs.";
+    default:
+      return `Not valid YAML: ${error.message}.`;
+  }
+}
+
+/** The content as plain values; what aliases make impossible is thrown as `failure` says. */
+function plain(document: Document, failure: (message: string) => Error): unknown {
+  let content: unknown;
+  try {
+    content = document.toJS({ maxAliasCount: MOST_ALIASES });
+    // An alias inside its own anchor gives values without an end.
+    JSON.stringify(content);
+  } catch (error) {
+    const { name, message } = error as Error;
+    const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
+    if (name === "ReferenceError" && alias !== undefined) {
+      throw failure(`The alias *${alias} has no anchor &${alias} above it.`);
+    }
+    throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.");
+  }
+  return content ?? null;
 }

@@ -1,12 +1,10 @@
-import type { z } from "zod";
-
 /** The closest of some words to a mistyped one, when it is close enough to be meant. */
 export function closest(word: string, words: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of words) {
     const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
-    if (distance < bestDistance) {
+    if (distance < bestDistance && distance < candidate.length) {
       best = candidate;
       bestDistance = distance;
     }
@@ -14,8 +12,19 @@ export function closest(word: string, words: readonly string[]): string | undefi
   return best;
 }
 
+/** A sentence that helps with a word that is not known, with a space in front; empty when there is none. */
+export function suggestion(word: string, words: readonly string[]): string {
+  const meant = closest(word, words);
+  if (meant !== undefined) return ` Did you mean ${meant}?`;
+  return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
+}
+
+/** The longest text that is compared letter by letter; longer ones are no slips of the finger. */
+const LONGEST = 100;
+
 /** Levenshtein distance, one row at a time. */
 function editDistance(a: string, b: string): number {
+  if (a.length > LONGEST || b.length > LONGEST) return LONGEST;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);
   for (let i = 1; i <= a.length; i += 1) {
     const next = [i];
@@ -26,43 +35,4 @@ function editDistance(a: string, b: string): number {
     row = next;
   }
   return row[b.length] ?? 0;
-}
-
-type AnySchema = z.core.$ZodType;
-
-/** The keys that a schema knows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
-export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): readonly string[] {
-  let current: AnySchema | undefined = unwrap(schema);
-  for (const step of path) {
-    if (current === undefined) return [];
-    current = unwrap(child(current, step));
-  }
-  return current === undefined ? [] : Object.keys(shapeOf(current));
-}
-
-function child(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
-  const { def } = schema._zod as { def: { type: string; element?: AnySchema; valueType?: AnySchema } };
-  if (def.type === "array") return def.element;
-  if (def.type === "record") return def.valueType;
-  return shapeOf(schema)[String(step)];
-}
-
-function shapeOf(schema: AnySchema): Readonly<Record<string, AnySchema>> {
-  const { def } = schema._zod as { def: { shape?: Record<string, AnySchema>; options?: AnySchema[] } };
-  if (def.shape !== undefined) return def.shape;
-  const merged: Record<string, AnySchema> = {};
-  for (const option of def.options ?? []) Object.assign(merged, shapeOf(unwrap(option) ?? option));
-  return merged;
-}
-
-/** Takes optional, default, pipe and the like off, down to what has keys. */
-function unwrap(schema: AnySchema | undefined): AnySchema | undefined {
-  let current = schema;
-  while (current !== undefined) {
-    const { def } = current._zod as { def: { innerType?: AnySchema; in?: AnySchema } };
-    const inner: AnySchema | undefined = def.innerType ?? def.in;
-    if (inner === undefined) return current;
-    current = inner;
-  }
-  return undefined;
 }

@@ -1,0 +1,97 @@
+import type { z } from "zod";
+
+/** Looks into a zod schema by the paths of a configuration file, so that messages can say what is known where. */
+type AnySchema = z.core.$ZodType;
+
+interface Definition {
+  readonly type: string;
+  readonly innerType?: AnySchema;
+  readonly in?: AnySchema;
+  readonly element?: AnySchema;
+  readonly valueType?: AnySchema;
+  readonly shape?: Readonly<Record<string, AnySchema>>;
+  readonly options?: readonly AnySchema[];
+}
+
+function definitionOf(schema: AnySchema): Definition {
+  return schema._zod.def as unknown as Definition;
+}
+
+/** The keys that a schema knows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
+export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): readonly string[] {
+  const found = schemaAt(schema, path);
+  return found === undefined ? [] : Object.keys(shapeOf(found));
+}
+
+/** What the option at a path is for, in the schema's own words; undefined where it says nothing. */
+export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): string | undefined {
+  let current = schemaAt(schema, path);
+  while (current !== undefined) {
+    const { description } = (current as { meta?: () => { description?: string } | undefined }).meta?.() ?? {};
+    if (description !== undefined) return description;
+    current = wrapped(current);
+  }
+  return undefined;
+}
+
+/**
+ * Every option that can be written, as dotted paths with `*` for a name of one's own and `[]` for an entry of a
+ * list, e.g. `sinks.*.webhook.url` or `commands.allow[].min`.
+ */
+export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
+  const inner = unwrap(schema);
+  const { element, valueType, shape, options = [] } = definitionOf(inner);
+  if (element !== undefined) return [...own(path), ...optionPaths(element, `${path}[]`).filter(isNew(path))];
+  if (valueType !== undefined)
+    return [...own(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
+  if (shape !== undefined) {
+    return [
+      ...own(path),
+      ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key))),
+    ];
+  }
+  return [...new Set([...own(path), ...options.flatMap((option) => optionPaths(option, path))])];
+}
+
+function own(path: string): readonly string[] {
+  return path === "" || path.endsWith("*") || path.endsWith("[]") ? [] : [path];
+}
+
+function isNew(path: string): (each: string) => boolean {
+  return (each) => each !== path;
+}
+
+function join(path: string, key: string): string {
+  return path === "" ? key : `${path}.${key}`;
+}
+
+function schemaAt(schema: AnySchema, path: readonly PropertyKey[]): AnySchema | undefined {
+  let current: AnySchema | undefined = schema;
+  for (const step of path) {
+    if (current === undefined) return undefined;
+    current = child(unwrap(current), step);
+  }
+  return current;
+}
+
+function child(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
+  const { element, valueType } = definitionOf(schema);
+  return element ?? valueType ?? shapeOf(schema)[String(step)];
+}
+
+function shapeOf(schema: AnySchema): Readonly<Record<string, AnySchema>> {
+  const { shape, options = [] } = definitionOf(unwrap(schema));
+  return shape ?? Object.assign({}, ...options.map(shapeOf));
+}
+
+/** Takes optional, default, pipe and the like off, down to what has keys or a value. */
+function unwrap(schema: AnySchema): AnySchema {
+  let current = schema;
+  for (let next = wrapped(current); next !== undefined; next = wrapped(current)) current = next;
+  return current;
+}
+
+function wrapped(schema: AnySchema): AnySchema | undefined {
+  const { innerType, in: input } = definitionOf(schema);
+  return innerType ?? input;
+}

@@ -1,0 +1,158 @@
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { Ajv } from "ajv";
+import { describe, expect, test } from "vitest";
+import { isScalar, parse, parseDocument, visit } from "yaml";
+import { Config } from "#src/config/config.ts";
+import { configJsonSchema } from "#src/config/json-schema.ts";
+import { loadYaml, parseYaml } from "#src/config/load.ts";
+import { optionPaths } from "#src/config/schema-walk.ts";
+
+const root = join(import.meta.dirname, "../..");
+const file = join(root, "config/example.yaml");
+const text = readFileSync(file, "utf8");
+const environment = { PLENUM_SERVICE_URL: "https://monitoring.example.com" };
+
+/** The paths that a file uses, spelled as `optionPaths` does: `*` for a name of one's own, `[]` for an entry. */
+function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): readonly string[] {
+  if (Array.isArray(value)) {
+    return [path, ...value.flatMap((entry) => usedPaths(entry, known, `${path}[]`))];
+  }
+  if (typeof value !== "object" || value === null) return path.endsWith("]") ? [] : [path];
+  const hasOwnNames = [...known].some((each) => each.startsWith(`${path}.*.`));
+  const keys = Object.entries(value).flatMap(([key, inner]) =>
+    usedPaths(inner, known, path === "" ? key : `${path}.${hasOwnNames ? "*" : key}`),
+  );
+  return path === "" || path.endsWith("*") || path.endsWith("]") ? keys : [path, ...keys];
+}
+
+describe("config/example.yaml", () => {
+  test("is valid as it stands, once its environment variables are set", () => {
+    const config = loadYaml({ schema: Config, file, environment });
+    expect(Object.keys(config.sinks)).toEqual(["broker", "lake", "old-lake", "tickets", "files", "pipe"]);
+    expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
+  });
+
+  test("names the one variable that has to be set", () => {
+    expect(() => loadYaml({ schema: Config, file, environment: {} })).toThrow(
+      /:\d+:\d+ sources\.campus\.base_url: The environment variable PLENUM_SERVICE_URL is not set\. Set it to the address/,
+    );
+  });
+
+  test("has every option that the schema knows, and no other", () => {
+    const known = new Set(optionPaths(Config));
+    const used = new Set(usedPaths(parse(text), known));
+    // Of {file: …} or {env: …} one form is enough.
+    const other = (path: string) =>
+      path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
+    const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
+    expect(missing, "options without a line in config/example.yaml").toEqual([]);
+    const unknown = [...used].filter((path) => !known.has(path));
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point.
+    expect(unknown.filter((path) => !/\.(headers|tags)\./.test(path))).toEqual([]);
+  });
+
+  test("states the default wherever it does not say otherwise", () => {
+    const config = loadYaml({ schema: Config, file, environment });
+    const bare = Config.parse({
+      sources: { campus: { base_url: "https://x", token: { env: "T" }, time_zone: "Europe/Stockholm" } },
+      sinks: {
+        broker: { mqtt: { url: "mqtt://x" } },
+        lake: { influxdb: { url: "http://x", bucket: "b" } },
+        tickets: { webhook: { url: "https://x", unsigned: true } },
+        files: { file: { folder: "f" } },
+      },
+    });
+    const different: string[] = [];
+    compare(bare, config, "");
+    expect(different.toSorted()).toEqual(
+      [
+        "status.password",
+        "sources.campus.base_url",
+        "sources.campus.token.env",
+        "sources.campus.token.file",
+        "sources.campus.ca_file",
+        "sources.campus.alarms.sites",
+        "sources.campus.inventory.sites",
+        "sources.campus.inventory.tags_of_systems",
+        "sources.campus.read",
+        "sources.campus.history",
+        ...["url", "client_id", "username", "password", "tls"].map((name) => `sinks.broker.mqtt.${name}`),
+        "sinks.broker.mqtt.commands.enabled",
+        ...["url", "org", "bucket", "token", "measurement_prefix", "tags", "ca_file"].map(
+          (name) => `sinks.lake.influxdb.${name}`,
+        ),
+        ...["url", "secrets", "unsigned", "headers", "allow_networks", "ca_file"].map(
+          (name) => `sinks.tickets.webhook.${name}`,
+        ),
+        ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
+        "sinks.files.file.folder",
+        "sinks.files.from",
+        "commands.rehearsal",
+        "commands.allow",
+      ].toSorted(),
+    );
+
+    function compare(a: unknown, b: unknown, path: string): void {
+      const isSection = (value: unknown): value is Record<string, unknown> =>
+        typeof value === "object" && value !== null && !Array.isArray(value);
+      if (isSection(a) && isSection(b) && Object.keys(a).length > 0) {
+        const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
+        for (const key of keys) {
+          if (path === "sinks" && !(key in a)) continue;
+          compare(a[key], b[key], path === "" ? key : `${path}.${key}`);
+        }
+      } else if (JSON.stringify(a) !== JSON.stringify(b)) different.push(path);
+    }
+  });
+
+  test("a slip in any of its keys is told", () => {
+    const document = parseDocument(text);
+    const known = new Set(optionPaths(Config));
+    const seen = new Set<string>();
+    visit(document, {
+      Pair(_, pair) {
+        if (!isScalar(pair.key) || seen.has(String(pair.key.value)) || pair.key.range == null) return;
+        const key = String(pair.key.value);
+        if (![...known].some((path) => path === key || path.endsWith(`.${key}`))) return;
+        seen.add(key);
+        const [start, end] = pair.key.range;
+        const slipped = `${text.slice(0, start)}${key}x${text.slice(end)}`;
+        const before = text.slice(0, start).split("\n");
+        const place = `f:${before.length}:${(before.at(-1) ?? "").length + 1} `;
+        expect(() => parseYaml({ schema: Config, file: "f", text: slipped, environment }), key).toThrow(
+          new RegExp(
+            `^(.*\\n)*${place}.*${key}x: This key is not known here\\. Did you mean|Say where the secret is|type: Write one of`,
+          ),
+        );
+      },
+    });
+    expect(seen.size).toBeGreaterThan(100);
+  });
+
+  test("begins with the line by which editors find the schema", () => {
+    expect(text.split("\n")[0]).toBe("# yaml-language-server: $schema=schema.json");
+  });
+});
+
+describe("config/schema.json", () => {
+  const committed = JSON.parse(readFileSync(join(root, "config/schema.json"), "utf8"));
+
+  test("is what the code says; write it anew with `npm run schema`", () => {
+    expect(committed).toEqual(JSON.parse(JSON.stringify(configJsonSchema())));
+  });
+
+  test("accepts the example, and refuses an unknown key", () => {
+    const validate = new Ajv({ strict: false, formats: { uri: true } }).compile(committed);
+    expect(validate(parse(text)), JSON.stringify(validate.errors)).toBe(true);
+    const wrong = parse(text);
+    wrong.sinks.files.file.foldr = "x";
+    expect(validate(wrong)).toBe(false);
+  });
+
+  test("`plenum schema` prints exactly the committed file", () => {
+    const printed = execFileSync(process.execPath, [join(root, "src/cli/main.ts"), "schema"]).toString();
+    expect(printed).toBe(readFileSync(join(root, "config/schema.json"), "utf8"));
+  });
+});
