@@ -2,7 +2,7 @@ import type { TagLog } from "../building.ts";
 import { isoUtc } from "../clock.ts";
 import type { HistoryQuery } from "../source/source.ts";
 import type { HistoryBook, Series } from "./history-book.ts";
-import { bucketStart, rangeTime } from "./history-buckets.ts";
+import { bucketBefore, bucketStart, rangeTime } from "./history-buckets.ts";
 import { createGroupTesting, type Verdicts } from "./history-grouping.ts";
 import { ms, withoutLog } from "./history-ledger.ts";
 import type { HeldHistory } from "./snapshot.ts";
@@ -40,7 +40,8 @@ export function createHistoryProbe(book: HistoryBook, size: number): HistoryProb
     const fromMs = Math.min(...series.map(({ held }) => ms(held.wished)), nowMs - 24 * 3_600_000);
     return {
       tagIds,
-      from: rangeTime(bucketStart(fromMs, "1mo", timeZone)),
+      // One month more than needed, because the interface does not say whether a bucket at the start is included.
+      from: rangeTime(bucketBefore(fromMs, "1mo", timeZone)),
       to: rangeTime(nowMs),
       resolution: "1mo",
       timeZone,

@@ -3,8 +3,8 @@ import type { HeldWindow } from "./snapshot.ts";
 /**
  * How many values one history request asks for: the service states no limit, so it is learned. Pure.
  *
- * Doubled after three full answers until the first failure, then halved between the best and the worst until they
- * are 20 % apart, then held, with a try of 25 % more after every 200 full answers. A failure at a size that has
+ * Doubled after two full answers until the first failure, then halved between the best and the worst until they
+ * are 3 % apart, then held, with a try of 25 % more after every 200 full answers. A failure at a size that has
  * worked before is not about the size: the history store is down, and what was concluded just before is taken back.
  */
 export interface WindowLimits {
@@ -16,9 +16,9 @@ export interface WindowLimits {
 const FIRST = 5_760;
 /** Taken for granted: an hour of 5-minute values of 20 tags. */
 const LEAST = 240;
-const FULL_ANSWERS_TO_GROW = 3;
+const FULL_ANSWERS_TO_GROW = 2;
 const FULL_ANSWERS_TO_TRY = 200;
-const CLOSE_ENOUGH = 1.2;
+const CLOSE_ENOUGH = 1.03;
 const TRY = 1.25;
 /** A request this close to the size that was meant teaches something about it. */
 const FULL = 0.8;

@@ -97,11 +97,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const changed = before === 1 ? now > 1 : now === 1 || Math.abs(now / before - 1) > 0.2;
     if (changed && now > 1) {
       log.warn(
-        { source: source.name, demand: next.demand, factors: Object.fromEntries(next.factors) },
+        { demand: next.demand, factors: Object.fromEntries(next.factors) },
         "the live reads ask for more than the quota: intervals are stretched",
       );
     } else if (changed) {
-      log.info({ source: source.name, demand: next.demand }, "the live reads fit into the quota again");
+      log.info({ demand: next.demand }, "the live reads fit into the quota again");
     }
     lastStretch = next;
   }
@@ -124,10 +124,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         if (!isMemberRefusal(error)) throw error;
         const refused = await searchRefused(ids, error, one, () => commit.lastSuccessMs() > startedAtMs);
         await commit.quarantine(refused, error);
-        log.warn(
-          { source: source.name, tags: refused, err: error },
-          "tags that cannot be read are set aside",
-        );
+        log.warn({ tags: refused, err: error }, "tags that cannot be read are set aside");
       }
     } catch (error) {
       signal.throwIfAborted();
@@ -136,7 +133,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       if (clock.monotonic() - startedAtMs > SUSPICIOUS_MS) slow.replied(ids, Number.POSITIVE_INFINITY);
       failures++;
       if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
-      log.warn({ source: source.name, err: failure }, "a live read failed");
+      log.warn({ err: failure }, "a live read failed");
     } finally {
       board.returned(ids);
     }

@@ -81,18 +81,25 @@ describe("days by the rules of the zone", () => {
 });
 
 describe.each(ZONES)("in %s, around every change of the clocks from 2000 to 2040", (zone) => {
+  // Every fourth change keeps the test short; the kinds of changes repeat from year to year.
+  const all = changes(zone, 2000, 2040).filter((_, i) => i % 4 === 0 || zone === "Pacific/Apia");
+  const moments = all.length === 0 ? [at("2027-03-28T00:00:00Z")] : all;
+
   test.each(RESOLUTIONS)("buckets of %s follow each other without gap or overlap", (resolution) => {
     const around = DAYS_AROUND[resolution] * 24 * HOUR_MS;
-    // Every fourth change keeps the test short; the kinds of changes repeat from year to year.
-    const moments = changes(zone, 2000, 2040).filter((_, i) => i % 4 === 0 || zone === "Pacific/Apia");
-    for (const change of moments.length === 0 ? [at("2027-03-28T00:00:00Z")] : moments) {
+    for (const change of moments) {
       let start = bucketStart(change - around, resolution, zone);
       while (start < change + 24 * HOUR_MS + around) {
         const end = bucketEnd(start, resolution, zone);
-        expect(end).toBeGreaterThan(start);
-        expect(bucketStart(end, resolution, zone)).toBe(end);
-        expect(bucketStart(end - 60_000, resolution, zone)).toBe(start);
-        expect(bucketBefore(end, resolution, zone)).toBe(start);
+        const found = [
+          end > start,
+          bucketStart(end, resolution, zone),
+          bucketStart(end - 60_000, resolution, zone),
+          bucketBefore(end, resolution, zone),
+        ];
+        if (found.join() !== [true, end, start, start].join()) {
+          expect.fail(`${rangeTime(start)} to ${rangeTime(end)}: ${found.join(" ")}`);
+        }
         start = end;
       }
     }

@@ -93,8 +93,8 @@ describe("simulated for hours", () => {
   test("at 135 % demand every class stretches alike", () => {
     const { worst, load } = simulate(OVERLOAD, { eager: true, hours: 2, warmUpHours: 1 });
     expect(load).toBeCloseTo(1.35, 2);
-    expect(Math.max(...worst)).toBeLessThanOrEqual(1.55);
-    expect(Math.max(...worst) / Math.min(...worst)).toBeLessThanOrEqual(1.1);
+    expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
+    expect(Math.max(...worst) / Math.min(...worst)).toBeLessThanOrEqual(1.2);
   });
 });
 

@@ -1,0 +1,94 @@
+import type { PlannedTag } from "#src/sync/plan.ts";
+import {
+  type Class,
+  ELEVEN_CLASSES,
+  FOUR_CLASSES,
+  OVERLOAD,
+  type Policy,
+  SIZE,
+  simulate,
+} from "./simulate.ts";
+
+/**
+ * What the freshness planner buys, beside naive strategies; exact, the same on every machine. Ends with exit code 1
+ * when a figure falls short of its goal.
+ */
+const shortfalls: string[] = [];
+const demand = (name: string, holds: boolean) => {
+  if (!holds) shortfalls.push(name);
+};
+
+/** Every tag in turn, whatever its interval. */
+function roundRobin(): Policy {
+  let next = 0;
+  return (tags) => Array.from({ length: SIZE }, () => tags[next++ % tags.length]?.id ?? "");
+}
+
+/** A timer per class that queues batches of its own tags; the queue is served in order. */
+function cronPerClass(): Policy {
+  const queue: string[][] = [];
+  const firedAt = new Map<number, number>();
+  return (tags, nowMs) => {
+    for (const [intervalMs, members] of Map.groupBy(tags, (tag: PlannedTag) => tag.intervalMs)) {
+      const fired = firedAt.get(intervalMs);
+      if (fired !== undefined && nowMs - fired < intervalMs) continue;
+      firedAt.set(intervalMs, nowMs);
+      for (let i = 0; i < members.length; i += SIZE)
+        queue.push(members.slice(i, i + SIZE).map(({ id }) => id));
+    }
+    return queue.shift() ?? [];
+  };
+}
+
+function show(
+  title: string,
+  classes: readonly Class[],
+  rows: readonly (readonly [string, boolean, Policy?])[],
+): void {
+  console.log(`\n${title}\n`);
+  console.log(`${"".padEnd(26)}  slots   fill   late   worst age / interval, by class`);
+  for (const [name, eager, policy] of rows) {
+    const figures = simulate(classes, { eager, hours: 6, warmUpHours: 6, ...(policy ? { policy } : {}) });
+    const percent = (share: number) => `${(share * 100).toFixed(1)}`.padStart(6);
+    const worst = figures.worst.map((ratio) => ratio.toFixed(2).padStart(6)).join("");
+    console.log(
+      `${name.padEnd(26)} ${percent(figures.used)} ${percent(figures.fill)} ${String(figures.late).padStart(6)}  ${worst}`,
+    );
+    if (policy !== undefined) continue;
+    const overload = figures.load > 1;
+    const highest = Math.max(...figures.worst);
+    if (!overload) demand(`${title}, ${name}: ${figures.late} late`, figures.late === 0);
+    if (!overload && !eager) demand(`${title}, ${name}: requests not full`, figures.fill >= 0.99);
+    if (classes === FOUR_CLASSES && eager) {
+      demand(`${title}: worst age ${highest}, load ${figures.load}`, highest <= figures.load * 1.05);
+    }
+    if (classes === ELEVEN_CLASSES && !eager)
+      demand(`${title}: ${figures.used} of the slots`, figures.used <= 0.86);
+    // One slot is 30 % of a 10 s interval: no plan can stretch that class by less than to 1.5 here.
+    if (overload)
+      demand(`${title}: uneven stretch`, highest / Math.min(...figures.worst) <= 1.2 && highest <= 1.5);
+  }
+}
+
+const ours = [
+  ["ours, slots free", true],
+  ["ours, history wants slots", false],
+] as const;
+show("89 % demand: 25 tags @10 s, 90 @60 s, 450 @5 min, 1,500 @1 h", FOUR_CLASSES, [
+  ...ours,
+  ["cron job per class", true, cronPerClass()],
+  ["round robin", true, roundRobin()],
+]);
+show("76 % demand: eleven odd classes", ELEVEN_CLASSES, [
+  ...ours,
+  ["cron job per class", true, cronPerClass()],
+  ["round robin", true, roundRobin()],
+]);
+show("135 % demand: 40 @10 s, 130 @60 s, 600 @5 min, 3,000 @1 h (bound: 1.35)", OVERLOAD, [
+  ["ours, slots free", true],
+  ["cron job per class", true, cronPerClass()],
+  ["round robin", true, roundRobin()],
+]);
+
+for (const shortfall of shortfalls) console.log(`\nFALLS SHORT: ${shortfall}`);
+process.exitCode = shortfalls.length > 0 ? 1 : 0;

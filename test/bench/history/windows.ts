@@ -1,0 +1,39 @@
+import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/sync/history-window.ts";
+
+/** A year of 5-minute values of 3,000 tags. */
+export const VALUES = 3_000 * 365 * 288;
+const TAGS_PER_REQUEST = 20;
+/** A request asks for whole buckets of 20 tags. */
+const whole = (values: number) =>
+  Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
+
+/** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
+export function learnedRequests(limit: number, most = 2_000_000): number {
+  let window = UNKNOWN_WINDOW;
+  let left = VALUES;
+  let requests = 0;
+  while (left > 0) {
+    const values = whole(windowValues(window, { most }));
+    requests++;
+    if (values > limit) {
+      window = failed(window, values);
+    } else {
+      window = answered(window, values, { most });
+      left -= values;
+    }
+  }
+  return requests;
+}
+
+/** With windows of one fixed size; a size above the limit never gets anywhere. */
+export function fixedRequests(values: number, limit: number): number {
+  return values > limit ? Number.POSITIVE_INFINITY : Math.ceil(VALUES / values);
+}
+
+export function oracleRequests(limit: number): number {
+  return Math.ceil(VALUES / whole(limit));
+}
+
+/** Limits of the service that the goal names, in values a request. */
+export const LIMITS: readonly number[] = [6_000, 20_000, 50_000, 150_000, 500_000];
+export const WINDOW_GOAL = 1.05;

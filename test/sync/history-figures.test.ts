@@ -1,0 +1,51 @@
+import { describe, expect, test } from "vitest";
+import { createGroupTesting } from "#src/sync/history-grouping.ts";
+import { answered, failed, UNKNOWN_WINDOW, windowValues } from "#src/sync/history-window.ts";
+import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
+import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
+
+describe("group testing", () => {
+  // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
+  test.each(POISON_GOALS)(
+    "$share without a log (clustered: $clustered) needs about $atMost requests",
+    (goal) => {
+      const outcomes = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
+      expect(outcomes.map((bad) => ours(bad).wrong)).toEqual([0, 0, 0, 0, 0]);
+      const requests = mean(outcomes.map((bad) => ours(bad).requests));
+      expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
+      expect(requests).toBeLessThanOrEqual(mean(outcomes.map((bad) => halving(bad).requests)));
+    },
+  );
+
+  test("repeats its question until it is answered, and takes more members in between", () => {
+    const testing = createGroupTesting<number>(20);
+    testing.add([1, 2, 3]);
+    expect(testing.next()).toEqual([1, 2, 3]);
+    testing.add([4]);
+    expect(testing.next()).toEqual([1, 2, 3]);
+    expect(testing.settle(true)).toEqual({ good: [1, 2, 3], bad: [] });
+    expect(testing.next()).toEqual([4]);
+    expect(testing.settle(false)).toEqual({ good: [], bad: [4] });
+    expect(testing.next()).toEqual([]);
+    expect(testing.settle(true)).toEqual({ good: [], bad: [] });
+  });
+});
+
+describe("the size of a request", () => {
+  test.each(LIMITS)("with a limit of %i values costs at most 5 %% more requests than knowing it", (limit) => {
+    expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
+  });
+
+  test("an outage does not pass for a limit", () => {
+    const limits = { most: 1_000_000 };
+    let window = UNKNOWN_WINDOW;
+    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    const before = windowValues(window, limits);
+    window = failed(window, window.good * 2);
+    expect(window.bad).not.toBeNull();
+    for (let i = 0; i < 3; i++) window = failed(window, window.good);
+    expect(window.bad).toBeNull();
+    window = answered(window, window.good, limits);
+    expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
+  });
+});

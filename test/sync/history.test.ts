@@ -1,0 +1,506 @@
+import { rmSync } from "node:fs";
+import { DateTime } from "luxon";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { NoLog, Retryable } from "#src/errors.ts";
+import type { AnyEvent, Event } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/sync/history.ts";
+import { HistoryConfig } from "#src/sync/read-config.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { randomFrom } from "../bench/history/poison.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { inventory, tagNamed } from "./trial-building.ts";
+import { type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const FIVE_MS = 5 * MINUTE_MS;
+const START = Date.parse("2026-11-02T06:00:00Z");
+const log = createLog({ level: "silent" });
+
+let folder: string;
+let clock: VirtualClock;
+let store: Store;
+let service: TrialHistory;
+
+beforeEach(async () => {
+  folder = temporaryFolder();
+  clock = createVirtualClock(START, { turns: 2 });
+  store = await openStore({ folder, clock });
+  await store.outbox.register("all", "beginning");
+  service = trialHistory(clock);
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
+const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
+
+/** Logs a value per bucket of 5 minutes (and per month) for the tags, known as soon as the bucket is over. */
+function logEvery5m(
+  tags: readonly string[],
+  fromMs: number,
+  toMs: number,
+  value = (at: number) => (at / FIVE_MS) % 97,
+) {
+  for (const id of tags) {
+    const points = [];
+    for (let at = Math.ceil(fromMs / FIVE_MS) * FIVE_MS; at < toMs; at += FIVE_MS) {
+      points.push({ atMs: at, value: value(at), knownFromMs: at + FIVE_MS });
+    }
+    service.truth.set(`${id} 5m`, [...(service.truth.get(`${id} 5m`) ?? []), ...points]);
+    const months = new Map<number, number>();
+    for (const { atMs } of points) {
+      const month = DateTime.fromMillis(atMs, { zone: "utc" }).startOf("month").toMillis();
+      months.set(month, Math.min(months.get(month) ?? atMs, atMs));
+    }
+    service.truth.set(
+      `${id} 1mo`,
+      [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs })),
+    );
+  }
+}
+
+async function pull(
+  tags: readonly string[],
+  classes: readonly unknown[],
+  more: Partial<HistoryPullOptions> = {},
+) {
+  await inventory(
+    store,
+    "trial",
+    tags.map((id) => tagNamed(id)),
+  );
+  const { source } = service;
+  return createHistoryPull({
+    source,
+    store,
+    clock,
+    log,
+    classes: HistoryConfig.parse(classes),
+    timeZone: "UTC",
+    ...more,
+  });
+}
+
+/** One run to its end, in virtual time; what it threw, or null. */
+async function runOnce(history: HistoryPull): Promise<unknown> {
+  let failure: unknown = null;
+  let over = false;
+  const run = history.run(new AbortController().signal).then(
+    () => {
+      over = true;
+    },
+    (error: unknown) => {
+      failure = error;
+      over = true;
+    },
+  );
+  while (!over) await clock.advance(1_000);
+  await run;
+  return failure;
+}
+
+/** As the scheduler would: a run, a pause, a run, for a while. */
+async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE_MS): Promise<void> {
+  const endAtMs = clock.monotonic() + forMs;
+  while (clock.monotonic() < endAtMs) {
+    await runOnce(history);
+    await clock.advance(everyMs);
+  }
+  await runOnce(history);
+}
+
+async function events(): Promise<readonly AnyEvent[]> {
+  const all: AnyEvent[] = [];
+  for (;;) {
+    const offer = await store.outbox.next("all", 1_000);
+    const last = offer.events.at(-1);
+    if (last === undefined) return all;
+    all.push(...offer.events.map(({ event }) => event as AnyEvent));
+    await store.outbox.settle("all", { again: offer.again, through: last.position, rejected: [] });
+  }
+}
+
+const ledger = (key: string) => store.document<HeldHistory>(documentSet("history", "trial"), key);
+
+/** Everything between two times is told exactly as the service knows it now. */
+function expectComplete(
+  told: ReturnType<typeof toldPoints>,
+  tags: readonly string[],
+  fromMs: number,
+  toMs: number,
+): void {
+  expect(told.faults).toEqual([]);
+  const wrong: string[] = [];
+  for (const id of tags) {
+    const truth = versions(service.truth, id, "5m", clock.now());
+    const known = told.values.get(`${id} 5m`) ?? new Map();
+    for (const at of new Set([...truth.keys(), ...known.keys()])) {
+      if (at < fromMs || at >= toMs || (truth.has(at) && known.has(at) && known.get(at) === truth.get(at)))
+        continue;
+      wrong.push(`${id} ${new Date(at).toISOString()}: told ${known.get(at)}, is ${truth.get(at)}`);
+    }
+  }
+  expect([wrong.length, ...wrong.slice(0, 5), ...wrong.slice(-3)]).toEqual([0]);
+}
+
+describe("live following", () => {
+  test.each([
+    ["both ends included", { from: true, to: true }],
+    ["no end included", { from: false, to: false }],
+    ["only the start", { from: true, to: false }],
+  ])("tells every closed bucket once: %s", async (_, ends) => {
+    service.ends = ends;
+    const tags = ids(25);
+    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    await follow(history, 6 * HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(
+      told,
+      tags,
+      START,
+      Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS,
+    );
+    expect(told.facts.every((fact) => fact.origin === "live" && !fact.revised)).toBe(true);
+    const latest = Math.max(...[...(told.values.get("101 5m") ?? [])].map(([at]) => at));
+    expect(latest + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
+  });
+
+  test("asks for 20 tags at once, and only when a bucket has closed", async () => {
+    const tags = ids(40);
+    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    await follow(history, HOUR_MS);
+    const before = service.asked.length;
+    await runOnce(history);
+    expect(service.asked).toHaveLength(before);
+    const bulk = service.asked.filter((query) => query.resolution === "5m");
+    expect(bulk.every((query) => query.tagIds.length === 20)).toBe(true);
+    expect(bulk.length).toBeLessThanOrEqual(10);
+    for (const query of service.asked)
+      expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
+  });
+
+  test("continues where it was after a restart, also a long one, in windows", async () => {
+    const tags = ids(3);
+    logEvery5m(tags, START - DAY_MS, START + 20 * DAY_MS);
+    await follow(await pull(tags, [FIVE]), HOUR_MS);
+    await clock.advance(12 * DAY_MS);
+    await follow(await pull(tags, [FIVE], { valuesMax: 1_000 }), HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START, clock.now() - HOUR_MS);
+    expect(told.facts.filter((fact) => fact.origin === "backfill").length).toBeGreaterThan(10);
+  });
+
+  test("marks what changed later as revised, and finds late data within the look-back", async () => {
+    const tags = ids(2);
+    logEvery5m(tags, START - DAY_MS, START + 3 * DAY_MS);
+    const bucket = START + 2 * HOUR_MS;
+    const points = service.truth.get("101 5m") ?? [];
+    points.push({ atMs: bucket, value: 4711, knownFromMs: bucket + 3 * HOUR_MS });
+    const late = points.findIndex((point) => point.atMs === bucket + HOUR_MS);
+    points[late] = { atMs: bucket + HOUR_MS, value: 815, knownFromMs: bucket + 21 * HOUR_MS };
+    await follow(await pull(tags, [FIVE]), 2.5 * DAY_MS, 30 * MINUTE_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START, clock.now() - HOUR_MS);
+    const revised = told.facts.filter((fact) => fact.revised);
+    expect(revised).toHaveLength(1);
+    expect(revised[0]?.points.map((point) => point.value)).toEqual([4711]);
+    expect(told.values.get("101 5m")?.get(bucket + HOUR_MS)).toBe(815);
+  });
+
+  test("tells a bucket that flips between two values each time", async () => {
+    const tags = ids(1);
+    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const bucket = START + 2 * HOUR_MS;
+    const [five, six] = [5, 6];
+    for (const [i, value] of [five, six, five, six].entries()) {
+      service.truth
+        .get("101 5m")
+        ?.push({ atMs: bucket, value, knownFromMs: bucket + FIVE_MS + i * FIVE_MS + 1 });
+    }
+    await follow(await pull(tags, [{ ...FIVE, every: "5m" }]), 4 * HOUR_MS, FIVE_MS);
+    expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
+  });
+});
+
+describe("the backfill", () => {
+  test("goes back as far as wished beside live following, marked, and then rests", async () => {
+    const tags = ids(30);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
+    await follow(history, 3 * HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START - 10 * DAY_MS, clock.now() - HOUR_MS);
+    const early = told.facts.filter((fact) => Date.parse(fact.points[0]?.time ?? "") < START - HOUR_MS);
+    expect(early.length).toBeGreaterThan(0);
+    expect(early.every((fact) => fact.origin === "backfill")).toBe(true);
+    expect(history.progress()).toMatchObject({
+      requestsLeft: 0,
+      unproven: 0,
+      resolutions: [{ tags: 30, complete: 30, pendingRanges: 0, done: 1 }],
+    });
+  });
+
+  test("stops at the first month with data", async () => {
+    const tags = ids(5);
+    logEvery5m(tags, START - 20 * DAY_MS, START + DAY_MS);
+    await runOnce(await pull(tags, [{ ...FIVE, backfill: "365d" }]));
+    const first = Math.min(
+      ...service.asked.filter(({ resolution }) => resolution === "5m").map(({ from }) => Date.parse(from)),
+    );
+    expect(new Date(first).toISOString()).toBe("2026-09-30T23:55:00.000Z");
+    expectComplete(toldPoints(await events()), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
+  });
+
+  test("shows how much is left, and does not hold up live following", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
+    await runOnce(history);
+    const { requestsLeft, resolutions } = history.progress();
+    expect(requestsLeft).toBeGreaterThan(200);
+    expect(resolutions[0]?.done).toBeGreaterThan(0.1);
+    await clock.advance(15 * MINUTE_MS);
+    const asked = service.asked.length;
+    await runOnce(history);
+    expect(Date.parse(service.asked[asked]?.to ?? "")).toBeGreaterThan(START);
+  });
+});
+
+describe("troubles", () => {
+  test("tags without a log are found, left alone for a day, and taken up when they begin to log", async () => {
+    const tags = ids(60);
+    logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
+    for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
+    const good = tags.filter((id) => !service.withoutLog.has(id));
+    await follow(await pull(tags, [FIVE]), 2 * HOUR_MS);
+    expectComplete(toldPoints(await events()), good, START, clock.now() - HOUR_MS);
+    const before = service.asked.length;
+    const history = await pull(tags, [FIVE]);
+    await follow(history, 6 * HOUR_MS);
+    const spoilt = service.asked
+      .slice(before)
+      .filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
+    expect(spoilt).toEqual([]);
+    expect(history.progress().resolutions[0]?.withoutLog).toBe(4);
+    service.withoutLog.delete("107");
+    await clock.advance(DAY_MS);
+    await follow(history, HOUR_MS);
+    const after = toldPoints(await events());
+    expect(after.values.get("107 5m")?.size).toBeGreaterThan(200);
+    expect((await ledger("107 5m"))?.state).toBe("following");
+  });
+
+  test("a tag whose log vanishes spoils one group once, and the others go on", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    await follow(history, HOUR_MS);
+    service.withoutLog.add("109");
+    const before = service.asked.length;
+    await follow(history, 3 * HOUR_MS);
+    expect(
+      service.asked.slice(before).filter(({ tagIds }) => tagIds.includes("109")).length,
+    ).toBeLessThanOrEqual(5);
+    expectComplete(
+      toldPoints(await events()),
+      tags.filter((id) => id !== "109"),
+      START,
+      clock.now() - HOUR_MS,
+    );
+  });
+
+  test("where 404 means 'not in this range', the backfill passes over it", async () => {
+    const tags = ids(2);
+    logEvery5m(tags, START - 30 * DAY_MS, START + DAY_MS);
+    const gap = { from: START - 12 * DAY_MS, to: START - 6 * DAY_MS };
+    const points = service.truth.get("101 5m") ?? [];
+    service.truth.set(
+      "101 5m",
+      points.filter(({ atMs }) => atMs < gap.from || atMs >= gap.to),
+    );
+    service.trouble = ({ tagIds, from, to, resolution }) =>
+      resolution === "5m" &&
+      tagIds.includes("101") &&
+      Date.parse(from) >= gap.from &&
+      Date.parse(to) <= gap.to
+        ? new NoLog("404")
+        : null;
+    await follow(await pull(tags, [{ ...FIVE, backfill: "30d" }], { valuesMax: 500 }), HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START - 29 * DAY_MS, START);
+  });
+
+  test("six hours of 504 lose nothing, and cost few requests", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - DAY_MS, START + 2 * DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    await follow(history, HOUR_MS);
+    const downUntil = clock.now() + 6 * HOUR_MS;
+    service.trouble = () => (clock.now() < downUntil ? new Retryable("504") : null);
+    const before = service.asked.length;
+    expect(await runOnce(history)).toBeNull();
+    await clock.advance(15 * MINUTE_MS);
+    expect(await runOnce(history)).toBeInstanceOf(Retryable);
+    expect(service.asked.length - before).toBeLessThanOrEqual(2);
+    expect(history.wants()).toBe(false);
+    await clock.advance(6 * HOUR_MS);
+    await follow(history, HOUR_MS);
+    expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
+  });
+
+  test("a service that bears little is asked for little, also after a restart", async () => {
+    service.valuesMax = 2_000;
+    const tags = ids(20);
+    logEvery5m(tags, START - 20 * DAY_MS, START + DAY_MS);
+    const classes = [{ ...FIVE, backfill: "12d" }];
+    for (let i = 0; i < 6; i++) await runOnce(await pull(tags, classes));
+    expectComplete(toldPoints(await events()), tags, START - 12 * DAY_MS, START - 10 * MINUTE_MS);
+    const failures = service.asked.length - Math.ceil((12 * 288 * 20) / 2_000);
+    expect(failures).toBeLessThan(14);
+  });
+});
+
+describe("totals", () => {
+  test("one per closed period, and a reset meter is told as such", async () => {
+    const tags = ids(3);
+    const zone = "Europe/Stockholm";
+    logEvery5m(tags, START - 5 * DAY_MS, START + 3 * DAY_MS, (at) =>
+      at < START ? at / FIVE_MS : (at - START) / FIVE_MS,
+    );
+    const classes = [{ name: "meters", resolution: "1d", total: true, backfill: "3d", time_zone: zone }];
+    await follow(await pull(tags, classes), 2 * DAY_MS, HOUR_MS);
+    const totals = (await events()).filter((event) => event.type === "tag-total") as Event<"tag-total">[];
+    const own = totals
+      .filter((event) => event.data.tag.id === "101")
+      .sort((a, b) => (a.data.from < b.data.from ? -1 : 1));
+    expect(own.map(({ data }) => data.from)).toEqual([
+      "2026-10-29T23:00:00Z",
+      "2026-10-30T23:00:00Z",
+      "2026-10-31T23:00:00Z",
+      "2026-11-01T23:00:00Z",
+      "2026-11-02T23:00:00Z",
+    ]);
+    expect(own.map(({ data }) => data.reset)).toEqual([false, false, false, true, false]);
+    expect(own[0]).toMatchObject({ subject: "site/1/tag/101/total/1d", data: { timeZone: zone } });
+    expect(new Set(totals.map((event) => event.id)).size).toBe(totals.length);
+  });
+});
+
+describe("days in local time", () => {
+  test.each(["Europe/Stockholm", "Australia/Lord_Howe", "Africa/Casablanca", "America/New_York"])(
+    "%s: every day once over a year of changing clocks",
+    async (zone) => {
+      const first = DateTime.fromMillis(START, { zone }).startOf("day").minus({ days: 300 });
+      const days: number[] = [];
+      for (let i = 0; i < 330; i++) days.push(first.plus({ days: i }).startOf("day").toMillis());
+      const point = (atMs: number) => ({ atMs, value: atMs / HOUR_MS, knownFromMs: atMs + 25 * HOUR_MS });
+      service.truth.set("101 1d", days.map(point));
+      service.truth.set("101 1mo", [{ atMs: days[0] ?? 0, value: 1, knownFromMs: 0 }]);
+      const history = await pull(ids(1), [
+        { name: "d", resolution: "1d", time_zone: zone, backfill: "290d", every: "6h" },
+      ]);
+      await follow(history, 20 * DAY_MS, 6 * HOUR_MS);
+      const told = toldPoints(await events());
+      expect(told.faults).toEqual([]);
+      const known = [...(told.values.get("101 1d") ?? [])].map(([at]) => at).sort((a, b) => a - b);
+      const until = clock.now() - 2 * DAY_MS;
+      expect(known.filter((at) => at >= (days[12] ?? 0) && at < until)).toEqual(
+        days.filter((at) => at >= (days[12] ?? 0) && at < until),
+      );
+    },
+  );
+
+  test("weeks that begin on Sunday are told by their own stamp, when they are over", async () => {
+    const sundays = Array.from({ length: 12 }, (_, i) => Date.parse("2026-09-06T00:00:00Z") + i * 7 * DAY_MS);
+    service.truth.set(
+      "101 1w",
+      sundays.map((atMs, i) => ({ atMs, value: i, knownFromMs: atMs + HOUR_MS })),
+    );
+    await follow(await pull(ids(1), [{ name: "w", resolution: "1w", every: "1d" }]), 21 * DAY_MS, DAY_MS);
+    const told = toldPoints(await events());
+    expect(told.faults).toEqual([]);
+    const known = [...(told.values.get("101 1w") ?? [])].map(([at]) => at).filter((at) => at >= START);
+    expect(known).toEqual(sundays.filter((at) => at >= START && at + 7 * DAY_MS < clock.now() - DAY_MS));
+  });
+});
+
+describe("whatever happens", () => {
+  const seeds =
+    process.env.PLENUM_SEED === undefined ? [1, 2, 3, 4, 5, 6] : [Number(process.env.PLENUM_SEED)];
+
+  test.each(seeds)(
+    "late data, 404s, 504s and kills: nothing missing, nothing twice (PLENUM_SEED=%i)",
+    async (seed) => {
+      const random = randomFrom(seed);
+      const tags = ids(23);
+      const span = 4 * DAY_MS;
+      logEvery5m(tags, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
+      // A tenth comes late, by up to a day; some of that first with another value; some buckets never come.
+      for (const [key, points] of service.truth) {
+        if (!key.endsWith("5m")) continue;
+        for (const [i, point] of points.entries()) {
+          if (random() < 0.02) points[i] = { ...point, value: null };
+          if (random() >= 0.1) continue;
+          const knownFromMs = point.atMs + FIVE_MS + random() * 0.95 * DAY_MS;
+          if (random() < 0.5) points.push({ atMs: point.atMs, value: -i, knownFromMs });
+          else points[i] = { ...point, knownFromMs };
+        }
+        service.truth.set(
+          key,
+          points.filter(() => random() > 0.01),
+        );
+      }
+      for (const id of tags) if (random() < 0.1) service.withoutLog.add(id);
+      service.valuesMax = 1_500 + Math.floor(random() * 6_000);
+      service.ends = { from: random() < 0.5, to: random() < 0.5 };
+      service.trouble = () => (random() < 0.05 ? new Retryable("504") : null);
+
+      const classes = [{ ...FIVE, every: "30m", backfill: "2d" }];
+      const mortal = (): Store => {
+        let left = Math.floor(random() * 30);
+        return {
+          ...store,
+          document: (set, key) => store.document(set, key),
+          documents: (set) => store.documents(set),
+          async commit(change) {
+            if (left-- === 0) {
+              // Killed just before or just after the transaction.
+              if (random() < 0.5) await store.commit(change);
+              throw new Error("killed");
+            }
+            return store.commit(change);
+          },
+        } as Store;
+      };
+      await inventory(
+        store,
+        "trial",
+        tags.map((id) => tagNamed(id)),
+      );
+      while (clock.now() < START + span) {
+        const history = await pull(tags, classes, { store: mortal() });
+        for (let i = 0; i < 6; i++) {
+          if ((await runOnce(history)) instanceof Error && random() < 0.7) break;
+          await clock.advance(30 * MINUTE_MS);
+        }
+      }
+      service.trouble = () => null;
+      const history = await pull(tags, classes);
+      await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
+      const logged = tags.filter((id) => !service.withoutLog.has(id));
+      // A day late, and read again once a day.
+      const settledUntil = clock.now() - 2.1 * DAY_MS;
+      expectComplete(toldPoints(await events()), logged, START - 1.9 * DAY_MS, settledUntil);
+    },
+  );
+});

@@ -1,0 +1,133 @@
+import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/building.ts";
+import { NoLog, Retryable } from "#src/errors.ts";
+import type { AnyEvent, TagHistoryFact } from "#src/event.ts";
+import type { HistoryQuery, Source } from "#src/source/source.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import { createTrialQuota, tagNamed, trialSource } from "./trial-building.ts";
+
+/** A logged bucket, and when the service comes to know it. */
+export interface LoggedPoint {
+  readonly atMs: number;
+  readonly value: TagValue;
+  readonly knownFromMs: number;
+}
+
+/** What the service has: every version of every bucket, by `<tag> <resolution>`. */
+export type Truth = Map<string, LoggedPoint[]>;
+
+export interface TrialHistory {
+  readonly source: Source;
+  readonly truth: Truth;
+  readonly asked: HistoryQuery[];
+  /** Thrown instead of an answer while it returns something. */
+  trouble: (query: HistoryQuery) => Error | null;
+  readonly withoutLog: Set<string>;
+  /** Values that one answer can have at most. */
+  valuesMax: number;
+  /** Whether `from` and `to` include the bucket that begins there. */
+  ends: { readonly from: boolean; readonly to: boolean };
+}
+
+/** A service in memory that answers history from its truth, with late data and the troubles that a test wants. */
+export function trialHistory(clock: VirtualClock): TrialHistory {
+  const quota = createTrialQuota(clock);
+  const trial: Omit<TrialHistory, "source"> & { source?: Source } = {
+    truth: new Map(),
+    asked: [],
+    trouble: () => null,
+    withoutLog: new Set(),
+    valuesMax: Number.POSITIVE_INFINITY,
+    ends: { from: true, to: true },
+  };
+  const answer = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
+    await quota.turn("history", signal);
+    trial.asked.push(query);
+    await clock.sleep(200, signal);
+    const trouble = trial.trouble(query);
+    if (trouble !== null) throw trouble;
+    if (query.tagIds.some((id) => trial.withoutLog.has(id))) throw new NoLog("404, no log");
+    const logs = query.tagIds.map((id) => ({ ...tagNamed(id), measurements: series(id, query) }));
+    const values = logs.reduce((sum, log) => sum + log.measurements.length, 0);
+    if (values > trial.valuesMax) throw new Retryable("504, too much");
+    return logs;
+  };
+  const series = (id: string, query: HistoryQuery): Measurement[] => {
+    const from = Date.parse(query.from);
+    const to = Date.parse(query.to);
+    return [...versions(trial.truth, id, query.resolution, clock.now(), { from, to })]
+      .filter(([at]) => (trial.ends.from ? at >= from : at > from) && (trial.ends.to ? at <= to : at < to))
+      .map(([at, value]) => ({ time: new Date(at).toISOString(), value }));
+  };
+  const source = trialSource({
+    quota: quota.status,
+    history: (query, _lane, signal) => answer(query, signal),
+    async totals(query, _lane, signal) {
+      const logs = await answer({ ...query, resolution: "5m" }, signal);
+      return logs.map((log): TagTotal => {
+        const numbers = log.measurements.flatMap(({ value }) => (typeof value === "number" ? value : []));
+        const [first] = numbers;
+        const last = numbers.at(-1);
+        return {
+          ...tagNamed(log.id),
+          total: first === undefined || last === undefined ? null : last - first,
+        };
+      });
+    },
+  });
+  return Object.assign(trial, { source });
+}
+
+const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };
+
+/** The value of each bucket as the service knows it at a time, ascending. Months exist where anything does. */
+export function versions(
+  truth: Truth,
+  id: string,
+  resolution: Resolution,
+  nowMs: number,
+  range = EVER,
+): Map<number, TagValue> {
+  const points = truth.get(`${id} ${resolution}`) ?? [];
+  const latest = new Map<number, LoggedPoint>();
+  for (const point of points) {
+    if (point.knownFromMs > nowMs || point.atMs < range.from || point.atMs > range.to) continue;
+    const before = latest.get(point.atMs);
+    if (before === undefined || before.knownFromMs <= point.knownFromMs) latest.set(point.atMs, point);
+  }
+  return new Map([...latest].sort(([a], [b]) => a - b).map(([at, { value }]) => [at, value]));
+}
+
+export interface ToldPoints {
+  /** The last told value by tag and stamp. */
+  readonly values: Map<string, Map<number, TagValue>>;
+  /** Points that were told twice without being a revision, or revised without a change. */
+  readonly faults: readonly string[];
+  readonly facts: readonly TagHistoryFact[];
+}
+
+/** Adds up what a sink would have after all events. */
+export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
+  const values = new Map<string, Map<number, TagValue>>();
+  const faults: string[] = [];
+  const facts: TagHistoryFact[] = [];
+  for (const event of events) {
+    if (event.type !== "tag-history") continue;
+    facts.push(event.data);
+    const { tag, points, revised, resolution } = event.data;
+    const key = `${tag.id} ${resolution}`;
+    const known = values.get(key) ?? new Map<number, TagValue>();
+    values.set(key, known);
+    if (points.length > 500) faults.push(`${key}: ${points.length} points in one event`);
+    for (const [i, { time, value }] of points.entries()) {
+      const at = Date.parse(time);
+      const previous = points[i - 1];
+      if (previous !== undefined && Date.parse(previous.time) >= at)
+        faults.push(`${key} ${time} is out of order`);
+      if (known.has(at) !== revised)
+        faults.push(`${key} ${time} ${revised ? "revised before told" : "told twice"}`);
+      else if (revised && known.get(at) === value) faults.push(`${key} ${time} revised without a change`);
+      known.set(at, value);
+    }
+  }
+  return { values, faults, facts };
+}
