@@ -80,8 +80,11 @@ export function createListPace(options: { readonly perMinute: number; readonly c
       // A second refusal of requests that were under way together says nothing new about the limit.
       if (lowered === null || startedMs > lowered.atMs) {
         const granted = starts.filter((ms) => ms > nowMs - WINDOW_MS && ms < startedMs).length;
-        const ceiling = Math.max(1, granted);
-        lowered = { atMs: nowMs, ceiling, rate: Math.max(1, Math.min(Math.floor(rate(nowMs) / 2), ceiling)) };
+        const half = Math.max(1, Math.floor(rate(nowMs) / 2));
+        // A refusal after a fair share of the rate shows the limit; one after a few requests shows only that
+        // somebody else asked too, and must not slow the alarms down for a day.
+        const ceiling = granted >= rate(nowMs) / 3 ? granted : perMinute;
+        lowered = { atMs: nowMs, ceiling, rate: Math.min(half, ceiling) };
       }
       hold(forMs);
     },

@@ -103,6 +103,19 @@ describe("the pace of lists (trap 32)", () => {
     expect(answered).toBeGreaterThan(20 * 60 * 7);
   });
 
+  it("is not slowed down for a day by one refusal after a few requests", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    const starts: number[] = [];
+    const ask = async () => {
+      starts.push(clock.monotonic());
+      if (starts.length === 3) pace.refused(clock.monotonic(), 5_000);
+    };
+    for (let i = 0; i < 33; i++) void pace.run(ask, never(), true);
+    await clock.runUntil(180_000);
+    expect(starts).toHaveLength(33);
+  });
+
   it("believes the service's own limit and a remaining of none", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
