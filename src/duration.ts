@@ -1,6 +1,12 @@
 import { z } from "zod";
 
-const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const UNITS_MS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
 
 /** Milliseconds of a text such as `500ms`, `30s`, `5m`, `24h`, `7d` or `1h30m`; null when it is none. */
 export function parseDuration(text: string): number | null {

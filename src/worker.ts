@@ -17,6 +17,7 @@ import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
+import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import { cronTicker, type Ticker } from "./sync/schedule.ts";
@@ -58,7 +59,7 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   const metrics = createMetrics();
   const startedAtMs = clock.now();
 
-  const store = await openStore({ folder: config.state.folder, clock, log });
+  const store = counted(await openStore({ folder: config.state.folder, clock, log }), metrics);
   try {
     const { bounds, ...built } = buildAll();
     return await assemble(bounds, built);
