@@ -223,7 +223,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       };
       try {
         while (failure === undefined && clock.monotonic() < endAtMs) {
-          if (clock.monotonic() - refreshedAtMs >= REFRESH_MS) await refresh();
+          const isOld = clock.monotonic() - refreshedAtMs >= REFRESH_MS;
+          if (isOld || (book.series().length === 0 && underWay.size === 0)) await refresh();
           if (clock.monotonic() >= lookAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
             const task = nextTask();
             if (task !== null) start(task);
