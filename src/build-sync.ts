@@ -5,10 +5,17 @@ import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Store } from "./store/store.ts";
+import { createHistoryPull } from "./sync/history.ts";
+import type { HistoryProgress } from "./sync/history-progress.ts";
 import type { Job } from "./sync/job.ts";
 import { createLiveReads } from "./sync/read.ts";
 import type { Ticker } from "./sync/schedule.ts";
 import { createSync } from "./sync/sync.ts";
+
+export interface BuiltSync {
+  readonly service: Service;
+  history(): HistoryProgress;
+}
 
 /** Everything that follows one source: lists and alarms by createSync, and what spends the quota, as further jobs. */
 export async function buildSync(options: {
@@ -18,11 +25,27 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-}): Promise<Service> {
+}): Promise<BuiltSync> {
   const { built, store, clock, metrics, ticker } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
-  const live = createLiveReads({ source, store, clock, log, metrics, classes: entry.read });
+  const pull = createHistoryPull({
+    source,
+    store,
+    clock,
+    log,
+    classes: entry.history,
+    timeZone: entry.time_zone,
+  });
+  const live = createLiveReads({
+    source,
+    store,
+    clock,
+    log,
+    metrics,
+    classes: entry.read,
+    historyWants: () => pull.wants(),
+  });
   const jobs: readonly Job[] = [
     {
       name: "live",
@@ -31,9 +54,16 @@ export async function buildSync(options: {
       ability: "read:tags",
       run: live.run,
     },
+    {
+      name: "history",
+      schedule: entry.history.length === 0 ? false : entry.schedules.history,
+      firstRun: false,
+      ability: "read:tags",
+      run: pull.run,
+    },
   ];
   const { token } = entry;
-  return createSync({
+  const service = await createSync({
     source,
     store,
     config: entry,
@@ -44,6 +74,7 @@ export async function buildSync(options: {
     jobs,
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
+  return { service, history: () => pull.progress() };
 }
 
 /** Changes when the token file does. A file that is away for a moment is being replaced. */

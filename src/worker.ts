@@ -166,7 +166,14 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
     });
 
     /** Bottom-up: what receives is there before what sends. Stopped in the opposite order. */
-    const services: readonly Service[] = [server, retention, dispatcher, commands, intake, ...syncs];
+    const services: readonly Service[] = [
+      server,
+      retention,
+      dispatcher,
+      commands,
+      intake,
+      ...syncs.map(({ service }) => service),
+    ];
     const stopping = new AbortController();
     let stopped: Promise<void> | undefined;
 
