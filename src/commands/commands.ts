@@ -113,6 +113,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const restores = createRestores({
     journal,
     allowList,
+    endings,
     clock,
     log,
     dispatch,

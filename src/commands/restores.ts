@@ -2,6 +2,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { Command } from "./command.ts";
+import type { Endings } from "./endings.ts";
 import { isLawful } from "./gate.ts";
 import { type Accepted, type Journal, type Restore, restoreId } from "./journal.ts";
 import type { Notice } from "./result-event.ts";
@@ -17,11 +18,14 @@ export interface Restores {
 
 /** Later than this after its time (a long stop, a service in maintenance) a value is not put back any more. */
 const PATIENCE_MS = 3_600_000;
-const LOOK_EVERY_MS = 1_000;
+/** A wall clock that is set forward is noticed within this. */
+const LATEST_LOOK_MS = 30_000;
+const AGAIN_AFTER_MS = 1_000;
 
 export function createRestores(options: {
   readonly journal: Journal;
   readonly allowList: AllowList;
+  readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
   readonly dispatch: (accepted: Accepted) => void;
@@ -55,20 +59,34 @@ export function createRestores(options: {
     await journal.dropRestore(restore);
   }
 
+  let wake = (): void => {};
+
+  /** Until the next is due, or a command has ended, which may have made a new one. */
+  async function soonest(signal: AbortSignal): Promise<void> {
+    const news = new AbortController();
+    wake = () => news.abort();
+    const dueMs = Math.min(
+      LATEST_LOOK_MS,
+      ...journal.restores().map(({ dueAt }) => Date.parse(dueAt) - clock.now()),
+    );
+    const both = AbortSignal.any([signal, news.signal]);
+    await clock.sleep(Math.max(AGAIN_AFTER_MS, dueMs), both).catch(() => undefined);
+  }
+
   return {
     async run(signal) {
+      options.endings.onEnd(() => wake());
       while (!signal.aborted) {
         try {
           for (const restore of journal.restores()) {
             const isProved = !journal.isUnderWay(restore.command);
             if (isProved && Date.parse(restore.dueAt) <= clock.now()) await putBack(restore);
           }
-          await clock.sleep(LOOK_EVERY_MS, signal);
         } catch (error) {
           if (signal.aborted) return;
           log.error({ err: error }, "an old value could not be put back yet");
-          await clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
         }
+        await soonest(signal);
       }
     },
   };

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Gateway, Tag } from "#src/building.ts";
+import type { Gateway, Tag, TokenInfo } from "#src/building.ts";
 import type { AllowedTag } from "#src/commands/config.ts";
 import { AllowedTag as AllowedTagSchema } from "#src/commands/config.ts";
 import {
@@ -9,6 +9,7 @@ import {
   checkDispatch,
   type DispatchFacts,
   type FreshValue,
+  type PastWrites,
 } from "#src/commands/gate.ts";
 import type { Held } from "#src/sync/snapshot.ts";
 
@@ -22,6 +23,7 @@ const setpoint: AllowedTag = AllowedTagSchema.parse({
   max: 25,
   max_step: 3,
 });
+const restorable: AllowedTag = { ...setpoint, restore: true };
 const heldTag: Held<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
   siteId: 1,
@@ -29,18 +31,49 @@ const heldTag: Held<Tag> = {
   missingSince: null,
 };
 
+const token: TokenInfo = {
+  user: { id: 1, name: "", email: "" },
+  name: "",
+  abilities: ["read:tags", "write:tags"],
+  expiresAt: null,
+  sites: [{ id: 1, displayName: "" }],
+};
+
+function past(ofTag: readonly number[], ofSource: readonly number[] = ofTag): PastWrites {
+  return { ofTag, ofSource };
+}
+
+/** So many writes within the last hour, the latest long enough ago. */
+function many(count: number): readonly number[] {
+  return Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
+}
+
 function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } = {}): ArrivalFacts {
   const { value = 21, ...rest } = changes;
   return {
-    request: { id: "a", source: null, tagId: "10001", value, issuedAtMs: null, ttlMs: null, expect: null },
+    request: {
+      id: "a",
+      source: null,
+      tagId: "10001",
+      value,
+      issuedAtMs: null,
+      ttlMs: null,
+      forMs: null,
+      expect: null,
+    },
     retained: false,
     expirySeconds: null,
     via: "broker",
     receivedAtMs: NOW,
     defaultTtlMs: 30_000,
     maxTtlMs: 300_000,
+    maxPerHour: 100,
+    maxRestoreAfterMs: 7_200_000,
+    clockSkewMs: null,
     entry: setpoint,
     held: heldTag,
+    token,
+    past: past([]),
     ...rest,
   };
 }
@@ -69,7 +102,9 @@ function dispatch(changes: Partial<DispatchFacts> = {}): DispatchFacts {
     expect: null,
     entry: setpoint,
     current: reading(20),
-    writesAtMs: [],
+    forMs: null,
+    past: past([]),
+    maxPerHour: 100,
     gateways: [gateway("1", true)],
     timeZone: "Europe/Oslo",
     nowMs: NOW,
@@ -90,9 +125,19 @@ describe("on arrival", () => {
   test.each<[string, Partial<ArrivalFacts> & { value?: number | boolean }]>([
     ["retained", { retained: true }],
     ["not-allowed", { entry: undefined }],
-    ["not-allowed", { held: undefined }],
-    ["not-allowed", { held: { ...heldTag, siteId: 2 } }],
-    ["not-allowed", { entry: { ...setpoint, unit: "K" } }],
+    ["unknown-tag", { held: undefined }],
+    ["unknown-tag", { held: { ...heldTag, siteId: 2 } }],
+    ["unknown-tag", { held: { ...heldTag, missingSince: "2026-11-19T00:00:00Z" } }],
+    ["wrong-unit", { entry: { ...setpoint, unit: "K" } }],
+    ["no-ability", { token: { ...token, abilities: ["read:tags"] } }],
+    ["no-ability", { token: { ...token, sites: [] } }],
+    ["clock-skew", { clockSkewMs: 30_001 }],
+    ["clock-skew", { clockSkewMs: -30_001 }],
+    ["not-restorable", { request: { ...arrival().request, forMs: 3_600_000 } }],
+    ["not-restorable", { entry: restorable, request: { ...arrival().request, forMs: 59_999 } }],
+    ["not-restorable", { entry: restorable, request: { ...arrival().request, forMs: 7_200_001 } }],
+    ["too-soon", { past: past([NOW - 59_999]) }],
+    ["too-many", { past: past(many(48)) }],
     ["not-allowed", { entry: { ...setpoint, from: ["operator"] } }],
     ["wrong-type", { value: true }],
     ["wrong-type", { value: Number.NaN }],
@@ -132,12 +177,18 @@ describe("before sending", () => {
     ["value-unknown", { current: undefined }],
     ["value-unknown", { current: reading(null) }],
     ["value-unknown", { current: reading(20, 60_001) }],
-    ["value-unknown", { expect: 19 }],
+    ["unexpected-value", { expect: 19 }],
+    ["value-unknown", { expect: 19, current: undefined }],
+    ["value-unknown", { forMs: 60_000, entry: restorable, current: undefined }],
+    ["not-restorable", { forMs: 60_000, entry: restorable, current: reading(14), value: 15 }],
+    ["too-many", { forMs: 60_000, entry: restorable, past: past(many(47)) }],
+    ["too-many", { past: past([], many(100)) }],
+    ["outside-hours", { forMs: 7_200_000, entry: { ...restorable, hours: "12:00-14:00" } }],
     ["step-too-large", { value: 23.000000000000004 }],
     ["step-too-large", { value: 16.9999999999 }],
     ["step-too-large", { current: reading(true) }],
-    ["too-soon", { writesAtMs: [NOW - 59_999] }],
-    ["too-many", { writesAtMs: Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000) }],
+    ["too-soon", { past: past([NOW - 59_999]) }],
+    ["too-many", { past: past(Array.from({ length: 48 }, (_, i) => NOW - 86_399_999 + i * 1_000_000)) }],
     ["outside-hours", { entry: { ...setpoint, hours: "14:00-18:00" } }],
     ["gateway-offline", { gateways: [gateway("1", false), gateway("2", false)] }],
     [
@@ -158,9 +209,9 @@ describe("before sending", () => {
   });
 
   test("the limits on rate and wear end when their time has passed", () => {
-    expect(checkDispatch(dispatch({ writesAtMs: [NOW - 60_000] }))).toBeNull();
+    expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
-    expect(checkDispatch(dispatch({ writesAtMs: yesterday }))).toBeNull();
+    expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();
   });
 
   test("whatever passes is inside the range, the step and the rate", () => {
@@ -174,7 +225,7 @@ describe("before sending", () => {
           const passedArrival = arrivalReason(arrival({ value })) === null;
           const passedDispatch =
             checkDispatch(
-              dispatch({ value, current: reading(present, ageMs), writesAtMs: [NOW - sinceWriteMs] }),
+              dispatch({ value, current: reading(present, ageMs), past: past([NOW - sinceWriteMs]) }),
             ) === null;
           const lawful =
             value >= 15 &&

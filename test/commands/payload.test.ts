@@ -55,6 +55,7 @@ describe("what is a command", () => {
           value: 20,
           issuedAtMs: Date.parse("2026-11-20T12:00:00Z"),
           ttlMs: 10_000,
+          forMs: null,
           expect: 19,
         },
       ],
@@ -71,6 +72,11 @@ describe("what is a command", () => {
       ],
     });
   });
+});
+
+test("the kill switch is a message too", () => {
+  expect(parsePayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
+  expect(parsePayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
 });
 
 describe("what is none", () => {
@@ -94,10 +100,17 @@ describe("what is none", () => {
     ["invalid", '{"id":"x","value":1,"tag":"10002"}'],
     ["invalid", '{"id":"x","value":1,"issued_at":"2026-11-20T13:00:00"}'],
     ["invalid", '{"id":"x","value":1,"ttl_s":-1}'],
-    ["invalid", '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"1","value":2}]}'],
-    ["invalid", '{"id":"g","writes":[]}'],
-    ["invalid", many],
+    ["invalid", '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"1","value":2}]}', { tagId: null }],
+    ["invalid", '{"id":"g","writes":[]}', { tagId: null }],
+    ["invalid", many, { tagId: null }],
     ["invalid", "[1,2]"],
+    ["invalid", '{"id":"x\\u0000","value":1}'],
+    ["invalid", '{"id":"\\ud800","value":1}'],
+    ["invalid", '{"id":"x","value":1,"source":"other"}'],
+    ["invalid", '{"id":"g","writes":[{"tag":"1","value":1}]}'],
+    ["invalid", '{"stop":1}'],
+    ["invalid", '{"stop":true,"value":1}'],
+    ["loop", "21.5", { properties: { "plenum-event-id": "y" } }],
     ["loop", '{"ts":"2026-11-20T12:00:00Z","value":21,"quality":"good"}'],
     ["loop", '{"specversion":"1.0","id":"x","value":1}'],
     ["loop", '{"id":"tag-value.AAAAAAAAAAAAAAAAAAAAAA","value":1}'],

@@ -1,0 +1,535 @@
+import { existsSync } from "node:fs";
+import { afterEach, describe, expect, test } from "vitest";
+import { booleanTag, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+
+/** Commands from their arrival to their result, over the real store, quota and client, against the simulated service. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+async function rigWith(options: RigOptions = {}): Promise<Rig & { readonly tags: readonly string[] }> {
+  const rig = await createRig(options);
+  open.push(rig);
+  return Object.assign(rig, { tags: tagsOf(rig.simulator, 25) });
+}
+
+function allow(tag_id: string, more: object = {}) {
+  return [{ site_id: SITE, tag_id, type: "number" as const, min: 15, max: 25, ...more }];
+}
+
+const fault = (kind: object, match: object = { endpoints: ["write"] }, when: object = { count: 1 }) => ({
+  simulator: { faults: [{ match, when, fault: kind }] as never },
+});
+
+describe("a command that goes well", () => {
+  test("is journaled, written once, read back and told, with every step in the audit log", async () => {
+    const rig = await rigWith();
+    const [tag = ""] = rig.tags;
+    await rig.send({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
+    await rig.clock.advance(5_000);
+    expect(await rig.results()).toEqual([
+      {
+        commandId: "a",
+        tagId: tag,
+        outcome: "confirmed",
+        reason: null,
+        message: "The tag holds 21.5.",
+        requested: 21.5,
+        before: null,
+        readBack: 21.5,
+        rehearsal: false,
+        correlation: "Y29y",
+        replyTo: "reply/x",
+      },
+    ]);
+    expect(rig.posts).toEqual([[{ tag_id: tag, value: 21.5 }]]);
+    expect((await rig.audit()).map((record) => [record.commandId, record.step])).toEqual([
+      ["a", "accepted"],
+      ["a", "sending"],
+      ["a", "confirmed"],
+    ]);
+    expect((await rig.audit())[0]?.detail).toMatchObject({ by: "broker plenum/cmd/main/set", value: 21.5 });
+  });
+
+  test("20 tags of one message travel in one request; each has a result of its own", async () => {
+    const rig = await rigWith();
+    const writes = rig.tags.slice(0, 20).map((tag, n) => ({ tag, value: 21 + n / 100 }));
+    await rig.send({ id: "g", writes });
+    await rig.clock.advance(5_000);
+    expect(rig.posts).toHaveLength(1);
+    expect(rig.posts[0]).toHaveLength(20);
+    const results = await rig.results();
+    expect(results.map((result) => result.outcome)).toEqual(Array(20).fill("confirmed"));
+    expect(new Set(results.map((result) => result.commandId)).size).toBe(20);
+    expect(rig.requests("read")).toBe(1);
+  });
+
+  test("what is bound for the window waits for it; 0s sends each alone", async () => {
+    const together = await rigWith();
+    const alone = await rigWith({ config: { ...commonConfig(together), group_window: "0s" } });
+    for (const rig of [together, alone]) {
+      for (const [n, tag] of rig.tags.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag, value: 22 });
+      await rig.clock.advance(5_000);
+      expect((await rig.results()).map((result) => result.outcome)).toEqual(Array(3).fill("confirmed"));
+    }
+    expect(together.posts).toHaveLength(1);
+    expect(alone.posts).toHaveLength(3);
+  });
+
+  test("a boolean tag takes true, and not 1", async () => {
+    const rig = await rigWith();
+    const tag = booleanTag(rig.simulator);
+    rig.simulator.control.setTag(tag, false);
+    await rig.send({ id: "one", tag, value: 1 });
+    await rig.send({ id: "true", tag, value: true });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("one"))?.reason).toBe("wrong-type");
+    expect((await rig.result("true"))?.outcome).toBe("confirmed");
+  });
+
+  test("a value that the tag holds already is not written", async () => {
+    const rig = await rigWith({ config: { allow: allow(firstTag, { max_step: 3 }) } });
+    await rig.send({ id: "a", tag: firstTag, value: 20 });
+    await rig.clock.advance(5_000);
+    expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
+    expect(rig.posts).toEqual([]);
+  });
+});
+
+describe("what became of the write decides the result; it is never sent again", () => {
+  const cases: readonly [string, RigOptions, string, string | null][] = [
+    [
+      "the connection is cut after it was carried out",
+      fault({ kind: "cut", after_bytes: 10 }),
+      "confirmed",
+      null,
+    ],
+    ["the connection is reset before", fault({ kind: "reset" }), "mismatch", "mismatch"],
+    ["the connection is reset after", fault({ kind: "reset", effect: "applied" }), "confirmed", null],
+    ["the answer never comes", fault({ kind: "slow", delay_ms: 120_000 }), "confirmed", null],
+    ["429", fault({ kind: "throttled", retry_after_s: 5 }), "rejected", "throttled"],
+    ["503", fault({ kind: "maintenance", retry_after: 5 }), "rejected", "throttled"],
+    ["503 as a page", fault({ kind: "maintenance", body: "html", retry_after: 5 }), "rejected", "throttled"],
+    ["401", fault({ kind: "error", status: 401 }), "rejected", "refused-by-service"],
+    ["403", fault({ kind: "error", status: 403 }), "rejected", "refused-by-service"],
+    ["404", fault({ kind: "error", status: 404 }), "rejected", "refused-by-service"],
+    ["422", fault({ kind: "error", status: 422 }), "rejected", "refused-by-service"],
+    [
+      "422 with its own status",
+      fault({ kind: "error", status: 422, real_status: true }),
+      "rejected",
+      "refused-by-service",
+    ],
+    ["500 before", fault({ kind: "error", status: 500 }), "mismatch", "mismatch"],
+    ["500 after", fault({ kind: "error", status: 500, effect: "applied" }), "confirmed", null],
+    ["a log-in page", fault({ kind: "html" }), "mismatch", "mismatch"],
+    [
+      "a redirect",
+      fault({ kind: "redirect", status: 307, location: "https://elsewhere.invalid/" }),
+      "mismatch",
+      "mismatch",
+    ],
+    ["errors beside data", fault({ kind: "errors_and_data" }), "confirmed", null],
+    ["broken JSON", fault({ kind: "malformed" }), "confirmed", null],
+    ["the device ignores it", { simulator: { writes: { ignored_tags: ["FIRST"] } } }, "mismatch", "mismatch"],
+    [
+      "the device clamps it",
+      { simulator: { writes: { clamp: { FIRST: [0, 21] } } } },
+      "mismatch",
+      "mismatch",
+    ],
+    ["the device takes its time", { simulator: { writes: { settle_ms: 4_000 } } }, "confirmed", null],
+    [
+      "the answer does not list the tag",
+      { simulator: { writes: { ignored_tags: ["FIRST"], answer: "accepted_only" } } },
+      "mismatch",
+      "mismatch",
+    ],
+    [
+      "it cannot be read back",
+      fault({ kind: "null_values" }, { endpoints: ["read"] }, {}),
+      "accepted-unverified",
+      "unreadable-device",
+    ],
+    [
+      "reading back fails",
+      fault({ kind: "reset" }, { endpoints: ["read"] }, {}),
+      "accepted-unverified",
+      "unreadable-device",
+    ],
+    ["nothing is answered any more", fault({ kind: "reset" }, {}, {}), "unknown", "in-doubt"],
+  ];
+
+  test.each(cases)("%s", async (_name, options, outcome, reason) => {
+    const rig = await rigWith(withTag(options));
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(300_000);
+    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome, reason }]);
+    expect(rig.posts).toHaveLength(1);
+    expect((await rig.audit()).map((record) => record.step)).toEqual(["accepted", "sending", outcome]);
+  });
+
+  test("the device behind an offline gateway: lost in silence is a mismatch, applied later is told as it is seen", async () => {
+    for (const when_offline of ["drop", "apply_later", "refuse"] as const) {
+      const rig = await rigWith({ simulator: { writes: { when_offline } } });
+      const gateway = rig.simulator.world.tags.get(firstTag)?.gatewayId ?? 0;
+      rig.simulator.control.setGateway(gateway, false);
+      await rig.send({ id: "a", tag: firstTag, value: 22 });
+      await rig.clock.advance(300_000);
+      const [result] = await rig.results();
+      expect(["accepted-unverified", "unknown"], when_offline).toContain(result?.outcome);
+      expect(rig.posts).toHaveLength(1);
+    }
+  });
+
+  test.each(["none", "apply_good"] as const)(
+    "one device of a group refuses (partial: %s): every tag gets the result that its device shows",
+    async (partial) => {
+      const rig = await rigWith({ simulator: { writes: { partial, rejected_tags: [firstTag] } } });
+      await rig.send({ id: "g", writes: rig.tags.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
+      await rig.clock.advance(60_000);
+      const outcomes = (await rig.results()).map((result) => [result.tagId === firstTag, result.outcome]);
+      expect(outcomes).toHaveLength(5);
+      for (const [isBad, outcome] of outcomes) {
+        expect(outcome).toBe(isBad || partial === "none" ? "mismatch" : "confirmed");
+      }
+      expect(rig.posts).toHaveLength(1);
+    },
+  );
+
+  test("a group that is refused as a whole is read back, and its tags travel alone the next time", async () => {
+    const rig = await rigWith({
+      ...fault({ kind: "error", status: 422 }),
+      config: { allow: firstTags.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
+    });
+    const writes = rig.tags.slice(0, 3).map((tag) => ({ tag, value: 22 }));
+    await rig.send({ id: "g", writes });
+    await rig.clock.advance(20_000);
+    expect((await rig.results()).map((result) => [result.outcome, result.reason])).toEqual(
+      Array(3).fill(["rejected", "refused-by-service"]),
+    );
+    await rig.send({ id: "h", writes });
+    await rig.clock.advance(20_000);
+    expect((await rig.results()).slice(3).map((result) => result.outcome)).toEqual(
+      Array(3).fill("confirmed"),
+    );
+    expect(rig.posts.map((post) => post.length)).toEqual([3, 1, 1, 1]);
+  });
+});
+
+describe("waiting for the quota", () => {
+  /** The service asks for 100 s of patience, so every lane waits. */
+  async function held(options: RigOptions = {}) {
+    const rig = await rigWith(options);
+    rig.simulator.control.setFaults([
+      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 100 } },
+    ]);
+    const refused = expect(
+      rig.source.read([firstTag], "on-demand", new AbortController().signal),
+    ).rejects.toThrow();
+    await rig.clock.advance(1_000);
+    await refused;
+    return rig;
+  }
+
+  test("the time to live is told when it passes, not when a slot comes, and no request is spent", async () => {
+    const rig = await held();
+    const before = rig.requests("write") + rig.requests("read");
+    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
+    await rig.clock.advance(10_100);
+    expect(await rig.result("a")).toMatchObject({ outcome: "expired", reason: "expired" });
+    expect(rig.commands.status().waiting).toBe(0);
+    await rig.clock.advance(20_000);
+    expect(rig.requests("write") + rig.requests("read")).toBe(before);
+    await rig.clock.advance(300_000);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("a wall clock that is set back prolongs no life", async () => {
+    const rig = await held();
+    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
+    rig.clock.stepWall(-3_600_000);
+    await rig.clock.advance(11_000);
+    expect((await rig.result("a"))?.outcome).toBe("expired");
+  });
+
+  test("the kill switch ends what waits within a second", async () => {
+    const rig = await held();
+    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
+    await rig.clock.advance(1_000);
+    rig.commands.killSwitch.throwIt("a test", "now");
+    await rig.clock.advance(1_000);
+    expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "killed" });
+    await rig.clock.advance(300_000);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("a later command for the tag supersedes, and the older one is told", async () => {
+    const rig = await held();
+    for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 })) {
+      await rig.send({ id, tag: firstTag, value, ttl_s: 200 });
+      await rig.clock.advance(1_000);
+    }
+    expect((await rig.results()).map((result) => [result.commandId, result.outcome])).toEqual([
+      ["a", "superseded"],
+      ["b", "superseded"],
+    ]);
+    expect(rig.commands.expectedWaitMs(null)).toBeGreaterThan(50_000);
+    await rig.clock.advance(200_000);
+    expect((await rig.result("c"))?.outcome).toBe("confirmed");
+    expect(rig.posts).toEqual([[{ tag_id: firstTag, value: 23 }]]);
+  });
+
+  test("a step-limited command that came while another waited gets its own fresh value", async () => {
+    const rig = await held({ config: { allow: firstTags.flatMap((tag) => allow(tag, { max_step: 3 })) } });
+    const [first = "", second = ""] = rig.tags;
+    await rig.send({ id: "a", tag: first, value: 22, ttl_s: 300 });
+    await rig.clock.advance(60_000);
+    await rig.send({ id: "b", tag: second, value: 22, ttl_s: 300 });
+    await rig.send({ id: "far", tag: rig.tags[2], value: 24, ttl_s: 300 });
+    await rig.clock.advance(240_000);
+    expect((await rig.result("a"))?.outcome).toBe("confirmed");
+    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+    expect(await rig.result("far")).toMatchObject({ reason: "step-too-large", before: 20 });
+  });
+
+  test("a stop of the worker tells what waited", async () => {
+    const rig = await held();
+    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
+    const stopped = rig.commands.stop(1_000);
+    await rig.clock.advance(1_000);
+    await stopped;
+    expect(await rig.result("a")).toMatchObject({ outcome: "expired", reason: "stopped" });
+    await rig.clock.advance(300_000);
+    expect(rig.posts).toEqual([]);
+  });
+});
+
+describe("closed doors", () => {
+  test("rehearsal sends nothing, gives the same refusals, and keeps to the same limits", async () => {
+    const rig = await rigWith({ config: { rehearsal: true, allow: allow(firstTag, { max_step: 3 }) } });
+    await rig.send({ id: "far", tag: firstTag, value: 24 });
+    await rig.clock.advance(5_000);
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(5_000);
+    await rig.send({ id: "b", tag: firstTag, value: 23 });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => [result.outcome, result.reason, result.rehearsal])).toEqual([
+      ["rejected", "step-too-large", false],
+      ["accepted-unverified", "rehearsal", true],
+      ["rejected", "too-soon", false],
+    ]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("nothing is written while commands are switched off, and the sender learns it", async () => {
+    const rig = await rigWith({ config: { enabled: false } });
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(5_000);
+    expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "disabled" });
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("the kill switch can be thrown by message, holds over restarts, and only its file's removal releases it", async () => {
+    const rig = await rigWith();
+    await rig.send({ id: "stop-1", stop: true }, { retained: true });
+    expect(existsSync(rig.commands.killSwitch.file)).toBe(true);
+    expect(await rig.result("stop-1")).toMatchObject({ outcome: "confirmed", reason: "stop" });
+    await rig.restart();
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("a"))?.reason).toBe("killed");
+    rig.commands.killSwitch.release();
+    await rig.send({ id: "b", tag: firstTag, value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+    const steps = (await rig.audit()).map((record) => record.step);
+    expect(steps).toContain("writing-stopped");
+    expect(steps).toContain("writing-released");
+    expect(rig.posts).toHaveLength(1);
+  });
+
+  test("a clock that differs from the service's closes writing", async () => {
+    let skewMs = 0;
+    const rig = await rigWith({ clockSkewMs: () => skewMs });
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    skewMs = 31_000;
+    await rig.send({ id: "b", tag: rig.tags[1], value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
+      ["b", "clock-skew"],
+      ["a", "clock-skew"],
+    ]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("what cannot be recorded is not written: at arrival, before sending, and a result is told once it can be", async () => {
+    const rig = await rigWith();
+    rig.breakStore(true);
+    await expect(rig.send({ id: "a", tag: firstTag, value: 22 })).rejects.toThrow("disk is full");
+    await expect(rig.send({ id: "bad", tag: "?", value: 22 })).rejects.toThrow("disk is full");
+    await rig.clock.advance(10_000);
+    expect(rig.posts).toEqual([]);
+
+    rig.breakStore(false);
+    await rig.send({ id: "b", tag: firstTag, value: 22 });
+    rig.breakStore(true);
+    await rig.clock.advance(20_000);
+    expect(rig.posts).toEqual([]);
+    rig.breakStore(false);
+    await rig.clock.advance(500);
+    for (let n = 0; n < 50 && rig.posts.length === 0; n += 1) await rig.clock.advance(100);
+    expect(rig.posts).toHaveLength(1);
+    rig.breakStore(true);
+    await rig.clock.advance(20_000);
+    expect(await rig.result("b")).toBeUndefined();
+    rig.breakStore(false);
+    await rig.clock.advance(5_000);
+    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+  });
+});
+
+describe("the same again", () => {
+  test("an id is used once, also after its command was refused by the gate before sending, and over restarts", async () => {
+    const rig = await rigWith();
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.send({ id: "a", tag: firstTag, value: 23 });
+    await rig.clock.advance(5_000);
+    await rig.send({ id: "a", tag: rig.tags[1], value: 23 });
+    await rig.restart();
+    await rig.send({ id: "a", tag: rig.tags[1], value: 23 });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => result.outcome)).toEqual([
+      "duplicate",
+      "confirmed",
+      "duplicate",
+      "duplicate",
+    ]);
+    expect(rig.posts).toHaveLength(1);
+  });
+
+  test("two messages with one id at the same time give one write", async () => {
+    const rig = await rigWith();
+    await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag: firstTag, value: 22 })));
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => result.outcome)).toEqual([
+      "duplicate",
+      "duplicate",
+      "confirmed",
+    ]);
+  });
+
+  test("a week later an id is forgotten, and its command is too old by then", async () => {
+    const rig = await rigWith();
+    const issued_at = new Date(rig.clock.now()).toISOString();
+    await rig.send({ id: "a", tag: firstTag, value: 22, issued_at });
+    await rig.clock.advance(5_000);
+    rig.clock.stepWall(8 * 86_400_000);
+    await rig.clock.advance(3_700_000);
+    await rig.send({ id: "a", tag: firstTag, value: 23, issued_at });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).at(-1)).toMatchObject({ commandId: "a", outcome: "expired" });
+  });
+
+  test("the limits on wear hold over restarts", async () => {
+    const rig = await rigWith({ config: { allow: allow(firstTag, { max_per_day: 3 }) } });
+    for (let n = 0; n < 5; n += 1) {
+      await rig.send({ id: `${n}`, tag: firstTag, value: 21 + (n % 2) });
+      await rig.clock.advance(70_000);
+      await rig.restart();
+    }
+    expect(rig.posts).toHaveLength(3);
+    expect((await rig.results()).map((result) => result.reason)).toEqual([
+      null,
+      null,
+      null,
+      "too-many",
+      "too-many",
+    ]);
+    await rig.clock.advance(86_400_000);
+    await rig.send({ id: "next day", tag: firstTag, value: 23 });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("next day"))?.outcome).toBe("confirmed");
+  });
+});
+
+describe("a restart", () => {
+  test("ends what had not left as expired, without writing", async () => {
+    const rig = await rigWith({ config: { ...sentLater } });
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.restart();
+    await rig.clock.advance(60_000);
+    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome: "expired", reason: "stopped" }]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test.each([
+    ["it had arrived", fault({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
+    ["it had not arrived", fault({ kind: "error", status: 500 }), "mismatch"],
+  ])("reads back what may have left, and never sends it again: %s", async (_name, options, outcome) => {
+    const rig = await rigWith(options);
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(1_000);
+    expect(rig.posts).toHaveLength(1);
+    await rig.restart();
+    await rig.clock.advance(120_000);
+    expect(await rig.results()).toMatchObject([{ commandId: "a", outcome }]);
+    expect(rig.posts).toHaveLength(1);
+    await rig.restart();
+    await rig.clock.advance(120_000);
+    expect(await rig.results()).toHaveLength(1);
+  });
+});
+
+describe("proof", () => {
+  test("a live read that shows the value spares the request", async () => {
+    const rig = await rigWith();
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(1_500);
+    const time = new Date(rig.clock.now()).toISOString();
+    await rig.store.commit({
+      documents: [
+        {
+          set: "value/main",
+          put: [[firstTag, { value: 22, quality: "good", time, lastGood: null, nulls: 0 }]],
+        },
+      ],
+    });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("a"))?.outcome).toBe("confirmed");
+    expect(rig.requests("read")).toBe(0);
+  });
+
+  test("a reading from before the write proves nothing", async () => {
+    const rig = await rigWith(fault({ kind: "error", status: 500 }));
+    const time = new Date(rig.clock.now() - 100_000).toISOString();
+    const old = { value: 22, quality: "good", time, lastGood: null, nulls: 0 };
+    await rig.store.commit({ documents: [{ set: "value/main", put: [[firstTag, old]] }] });
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(60_000);
+    expect((await rig.result("a"))?.outcome).toBe("mismatch");
+  });
+});
+
+const firstTags = await knownTags();
+const firstTag = firstTags[0] ?? "";
+
+async function knownTags(): Promise<readonly string[]> {
+  const rig = await createRig();
+  const tags = tagsOf(rig.simulator, 25);
+  await rig.close();
+  return tags;
+}
+
+/** Commands wait for a minute before they leave. */
+const sentLater = { group_window: "1m", default_ttl: "5m" };
+
+function commonConfig(rig: Rig & { readonly tags: readonly string[] }) {
+  return { allow: rig.tags.flatMap((tag) => allow(tag)) };
+}
+
+/** Puts the id of the first tag where the options say FIRST. */
+function withTag(options: RigOptions): RigOptions {
+  return JSON.parse(JSON.stringify(options).replaceAll("FIRST", firstTag)) as RigOptions;
+}

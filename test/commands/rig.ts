@@ -1,0 +1,288 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit.ts";
+import { type Commands, createCommands } from "#src/commands/commands.ts";
+import { CommandsConfig } from "#src/commands/config.ts";
+import type { Arrival } from "#src/connector.ts";
+import { Retryable } from "#src/errors.ts";
+import type { CommandResult, Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { createSource } from "#src/source/client.ts";
+import { SourceConfig } from "#src/source/config.ts";
+import { createQuota } from "#src/source/quota.ts";
+import type { Source } from "#src/source/source.ts";
+import type { Transport } from "#src/source/transport.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+/** The commands over the real store, client and quota, beside the simulated service, on one clock that we move. */
+export interface Rig {
+  readonly clock: VirtualClock;
+  readonly simulator: Simulator;
+  readonly store: Store;
+  readonly source: Source;
+  readonly commands: Commands;
+  readonly folder: string;
+  /** Hands over a message as a broker would. */
+  send(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
+  /** Every result told so far, oldest first. */
+  results(): Promise<readonly CommandResult[]>;
+  result(id: string): Promise<CommandResult | undefined>;
+  audit(): Promise<readonly AuditRecord[]>;
+  /** POSTs that reached the service, with what they asked for. */
+  readonly posts: readonly { readonly tag_id: string; readonly value: unknown }[][];
+  /** Number of requests to an endpoint. */
+  requests(endpoint: string): number;
+  /** As a kill does: nothing more happens in the old process; a new one begins with what is in the store. */
+  restart(config?: ConfigInput): Promise<void>;
+  /** Fails every commit from now on, as a full disk does. */
+  breakStore(broken: boolean): void;
+  close(): Promise<void>;
+}
+
+type ConfigInput = Parameters<typeof CommandsConfig.parse>[0] & object;
+
+export interface RigOptions {
+  readonly simulator?: SimulatorOptionsInput;
+  readonly config?: ConfigInput;
+  readonly clockSkewMs?: () => number | null;
+  /** Wraps the store, e.g. to count or to fail. */
+  readonly wrap?: (store: Store) => Store;
+}
+
+export const START_MS = Date.parse("2026-11-20T12:00:00Z");
+/** A site with enough numbers for a group of 20, and one with a boolean. */
+export const SITE = 12;
+export const BOOLEAN_SITE = 3;
+
+/** The first numeric tags of the site; each is held at 20 by `createRig`. */
+export function tagsOf(simulator: Simulator, count: number): readonly string[] {
+  const found = [...simulator.world.tags.values()].filter(
+    (tag) => tag.site.id === SITE && tag.kind === "analog" && !tag.cumulative,
+  );
+  return found.slice(0, count).map((tag) => tag.id);
+}
+
+export function booleanTag(simulator: Simulator): string {
+  return [...simulator.world.tags.values()].find((tag) => tag.kind === "boolean")?.id ?? "";
+}
+
+export async function createRig(options: RigOptions = {}): Promise<Rig> {
+  const clock = createVirtualClock(START_MS);
+  const simulator = createSimulator(
+    { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
+    { now: clock.now },
+  );
+  const folder = mkdtempSync(join(tmpdir(), "plenum-commands-"));
+  const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
+  const posts: { tag_id: string; value: unknown }[][] = [];
+  const tags = tagsOf(simulator, 25);
+  for (const id of tags) simulator.control.setTag(id, 20);
+  let isBroken = false;
+
+  const handle = simulatedTransport(simulator, clock);
+  const opened = await openStore({ folder, clock });
+  const store: Store = {
+    ...(options.wrap?.(opened) ?? opened),
+    commit: (change) =>
+      isBroken ? Promise.reject(new Retryable("The disk is full.")) : opened.commit(change),
+  };
+  await holdBuilding(store, simulator);
+  // Without any record the quota begins with a careful minute, which is another room's matter.
+  const longAgo = START_MS - 600_000;
+  await opened.quotaLog.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
+
+  function start(input: ConfigInput = {}) {
+    let isDead = false;
+    const metrics = createMetrics();
+    const transport: Transport = async (request, signal) => {
+      if (isDead) return new Promise(() => undefined);
+      if (request.method === "POST") posts.push(JSON.parse(request.body ?? "{}").tags);
+      const reply = await handle(request, signal);
+      return isDead ? new Promise(() => undefined) : reply;
+    };
+    const guarded: Store = {
+      ...store,
+      commit: (change) => (isDead ? new Promise(() => undefined) : store.commit(change)),
+    };
+    const quota = createQuota({
+      source: "main",
+      clock,
+      store: store.quotaLog,
+    });
+    const source = createSource({
+      name: "main",
+      config: SourceConfig.parse({
+        base_url: "http://localhost",
+        token: { env: "TOKEN" },
+        time_zone: "Europe/Oslo",
+      }),
+      limiter: quota,
+      clock,
+      metrics,
+      log,
+      transport,
+      environment: { TOKEN: DEFAULT_TOKEN },
+      random: () => 0.5,
+    });
+    const config = CommandsConfig.parse({
+      enabled: true,
+      allow: [
+        ...tags.map((tag_id) => ({ site_id: SITE, tag_id, type: "number", min: 15, max: 25 })),
+        { site_id: BOOLEAN_SITE, tag_id: booleanTag(simulator), type: "boolean" },
+      ],
+      ...options.config,
+      ...input,
+    });
+    const { clockSkewMs } = options;
+    const made = createCommands({
+      config,
+      sources: [{ source, timeZone: "Europe/Oslo", ...(clockSkewMs === undefined ? {} : { clockSkewMs }) }],
+      store: guarded,
+      stateFolder: folder,
+      clock,
+      log,
+      metrics,
+    });
+    return {
+      source,
+      made,
+      kill() {
+        isDead = true;
+      },
+    };
+  }
+
+  let life = start();
+  let commands = await life.made;
+  await commands.start(new AbortController().signal);
+  const told = async () =>
+    (await store.outbox.latest(1_000_000, ["command-result"]))
+      .map(({ event }) => (event as Event<"command-result">).data)
+      .toReversed();
+
+  return {
+    clock,
+    simulator,
+    store,
+    folder,
+    posts,
+    get source() {
+      return life.source;
+    },
+    get commands() {
+      return commands;
+    },
+    async send(payload, changes = {}) {
+      const text = typeof payload === "string" ? payload : JSON.stringify(payload);
+      await commands.accept(arrivalOf(text, clock.now(), changes));
+    },
+    results: told,
+    result: async (id) => (await told()).find((each) => each.commandId === id),
+    audit: async () =>
+      (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
+    requests: (endpoint) =>
+      simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,
+    async restart(input) {
+      life.kill();
+      life = start(input);
+      commands = await life.made;
+      await commands.start(new AbortController().signal);
+    },
+    breakStore(broken) {
+      isBroken = broken;
+    },
+    async close() {
+      const verdict = await verifyAudit(store);
+      life.kill();
+      await store.close();
+      rmSync(folder, { recursive: true, force: true });
+      if (verdict.brokenAt !== null) throw new Error(`The audit chain broke at ${verdict.brokenAt}.`);
+    },
+  };
+}
+
+export function arrivalOf(
+  payload: string | Uint8Array,
+  receivedAtMs: number,
+  changes: Partial<Arrival> = {},
+): Arrival {
+  return {
+    via: "broker",
+    topic: "plenum/cmd/main/set",
+    tagId: null,
+    source: "main",
+    payload: typeof payload === "string" ? new TextEncoder().encode(payload) : payload,
+    retained: false,
+    duplicate: false,
+    expirySeconds: null,
+    replyTo: null,
+    correlation: null,
+    properties: {},
+    receivedAtMs,
+    ...changes,
+  };
+}
+
+/** The way of a request to the simulated service: 20 ms there, 20 ms back, and whatever the fault plan says. */
+export function simulatedTransport(simulator: Simulator, clock: VirtualClock): Transport {
+  const DEADLINE_MS = 60_000;
+  return async (request, signal) => {
+    await clock.sleep(20, signal);
+    const [path = "", query = ""] = request.path.split("?");
+    const reply = simulator.handle({
+      method: request.method,
+      path,
+      query: new URLSearchParams(query),
+      headers: { ...request.headers, host: "service.test" },
+      ...(request.body === null ? {} : { body: request.body }),
+      receivedAtMs: clock.now(),
+    });
+    const { reset, cutAfterBytes, delayMs = 0 } = reply.transport ?? {};
+    await clock.sleep(Math.min(delayMs, DEADLINE_MS) + 20, signal);
+    if (delayMs >= DEADLINE_MS) throw new Retryable("The service did not answer in time.");
+    if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
+    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
+  };
+}
+
+/** What sync would have put into the store: tags, gateways and the token information. */
+export async function holdBuilding(store: Store, simulator: Simulator): Promise<void> {
+  const held = (value: unknown, siteId: number | null) => ({
+    value,
+    siteId,
+    since: "2026-01-01T00:00:00.000Z",
+    missingSince: null,
+  });
+  const tags = [...simulator.world.tags.values()].map(({ id, displayName, description, unit, site }) => [
+    id,
+    held({ id, displayName, description, unit }, site.id),
+  ]);
+  const sites = new Map([...simulator.world.tags.values()].map((tag) => [tag.gatewayId, tag.site.id]));
+  const gateways = [...sites].map(([id, site]) => [
+    String(id),
+    held({ id: String(id), displayName: `Gateway ${id}`, online: true }, site),
+  ]);
+  const info = {
+    user: { id: 1, name: "", email: "" },
+    name: "",
+    abilities: ["read:tags", "write:tags"],
+    expiresAt: null,
+    sites: [SITE, BOOLEAN_SITE].map((id) => ({ id, displayName: "" })),
+  };
+  await store.commit({
+    documents: [
+      { set: documentSet("tag", "main"), put: tags as [string, unknown][] },
+      { set: documentSet("gateway", "main"), put: gateways as [string, unknown][] },
+      {
+        set: documentSet("token", "main"),
+        put: [["token", { info, checkedAt: "2026-01-01T00:00:00.000Z", warnedDays: null }]],
+      },
+    ],
+  });
+}
