@@ -30,9 +30,12 @@ export interface IntakeOptions {
   readonly count: (outcome: string, reason: string | null) => void;
 }
 
-/** One tag's commands within a minute, beyond which the rest is a flood: a person or a program corrects itself less. */
-const ACCEPTED_PER_MINUTE = 20;
-const MINUTE_MS = 60_000;
+/** Commands for one tag beyond which the rest is a flood; a person or a sound program corrects itself less often. */
+const FLOODS = [
+  { count: 20, withinMs: 60_000, period: "a minute" },
+  { count: 120, withinMs: 3_600_000, period: "an hour" },
+] as const;
+const LONGEST_MS = 3_600_000;
 
 export function createIntake(options: IntakeOptions): Accept {
   const { allowList, clock, config, journal } = options;
@@ -74,12 +77,17 @@ export function createIntake(options: IntakeOptions): Accept {
   }
 
   /** Counts a command of a tag, unless there were too many lately. */
-  function isFlood(key: string): boolean {
+  function flood(tag: { readonly source: string; readonly tagId: string }): Refusing | null {
     const now = clock.monotonic();
-    const lately = (acceptedAt.get(key) ?? []).filter((at) => at > now - MINUTE_MS);
-    const isTooMany = lately.length >= ACCEPTED_PER_MINUTE;
-    acceptedAt.set(key, isTooMany ? lately : [...lately, now]);
-    return isTooMany;
+    const key = tagKey(tag);
+    const lately = (acceptedAt.get(key) ?? []).filter((at) => at > now - LONGEST_MS);
+    const broken = FLOODS.find(
+      ({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count,
+    );
+    acceptedAt.set(key, broken === undefined ? [...lately, now] : lately);
+    if (broken === undefined) return null;
+    const message = `More than ${broken.count} commands for tag ${tag.tagId} within ${broken.period}.`;
+    return { reason: "flood", message };
   }
 
   async function judge(arrival: Arrival, request: Request): Promise<Accepted | { readonly refused: Why }> {
@@ -108,10 +116,8 @@ export function createIntake(options: IntakeOptions): Accept {
     });
     if ("refused" in verdict) return verdict;
     if (!isListed) throw new Error("the gate let through what it does not know");
-    if (isFlood(tagKey({ source, tagId: request.tagId }))) {
-      const message = `More than ${ACCEPTED_PER_MINUTE} commands for tag ${request.tagId} within a minute.`;
-      return { refused: { reason: "flood", message } };
-    }
+    const flooded = flood({ source, tagId: request.tagId });
+    if (flooded !== null) return { refused: flooded };
     const { id, tagId, value, expect, forMs } = request;
     const command: Command = {
       id,

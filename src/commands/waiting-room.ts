@@ -11,7 +11,8 @@ import type { Accepted } from "./journal.ts";
 export interface WaitingRoom {
   add(accepted: Accepted): void;
   all(): readonly Accepted[];
-  take(accepted: Accepted): void;
+  /** False when it is not here any more. */
+  take(accepted: Accepted): boolean;
   /** After a try that came to nothing; a newer command for the tag has superseded it meanwhile. */
   putBack(accepted: Accepted): void;
   /** Takes everybody out. */
@@ -67,9 +68,9 @@ export function createWaitingRoom(options: {
     return Math.min(byWall, (deadlines.get(accepted) ?? 0) - clock.monotonic());
   }
 
-  function remove(accepted: Accepted): void {
+  function take(accepted: Accepted): boolean {
     const key = tagKey(accepted.command);
-    if (waiting.get(key) === accepted) waiting.delete(key);
+    return waiting.get(key) === accepted && waiting.delete(key);
   }
 
   function abandonSlots(): void {
@@ -96,7 +97,7 @@ export function createWaitingRoom(options: {
       wake();
     },
     all: () => [...waiting.values()],
-    take: remove,
+    take,
     putBack(accepted) {
       const newer = waiting.get(tagKey(accepted.command));
       if (newer === undefined) waiting.set(tagKey(accepted.command), accepted);
@@ -118,8 +119,7 @@ export function createWaitingRoom(options: {
         }
         for (const accepted of room.all()) {
           const end = room.endOf(accepted);
-          if (end === null) continue;
-          remove(accepted);
+          if (end === null || !take(accepted)) continue;
           abandonSlots();
           await endings.end(accepted.command, end, cutting);
         }

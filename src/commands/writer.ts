@@ -141,6 +141,15 @@ export function createWriter(options: WriterOptions): Writer {
     }
   }
 
+  /** What need not or may not leave is told without spending a slot of the quota on it. */
+  async function endEarly(signal: AbortSignal): Promise<void> {
+    for (const accepted of candidates()) {
+      if (await values.isMissing(accepted)) continue;
+      const end = room.endOf(accepted) ?? (await endOf(accepted));
+      if (end !== null && room.take(accepted)) await endings.end(accepted.command, end, signal);
+    }
+  }
+
   async function presentValue({ command }: Accepted): Promise<TagValue> {
     return freshValue(await values.of(command), clock.now());
   }
@@ -148,6 +157,7 @@ export function createWriter(options: WriterOptions): Writer {
   /** Resolves when the request has left or turned out to be needless; its outcome is judged in the background. */
   async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
     await values.refresh(candidates(), stopping);
+    await endEarly(cutting);
     if (candidates().length === 0) return;
     const slot = room.slotWait(stopping);
     const left = Promise.withResolvers<void>();

@@ -1,0 +1,144 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { createTopics } from "#connectors/mqtt/topics.ts";
+import { makeEvent } from "#src/event.ts";
+import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+
+/** Loops and floods: nothing wears out, and neither the journal nor the audit log grows without bound. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+async function newRig() {
+  const rig = await createRig();
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  return { rig, tag };
+}
+
+describe("a flood", () => {
+  test("of refusals is told one by one at first, then counted, and none is lost from the count", async () => {
+    const { rig } = await newRig();
+    const total = 5_000;
+    for (let n = 0; n < total; n += 1) {
+      await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
+      if (n % 100 === 0) await rig.clock.advance(1_000);
+    }
+    await rig.clock.advance(61_000);
+    const results = await rig.results();
+    const crowds = results.filter((result) => result.commandId.startsWith("many-"));
+    const counted = crowds.map((result) => Number(/^\d+/.exec(result.message)?.[0]));
+    expect(results.length - crowds.length + counted.reduce((a, b) => a + b, 0)).toBe(total);
+    expect(results.length).toBeLessThan(60);
+    expect(await rig.audit()).toHaveLength(results.length);
+  });
+
+  test("at a normal rate every refusal is told by itself", async () => {
+    const { rig } = await newRig();
+    for (let n = 0; n < 60; n += 1) {
+      await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
+      await rig.clock.advance(7_000);
+    }
+    expect((await rig.results()).map((result) => result.commandId)).toEqual(
+      Array.from({ length: 60 }, (_, n) => `${n}`),
+    );
+  });
+
+  test("the count survives a stop", async () => {
+    const { rig } = await newRig();
+    for (let n = 0; n < 100; n += 1) await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
+    const stopped = rig.commands.stop(1_000);
+    await rig.clock.advance(1_000);
+    await stopped;
+    expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
+  });
+
+  test("of lawful commands for one tag reaches the building once a minute and 48 times a day at most", async () => {
+    const { rig, tag } = await newRig();
+    for (let second = 0; second < 3 * 3600; second += 1) {
+      await rig.send({ id: `${second}`, tag, value: 15 + (second % 1000) / 100 });
+      await rig.clock.advance(1_000);
+    }
+    expect(rig.posts.length).toBeLessThanOrEqual(48);
+    expect(rig.posts.length).toBeGreaterThan(40);
+    const accepted = (await rig.audit()).filter((record) => record.step === "accepted");
+    expect(accepted.length).toBeLessThan(300);
+    expect((await rig.audit()).length).toBeLessThan(4_000);
+  }, 60_000);
+
+  test("of commands that cannot leave is stopped at 20 a minute and tag", async () => {
+    const { rig, tag } = await newRig();
+    rig.simulator.control.setFaults([
+      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } },
+    ]);
+    const read = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
+    await rig.clock.advance(1_000);
+    await read;
+    for (let n = 0; n < 300; n += 1) {
+      await rig.send({ id: `${n}`, tag, value: 16 + (n % 8), ttl_s: 300 });
+      await rig.clock.advance(200);
+    }
+    const reasons = (await rig.results()).map((result) => result.reason);
+    expect(reasons.filter((reason) => reason === "superseded").length).toBeLessThanOrEqual(40);
+    expect(reasons).toContain("flood");
+    expect(rig.posts).toEqual([]);
+  });
+});
+
+describe("a loop", () => {
+  test("what Plenum publishes is recognised when it comes back as a command", async () => {
+    const { rig, tag } = await newRig();
+    await rig.send({ id: "real", tag, value: 22 });
+    await rig.clock.advance(5_000);
+    const value = makeEvent({
+      type: "tag-value",
+      source: "/sources/main",
+      subject: `site/${SITE}/tag/${tag}`,
+      time: "2026-11-20T12:00:00.000Z",
+      siteId: SITE,
+      facts: [tag],
+      data: {
+        tag: { id: tag, displayName: "T", description: null, unit: null },
+        value: 21,
+        quality: "good",
+        time: "2026-11-20T12:00:00.000Z",
+        latencyMs: 1,
+        lastGood: null,
+        behindGateway: null,
+      },
+    });
+    const told = (await rig.store.outbox.latest(10)).map(({ event }) => event);
+    const topics = createTopics("plenum", "{prefix}/{source}/{site}/{kind}/{id}/{aspect}");
+    const published = [value, ...told].flatMap((event) =>
+      messagesOf(event, topics, { values: true, alarms: true, inventory: true }),
+    );
+    expect(published.length).toBeGreaterThan(2);
+    const before = (await rig.results()).length;
+    for (const message of published) {
+      for (const properties of [message.properties, {}]) {
+        await rig.send(message.payload, { tagId: tag, properties });
+      }
+    }
+    const reasons = (await rig.results()).slice(before).map((result) => result.reason);
+    expect(reasons).toEqual(Array(published.length * 2).fill("loop"));
+    expect(rig.posts).toHaveLength(1);
+  });
+
+  test("of bare values ends: the building holds the value already, and nothing is written", async () => {
+    const { rig, tag } = await newRig();
+    await rig.send("22", { tagId: tag });
+    // A flow that publishes each reading of the tag on the tag's own command topic.
+    for (let n = 0; n < 200; n += 1) {
+      await rig.clock.advance(5_000);
+      const time = new Date(rig.clock.now()).toISOString();
+      const held = { value: 22, quality: "good", time, lastGood: null, nulls: 0 };
+      await rig.store.commit({ documents: [{ set: "value/main", put: [[tag, held]] }] });
+      await rig.send("22", { tagId: tag });
+    }
+    expect(rig.posts).toHaveLength(1);
+    expect(rig.requests("write")).toBe(1);
+    // Nothing waits for a slot that it does not need: the quota has room for a whole minute's reads.
+    expect(rig.source.quota().buckets[0]?.used).toBeLessThanOrEqual(1);
+  });
+});

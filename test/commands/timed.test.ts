@@ -1,0 +1,132 @@
+import { afterEach, expect, test } from "vitest";
+import { createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+
+/** "22 °C for two hours": the old value is put back once, if the tag still holds ours. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+const HOUR_MS = 3_600_000;
+
+async function rigWith(entry: object = {}, options: RigOptions = {}) {
+  const rig = await createRig(options);
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const allow = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, restore: true };
+  await rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
+  const restart = () => rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
+  const outcomes = async () =>
+    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  return { rig, tag, restart, outcomes };
+}
+
+test("the old value is put back after its time, and both are told", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(2 * HOUR_MS - 60_000);
+  expect(await outcomes()).toEqual([["a", "confirmed", null]]);
+  await rig.clock.advance(120_000);
+  expect(await outcomes()).toEqual([
+    ["a", "confirmed", null],
+    ["a/restore", "confirmed", null],
+  ]);
+  await rig.clock.advance(48 * HOUR_MS);
+  expect(rig.posts).toEqual([[{ tag_id: tag, value: 22 }], [{ tag_id: tag, value: 20 }]]);
+});
+
+test("what a person has changed meanwhile is left and told", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  rig.simulator.control.setTag(tag, 19);
+  await rig.clock.advance(2 * HOUR_MS);
+  expect((await outcomes())[1]).toEqual(["a/restore", "rejected", "unexpected-value"]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test("it survives a restart, also one in the middle of putting back, and happens once", async () => {
+  const { rig, tag, restart, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await restart();
+  await rig.clock.advance(HOUR_MS - 30_000);
+  for (let n = 0; n < 60 && rig.posts.length < 2; n += 1) await rig.clock.advance(1_000);
+  await restart();
+  await rig.clock.advance(2 * HOUR_MS);
+  await restart();
+  await rig.clock.advance(2 * HOUR_MS);
+  expect(await outcomes()).toEqual([
+    ["a", "confirmed", null],
+    ["a/restore", "confirmed", null],
+  ]);
+  expect(rig.posts).toHaveLength(2);
+});
+
+test("after a stop over the time it is put back at the next start, but not hours late", async () => {
+  for (const [lateMs, outcome] of [
+    [HOUR_MS / 2, "confirmed"],
+    [2 * HOUR_MS, "expired"],
+  ] as const) {
+    const { rig, tag, restart, outcomes } = await rigWith();
+    await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+    await rig.clock.advance(HOUR_MS);
+    rig.clock.stepWall(HOUR_MS + lateMs);
+    await restart();
+    await rig.clock.advance(60_000);
+    expect((await outcomes())[1]?.slice(0, 2)).toEqual(["a/restore", outcome]);
+  }
+});
+
+test("a later command for the tag ends the promise; a later timed one takes the first old value over", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "b", tag, value: 23, for_s: 7200 });
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(await outcomes()).toEqual([
+    ["a", "confirmed", null],
+    ["a/restore", "superseded", "superseded"],
+    ["b", "confirmed", null],
+    ["b/restore", "confirmed", null],
+  ]);
+  expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
+
+  await rig.send({ id: "c", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "d", tag, value: 24 });
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 24 }]);
+});
+
+test("a write that was refused promises nothing", async () => {
+  const { rig, tag, outcomes } = await rigWith(
+    {},
+    {
+      simulator: {
+        faults: [{ match: { endpoints: ["write"] }, fault: { kind: "error", status: 422 } }] as never,
+      },
+    },
+  );
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(await outcomes()).toEqual([["a", "rejected", "refused-by-service"]]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test("the kill switch holds for putting back too", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  rig.commands.killSwitch.throwIt("a test", "now");
+  await rig.clock.advance(2 * HOUR_MS);
+  expect((await outcomes())[1]).toEqual(["a/restore", "rejected", "killed"]);
+  expect(rig.posts).toHaveLength(1);
+});
+
+test("only where the entry allows it", async () => {
+  const { rig, tag, outcomes } = await rigWith({ restore: false });
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(10_000);
+  expect(await outcomes()).toEqual([["a", "rejected", "not-restorable"]]);
+});
