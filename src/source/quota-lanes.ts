@@ -1,9 +1,13 @@
-import type { QuotaRequest } from "./quota-bucket.ts";
 import { LANES, type Lane } from "./source.ts";
+
+interface Waiting {
+  readonly signal: AbortSignal;
+  readonly lane: Lane;
+}
 
 /** Who waits in which lane, and who has been passed over too often. */
 export interface WaitingLanes {
-  add(id: string, request: QuotaRequest): void;
+  add(id: string, request: Waiting): void;
   remove(id: string, lane: Lane): void;
   /** A request of this lane got a slot; whoever waits behind it was passed over. */
   served(lane: Lane): void;
@@ -18,7 +22,7 @@ export interface WaitingLanes {
 const PATIENCE = 9;
 
 export function createWaitingLanes(): WaitingLanes {
-  const waiting = new Map(LANES.map((lane) => [lane, new Map<string, QuotaRequest>()]));
+  const waiting = new Map(LANES.map((lane) => [lane, new Map<string, Waiting>()]));
   const passedOver = new Map<Lane, number>();
   const size = (lane: Lane) => waiting.get(lane)?.size ?? 0;
 

@@ -100,7 +100,7 @@ interface Runs {
   run: Job["run"];
 }
 
-/** In the order of their first runs: what decides the scope first, what matters most next, the long lists last. */
+/** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
 function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
   const { source } = parts;
   const { schedules } = parts.config;
@@ -120,14 +120,16 @@ function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
   const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal) =>
     source.systems({ siteId }, signal),
   );
+  const tagList = job("tags", createTagPoll(parts), "read:tags");
+  const systemList = job("systems", systems, "read:systems");
   return [
     job("token", createTokenPoll(parts)),
     job("sites", createSitePoll(parts)),
     job("alarms", alarms, "read:alarms"),
     job("resolved_sweep", sweep, "read:alarms"),
     job("gateways", gateways, "read:gateways"),
+    // Nothing can be read before the tags are known; only a listing by system has to know the systems first.
+    ...(parts.config.inventory.tags_of_systems ? [systemList, tagList] : [tagList, systemList]),
     job("hosts", hosts, "read:hosts"),
-    job("systems", systems, "read:systems"),
-    job("tags", createTagPoll(parts), "read:tags"),
   ];
 }

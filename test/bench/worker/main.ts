@@ -86,10 +86,12 @@ sinks:
   const seconds = (performance.now() - begin) / 1000;
   const share = (processorSeconds(worker.pid) - before) / seconds;
   const bytes = residentBytes(worker.pid);
-  const status = await (await fetch(`http://127.0.0.1:${statusPort}/api/status`)).json();
+  const answer = await fetch(`http://127.0.0.1:${statusPort}/api/status`);
+  const status = (await answer.json()) as { sources: { counts: { tags: number; values: number } }[] };
+  const counts = status.sources[0]?.counts;
   await worker.end("SIGTERM");
   await simulator.end("SIGTERM");
-  return { share, bytes, tags: status.sources[0].counts.tags, values: status.sources[0].counts.values };
+  return { share, bytes, tags: counts?.tags ?? 0 };
 }
 
 const folder = mkdtempSync(join(tmpdir(), "plenum-bench-"));
