@@ -1,17 +1,19 @@
-import { createHash, timingSafeEqual } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
 import { createAdaptorServer, type ServerType } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
-import { type Context, Hono, type MiddlewareHandler } from "hono";
+import { Hono } from "hono";
 import { ConfigError } from "../errors.ts";
-import { KINDS } from "../event.ts";
+import { isTelemetry, KINDS } from "../event.ts";
 import type { Service } from "../lifecycle.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
+import { guard } from "./guard.ts";
 import type { Status } from "./report.ts";
+import { eventRow } from "./rows.ts";
 
 /**
  * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
@@ -25,7 +27,7 @@ export interface StatusServerOptions {
   readonly metrics: Registry;
   /** Whether the configuration is loaded and the store open: what readiness means. Null when it is. */
   readonly notReady: () => string | null;
-  /** Called before each scrape and report, for gauges that are computed when asked for. */
+  /** Called before each scrape, for gauges that are computed when asked for. */
   readonly refresh: () => Promise<void>;
   /** Further routes, under a path of their own. */
   readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
@@ -37,13 +39,21 @@ export interface StatusServer extends Service {
   url(): string;
 }
 
-/** Values come by the hundred a minute and have a panel of their own. */
-const FACTS = KINDS.filter((kind) => kind !== "tag-value");
+/** Values and history come by the hundred a minute and have panels of their own. */
+const FACTS = KINDS.filter((kind) => !isTelemetry(kind));
+
+/** Rows that are sent to the page; the search finds the others. */
+const VALUES_SHOWN = 200;
+const EVENTS_SHOWN = 50;
 
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": asset("./page/index.html", "text/html; charset=utf-8"),
-  "/app.mjs": asset("./page/app.mjs", "text/javascript; charset=utf-8"),
-  "/parts.mjs": asset("./page/parts.mjs", "text/javascript; charset=utf-8"),
+  ...Object.fromEntries(
+    ["app", "overview", "panels", "words"].map((name) => [
+      `/${name}.mjs`,
+      asset(`./page/${name}.mjs`, "text/javascript; charset=utf-8"),
+    ]),
+  ),
   "/style.css": asset("./page/style.css", "text/css; charset=utf-8"),
   "/favicon.svg": asset("./page/favicon.svg", "image/svg+xml"),
   "/htm.mjs": {
@@ -63,6 +73,8 @@ const SECURITY_HEADERS: Readonly<Record<string, string>> = {
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   "x-content-type-options": "nosniff",
   "referrer-policy": "no-referrer",
+  "cross-origin-resource-policy": "same-origin",
+  "cross-origin-opener-policy": "same-origin",
   "cache-control": "no-store",
 };
 
@@ -73,8 +85,12 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
   });
   app.onError((error, context) => {
-    options.log.error({ err: error, path: context.req.path }, "a status request failed");
-    return context.json({ message: "This could not be answered; the log says why." }, 500);
+    const request = randomUUID();
+    options.log.error({ err: error, path: context.req.path, request }, "a status request failed");
+    return context.json(
+      { message: `This could not be answered; the log says why (request ${request}).` },
+      500,
+    );
   });
 
   app.get("/healthz", (context) => context.text("ok\n"));
@@ -84,58 +100,38 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   for (const { path, app: routes } of options.mounted) app.route(path, routes);
 
-  app.use(guard(options));
+  app.use(guard({ host: options.config.host, password: options.password }));
   app.get("/metrics", async (context) => {
     await options.refresh();
     return context.body(await options.metrics.metrics(), 200, {
       "content-type": options.metrics.contentType,
     });
   });
-  app.get("/api/status", async (context) => {
-    await options.refresh();
-    return context.json(await options.status.report());
-  });
+  app.get("/api/status", async (context) => context.json(await options.status.report()));
   app.get("/api/alarms", async (context) => context.json(await options.status.alarms()));
   app.get("/api/values", async (context) => {
-    const site = context.req.query("site");
-    const search = context.req.query("search");
+    const { source, site, search } = context.req.query();
     return context.json(
       await options.status.values({
-        limit: 500,
+        limit: VALUES_SHOWN,
+        ...(source === undefined ? {} : { source }),
         ...(site !== undefined && /^\d+$/.test(site) ? { site: Number(site) } : {}),
         ...(search === undefined ? {} : { search }),
       }),
     );
   });
-  app.get("/api/events", async (context) => context.json(await options.outbox.latest(50, FACTS)));
+  app.get("/api/events", async (context) => {
+    const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
+    return context.json(latest.map(eventRow));
+  });
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
     app.get(path, (context) => context.body(readFileSync(file), 200, { "content-type": type }));
   }
   return app;
 }
 
-/** Only names that we serve under (against DNS rebinding), and the password where one is set. */
-function guard(options: StatusServerOptions): MiddlewareHandler {
-  const { config, password } = options;
-  const local = new Set(["localhost", "127.0.0.1", "[::1]", config.host]);
-  return async (context, next) => {
-    if (password === null) {
-      const host = (context.req.header("host") ?? "").replace(/:\d+$/, "");
-      if (!local.has(host)) return context.text("Unknown host name.\n", 403);
-    } else if (!passes(context, password)) {
-      context.header("www-authenticate", 'Basic realm="Plenum", charset="UTF-8"');
-      return context.text("The user name is plenum; the password is the configured one.\n", 401);
-    }
-    return next();
-  };
-}
-
-function passes(context: Context, password: Secret): boolean {
-  const given = /^Basic ([A-Za-z0-9+/=]+)$/.exec(context.req.header("authorization") ?? "")?.[1] ?? "";
-  const digest = (text: string) => createHash("sha256").update(text).digest();
-  const wanted = Buffer.from(`plenum:${password.reveal()}`).toString("base64");
-  return timingSafeEqual(digest(given), digest(wanted));
-}
+/** A page holds a few; whatever wants hundreds is no reader. */
+const MOST_CONNECTIONS = 200;
 
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port } = options.config;
@@ -148,6 +144,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
     },
     async start() {
       const created = createAdaptorServer({ fetch: statusRoutes(options).fetch });
+      if ("maxConnections" in created) created.maxConnections = MOST_CONNECTIONS;
       await new Promise<void>((resolve, reject) => {
         created.once("error", (error: NodeJS.ErrnoException) => {
           const why =

@@ -1,5 +1,6 @@
 import { html, render, useEffect, useState } from "/htm.mjs";
-import { Alarms, ago, Commands, Events, Notices, Quota, Sinks, Sites, Values } from "/parts.mjs";
+import { Header, Notices, Overview } from "/overview.mjs";
+import { Alarms, Events, Sinks, Sites, Source, Values } from "/panels.mjs";
 
 const EVERY_MS = 2000;
 
@@ -17,8 +18,9 @@ function usePolled(path, start) {
     let over = false;
     const ask = async () => {
       try {
-        const data = await json(path);
-        if (!over) setAnswer({ data, failed: null });
+        // A page that nobody sees costs the worker nothing.
+        const data = document.hidden ? null : await json(path);
+        if (!over && data !== null) setAnswer({ data, failed: null });
       } catch (error) {
         if (!over) setAnswer((last) => ({ data: last.data, failed: String(error.message ?? error) }));
       }
@@ -39,35 +41,33 @@ function Page() {
   const status = usePolled("/api/status", null);
   const alarms = usePolled("/api/alarms", []);
   const query = new URLSearchParams({
-    ...(chosen === null ? {} : { site: chosen }),
+    ...(chosen === null ? {} : { source: chosen.source, site: chosen.site }),
     ...(search ? { search } : {}),
   });
-  const values = usePolled(`/api/values?${query}`, []);
+  const values = usePolled(`/api/values?${query}`, { total: 0, rows: [] });
   const events = usePolled("/api/events", []);
   const report = status.data;
   if (report === null) return html`<p class="loading">${status.failed ?? "Loading …"}</p>`;
 
   const now = Date.parse(report.now);
   const lost = status.failed !== null;
-  const sites = report.sources.flatMap((source) => source.sites);
+  const choice = { chosen, choose };
   return html`
-    <header>
-      <h1><img src="/favicon.svg" alt="" /> Plenum</h1>
-      <p class="of">version ${report.version} · started ${ago(report.startedAt, now)} · ${report.now.slice(0, 19)}Z</p>
-      <p class=${`pulse ${lost ? "lost" : report.notices.length > 0 ? "trouble" : "well"}`} role="status">
-        ${lost ? "The worker does not answer; what you see is old." : report.notices.length > 0 ? "needs attention" : "all is well"}
-      </p>
-    </header>
+    <${Header} report=${report} lost=${lost} now=${now} />
     <main>
-      <${Notices} notices=${report.notices} />
-      <${Commands} commands=${report.commands} />
-      <div class="grid">
-        ${report.sources.map((source) => html`<${Quota} source=${source} now=${now} />`)}
-        <${Sinks} sinks=${report.sinks} now=${now} />
-        <${Sites} sites=${sites} chosen=${chosen} choose=${choose} />
-        <${Alarms} alarms=${alarms.data} chosen=${chosen} now=${now} />
-        <${Values} values=${values.data} search=${search} setSearch=${setSearch} now=${now} />
-        <${Events} events=${events.data} />
+      <${Notices} notices=${report.notices} lost=${lost} />
+      <${Overview} report=${report} now=${now} />
+      <div class="columns">
+        <div>
+          <${Alarms} alarms=${alarms.data} now=${now} ...${choice} />
+          <${Values} values=${values.data} search=${search} setSearch=${setSearch} now=${now} ...${choice} />
+        </div>
+        <div>
+          <${Sites} sources=${report.sources} ...${choice} />
+          <${Sinks} sinks=${report.sinks} now=${now} />
+          ${report.sources.map((source) => html`<${Source} key=${source.name} source=${source} now=${now} />`)}
+          <${Events} events=${events.data} now=${now} />
+        </div>
       </div>
     </main>
   `;

@@ -1,0 +1,78 @@
+import type { SinkLag } from "../store/store.ts";
+import type { SourceReport } from "./source-report.ts";
+
+interface Shown {
+  readonly sources: readonly SourceReport[];
+  readonly sinks: readonly (SinkLag & { readonly problem: string | null })[];
+  readonly commands: { readonly enabled: boolean; readonly stopped: boolean } | null;
+  readonly store: { readonly file: string; readonly free: number | null };
+  readonly nowMs: number;
+}
+
+const DAY_MS = 86_400_000;
+/** The token's end is said on the page from here on, in days; the event `token-expiring` comes at 30, 14, 7 and 1. */
+const TOKEN_DAYS = 14;
+const MEBIBYTE = 1024 ** 2;
+/** Below this the disk counts as full: the write-ahead log alone can take a quarter of it. */
+const LITTLE_SPACE = 64 * MEBIBYTE;
+
+/** Silence is never to be read as "no alarms": what does not work is said, worst first. */
+export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): readonly string[] {
+  const left = store.free;
+  return [
+    ...(left !== null && left < LITTLE_SPACE
+      ? [
+          `The disk that holds ${store.file} has only ${(left / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
+        ]
+      : []),
+    ...sources.flatMap((source) => sourceNotices(source, nowMs)),
+    ...sinks.filter((sink) => sink.problem !== null).map((sink) => `Sink ${sink.sink}: ${sink.problem}`),
+    ...sinks
+      .filter((sink) => sink.deadLetters > 0)
+      .map(
+        (sink) =>
+          `Sink ${sink.sink} refused ${counted(sink.deadLetters, "event")}; \`plenum outbox dead ${sink.sink}\` says why.`,
+      ),
+    ...sinks
+      .filter((sink) => sink.dropped > 0)
+      .map(
+        (sink) =>
+          `Sink ${sink.sink} lost ${counted(sink.dropped, "event")} that it did not take in time; see its delivery-gap events.`,
+      ),
+    ...(commands?.stopped === true && commands.enabled
+      ? ["Writing is stopped by the kill switch; `plenum writes resume` allows it again."]
+      : []),
+  ];
+}
+
+function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
+  const service = source.unavailable.find(({ job }) => job === null);
+  const expiry = source.token?.expiresAt ?? null;
+  const days = expiry === null ? Number.POSITIVE_INFINITY : (Date.parse(expiry) - nowMs) / DAY_MS;
+  const token =
+    days > TOKEN_DAYS
+      ? []
+      : [
+          days < 0
+            ? `The token of ${source.name} expired at ${expiry}; put a new one in its place.`
+            : `The token of ${source.name} expires at ${expiry}, ${days < 1 ? "in less than a day" : `in ${counted(Math.floor(days), "day")}`}.`,
+        ];
+  if (service !== undefined) {
+    return [
+      `${source.name} is not to be had since ${service.since}: ${service.reason} What you see of it is from before.`,
+      ...token,
+    ];
+  }
+  const refused = source.unavailable.map(({ job, since, reason }) => ({
+    job,
+    text: `${source.name}, ${job}: not to be had since ${since}: ${reason}`,
+  }));
+  const problems = source.jobs
+    .filter(({ name, problem }) => problem !== null && !refused.some(({ job }) => job === name))
+    .map(({ name, problem }) => `${source.name}, ${name}: ${problem}`);
+  return [...refused.map(({ text }) => text), ...problems, ...token];
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}

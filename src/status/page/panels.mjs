@@ -1,0 +1,170 @@
+import { html } from "/htm.mjs";
+import { Priorities } from "/overview.mjs";
+import { ago, at, counted, shown, until } from "/words.mjs";
+
+/** The panels of the page: each takes a part of the report and draws it. Text only ever goes into text nodes. */
+
+export function Source({ source, now }) {
+  const { quota, token, history } = source;
+  const held = quota !== null && quota.heldUntilMs !== null && quota.heldUntilMs > now;
+  return html`<section class="panel source">
+    <h2>${source.name} <span class="of">${source.origin}</span></h2>
+    ${source.unavailable.map(
+      ({ job, since, reason }) => html`<p class="problem">
+        ${job ?? "The service"} is not to be had since ${at(since, now)}: ${reason}</p>`,
+    )}
+    ${held && html`<p class="warn">The service told everybody to wait ${Math.ceil((quota.heldUntilMs - now) / 1000)} s.</p>`}
+    ${quota?.buckets.map((bucket) => html`<${Bucket} bucket=${bucket} now=${now} />`)}
+    <dl class="facts">
+      ${token && html`<div><dt>token</dt><dd>${token.name}${token.expiresAt === null ? "" : `, expires ${until(token.expiresAt, now)}`}</dd></div>`}
+      ${history && html`<div><dt>history</dt><dd>${shown(history.complete)} of ${shown(history.series)} series complete${history.withoutLog > 0 ? `, ${history.withoutLog} without a log` : ""}${history.toldUntil === null ? "" : `, told until ${at(history.toldUntil, now)}`}</dd></div>`}
+    </dl>
+    <details>
+      <summary>${counted(source.jobs.length, "job")}${source.jobs.some((job) => job.problem !== null) ? html`, <b class="warn">some with a problem</b>` : ", all well"}</summary>
+      <table>
+        <thead><tr><th>job</th><th>last success</th><th>problem</th></tr></thead>
+        <tbody>${source.jobs.map(
+          (job) => html`<tr class=${job.problem === null ? "" : "bad"}>
+            <td>${job.name}</td><td>${ago(job.lastSuccess, now)}</td><td>${job.problem ?? ""}</td>
+          </tr>`,
+        )}</tbody>
+      </table>
+    </details>
+  </section>`;
+}
+
+function Bucket({ bucket, now }) {
+  const waiting = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
+  const held = bucket.heldUntilMs !== null && bucket.heldUntilMs > now;
+  return html`<div class="bucket">
+    <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${bucket.perMinute} aria-valuenow=${bucket.used}
+      aria-label="requests that count at present">
+      ${Array.from({ length: bucket.perMinute }, (_, i) => html`<i class=${i < bucket.used ? "used" : ""}></i>`)}
+    </div>
+    <p><b>${bucket.used}</b> of ${bucket.perMinute} requests a minute in use${
+      waiting.length > 0 ? ` · waiting: ${waiting.map(([lane, count]) => `${count} ${lane}`).join(", ")}` : ""
+    }${bucket.throttled > 0 ? ` · refused ${bucket.throttled} times` : ""}${
+      held ? ` · told to wait ${Math.ceil((bucket.heldUntilMs - now) / 1000)} s` : ""
+    }</p>
+  </div>`;
+}
+
+export function Sinks({ sinks, now }) {
+  return html`<section class="panel sinks">
+    <h2>Sinks</h2>
+    ${
+      sinks.length === 0
+        ? html`<p class="quiet">None is configured.</p>`
+        : html`<table>
+            <thead><tr><th>sink</th><th>state</th><th class="n">behind</th><th class="n">oldest</th><th class="n">refused</th><th class="n">lost</th></tr></thead>
+            <tbody>${sinks.map((sink) => html`<${Sink} sink=${sink} now=${now} />`)}</tbody>
+          </table>`
+    }
+  </section>`;
+}
+
+function Sink({ sink, now }) {
+  return html`<tr>
+      <td>${sink.sink} <span class="of">${sink.connector ?? ""}</span></td>
+      <td><span class=${`state ${sink.state}`}>${sink.state}</span></td>
+      <td class="n">${shown(sink.depth + sink.again)}</td>
+      <td class="n">${sink.oldest === null ? "–" : ago(sink.oldest, now)}</td>
+      <td class=${`n ${sink.deadLetters > 0 ? "warn" : ""}`}>${shown(sink.deadLetters)}</td>
+      <td class=${`n ${sink.dropped > 0 ? "warn" : ""}`}>${shown(sink.dropped)}</td>
+    </tr>
+    ${sink.problem !== null && html`<tr class="below"><td colspan="6" class="problem">${sink.problem}</td></tr>`}`;
+}
+
+/** Sites of several sources may have the same number, so the choice names both. */
+export function Sites({ sources, chosen, choose }) {
+  return html`<section class="panel sites">
+    <h2>Sites <span class="of">choose one to see only its alarms and values</span></h2>
+    <table class="choice">
+      <thead><tr><th>site</th><th class="n">tags</th><th class="n">gateways</th><th>active alarms</th></tr></thead>
+      <tbody>${sources.flatMap((source) =>
+        source.sites.map((site) => {
+          const isChosen = chosen?.source === source.name && chosen.site === site.id;
+          return html`<tr class=${isChosen ? "chosen" : ""}>
+            <td><button type="button" aria-pressed=${isChosen}
+              onClick=${() => choose(isChosen ? null : { source: source.name, site: site.id, name: site.displayName })}>
+              ${site.displayName}</button></td>
+            <td class="n">${shown(site.tags)}</td>
+            <td class=${`n ${site.gateways.online < site.gateways.all ? "warn" : ""}`}>${site.gateways.online} / ${site.gateways.all}</td>
+            <td><${Priorities} counts=${site.alarms} /></td>
+          </tr>`;
+        }),
+      )}</tbody>
+    </table>
+  </section>`;
+}
+
+function Only({ chosen, choose }) {
+  if (chosen === null) return null;
+  return html`<button type="button" class="only" onClick=${() => choose(null)} aria-label="show all sites">
+    ${chosen.name} ✕</button>`;
+}
+
+export function Alarms({ alarms, chosen, choose, now }) {
+  const rows = alarms.filter(
+    ({ source, alarm }) => chosen === null || (source === chosen.source && alarm.site.id === chosen.site),
+  );
+  return html`<section class="panel alarms">
+    <h2>Active alarms <span class="of">${rows.length}</span> <${Only} chosen=${chosen} choose=${choose} /></h2>
+    ${rows.length === 0 && html`<p class="quiet">The service lists none.</p>`}
+    <ul class="scroll">${rows.slice(0, 100).map(
+      ({ source, alarm, state }) => html`<li key=${`${source} ${alarm.id}`}>
+        <span class=${`priority p${alarm.trigger.priority}`}>${alarm.trigger.priority}</span>
+        <div>
+          <b>${alarm.trigger.displayName}</b>
+          <span class="of">${alarm.site.displayName} · since ${ago(alarm.triggeredAt, now)}${
+            alarm.acknowledged ? ` · acknowledged by ${alarm.acknowledgedBy ?? "somebody"}` : ""
+          }${state === "active" ? "" : ` · ${state}`}</span>
+          <span class="of">${alarm.description}</span>
+        </div>
+      </li>`,
+    )}</ul>
+    ${rows.length > 100 && html`<p class="quiet">and ${rows.length - 100} more</p>`}
+  </section>`;
+}
+
+export function Values({ values, chosen, choose, search, setSearch, now }) {
+  const { rows, total } = values;
+  return html`<section class="panel values">
+    <h2>Values <span class="of">${rows.length < total ? `${rows.length} of ${shown(total)}, ` : ""}read last first</span>
+      <${Only} chosen=${chosen} choose=${choose} />
+      <input type="search" placeholder="search name or id" value=${search} aria-label="search values"
+        onInput=${(event) => setSearch(event.target.value)} /></h2>
+    <div class="scroll"><table>
+      <thead><tr><th class="minor">tag</th><th>name</th><th class="n">value</th><th>unit</th><th class="n">read</th></tr></thead>
+      <tbody>${rows.map((row) => html`<${Value} key=${`${row.source} ${row.tag.id}`} row=${row} now=${now} />`)}</tbody>
+    </table></div>
+    ${rows.length === 0 && html`<p class="quiet">${search || chosen ? "Nothing fits." : "Nothing was read yet."}</p>`}
+  </section>`;
+}
+
+function Value({ row, now }) {
+  const { lastGood } = row;
+  const isBad = row.quality === "bad";
+  return html`<tr class=${isBad ? "unreadable" : ""}>
+    <td class="minor of">${row.tag.id}</td>
+    <td title=${row.tag.description ?? ""}>${row.tag.displayName}
+      ${isBad && html`<span class="of"> unreadable${lastGood === null ? "" : `, was ${shown(lastGood.value)} ${ago(lastGood.time, now)}`}</span>`}</td>
+    <td class="n value">${isBad ? "–" : shown(row.value)}</td>
+    <td class="unit">${row.tag.unit ?? ""}</td>
+    <td class="n">${ago(row.time, now)}</td>
+  </tr>`;
+}
+
+export function Events({ events, now }) {
+  return html`<section class="panel events">
+    <h2>Events <span class="of">told last first, without values</span></h2>
+    <ol class="scroll">${events.map(
+      ({ position, time, type, gist }) => html`<li key=${position}>
+        <time datetime=${time}>${at(time, now)}</time>
+        <span class=${`kind ${type}`}>${type}</span>
+        <span>${gist}</span>
+      </li>`,
+    )}</ol>
+    ${events.length === 0 && html`<p class="quiet">None yet.</p>`}
+  </section>`;
+}

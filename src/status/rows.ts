@@ -1,0 +1,115 @@
+import type { Alarm, Tag } from "../building.ts";
+import type { Event } from "../event.ts";
+import { documentSet, type LoggedEvent } from "../store/store.ts";
+import type { Held, HeldAlarm, HeldValue } from "../sync/snapshot.ts";
+import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+
+/** An alarm that is active, or whose fate is not known. */
+export interface AlarmRow {
+  readonly source: string;
+  readonly alarm: Alarm;
+  readonly state: HeldAlarm["state"];
+}
+
+/** Highest priority first, then the newest. */
+export async function alarmRows(
+  remembered: Remembered,
+  sources: readonly string[],
+): Promise<readonly AlarmRow[]> {
+  const rows: AlarmRow[] = [];
+  for (const source of sources) {
+    const held = await remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS);
+    for (const { alarm, state } of held.values()) {
+      if (state !== "resolved" && state !== "vanished") rows.push({ source, alarm, state });
+    }
+  }
+  return rows.toSorted(
+    (a, b) =>
+      a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
+      Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
+  );
+}
+
+export interface ValueFilter {
+  readonly source?: string;
+  readonly site?: number;
+  /** Part of a name, description or id, in any case. */
+  readonly search?: string;
+  readonly limit: number;
+}
+
+export interface ValueRow extends HeldValue {
+  readonly source: string;
+  readonly siteId: number | null;
+  readonly tag: Tag;
+}
+
+export interface ValueRows {
+  /** How many fit the filter, beyond the limit too. */
+  readonly total: number;
+  readonly rows: readonly ValueRow[];
+}
+
+/** Read last first; values of one reading by their tags' ids. */
+export async function valueRows(
+  remembered: Remembered,
+  sources: readonly string[],
+  filter: ValueFilter,
+): Promise<ValueRows> {
+  const wanted = filter.search?.trim().toLowerCase() ?? "";
+  const rows: ValueRow[] = [];
+  for (const source of sources) {
+    if (filter.source !== undefined && filter.source !== source) continue;
+    const [values, tags] = await Promise.all([
+      remembered.documents<HeldValue>(documentSet("value", source), WATCHED_MS),
+      remembered.documents<Held<Tag>>(documentSet("tag", source), STEADY_MS),
+    ]);
+    for (const [id, value] of values) {
+      const held = tags.get(id);
+      const tag = held?.value ?? { id, displayName: id, description: null, unit: null };
+      const siteId = held?.siteId ?? null;
+      if (filter.site !== undefined && siteId !== filter.site) continue;
+      if (!`${id} ${tag.displayName} ${tag.description ?? ""}`.toLowerCase().includes(wanted)) continue;
+      rows.push({ ...value, source, siteId, tag });
+    }
+  }
+  const sorted = rows.toSorted((a, b) => order(b.time, a.time) || byId(a.tag.id, b.tag.id));
+  return { total: rows.length, rows: sorted.slice(0, filter.limit) };
+}
+
+/** Ids are numbers as text: the shorter is the smaller. */
+function byId(a: string, b: string): number {
+  return a.length - b.length || order(a, b);
+}
+
+function order(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** An event as one line; its data can be large and stay where they are. */
+export interface EventRow {
+  readonly position: number;
+  /** When it was told, UTC; `event.time` says when it happened. */
+  readonly time: string;
+  readonly type: string;
+  readonly gist: string;
+}
+
+export function eventRow({ position, committedAt, event }: LoggedEvent): EventRow {
+  return { position, time: committedAt, type: event.type, gist: gistOf(event) };
+}
+
+/** What a person wants to know of an event besides its kind. */
+function gistOf({ type, data, subject }: Event): string {
+  const told = data as Readonly<Record<string, unknown>>;
+  const named = (noun: string) => (told[noun] as { readonly displayName?: string } | undefined)?.displayName;
+  if (type.startsWith("alarm-")) {
+    const { alarm } = told as { readonly alarm: Alarm };
+    return `${alarm.trigger.displayName} · ${alarm.site.displayName}`;
+  }
+  if (type === "command-result") return `tag ${told.tagId ?? "?"} ${told.outcome}: ${told.message}`;
+  if (type === "token-expiring") return `in ${told.daysLeft} days`;
+  if (type === "delivery-gap") return `${told.sink}: ${told.count} events lost by ${told.reason}`;
+  const name = ["gateway", "host", "system", "tag", "site"].map(named).find((each) => each !== undefined);
+  return name ?? (typeof told.reason === "string" ? told.reason : subject);
+}
