@@ -12,7 +12,7 @@ import type { CommandsConfig } from "./config.ts";
 import { createEndings, type Endings } from "./endings.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { createIntake } from "./intake.ts";
-import { type Accepted, type Journal, openJournal } from "./journal.ts";
+import { type Accepted, type Journal, type OpenEntry, openJournal } from "./journal.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
@@ -145,8 +145,8 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     async start(signal) {
       const ending = AbortSignal.any([signal, stopping.signal]);
       const cut = AbortSignal.any([signal, cutting.signal]);
-      await recover(journal, lines, endings, cut);
       running = Promise.allSettled([
+        recover(journal.open(), lines, endings, cut),
         ...[...lines.values()].flatMap(({ writer, readBack }) => [
           writer.run(ending, cut),
           readBack.run(ending),
@@ -167,13 +167,14 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   };
 }
 
+/** Ends what the last run left open. */
 async function recover(
-  journal: Journal,
+  open: readonly OpenEntry[],
   lines: ReadonlyMap<string, Line>,
   endings: Endings,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { command, state, changedAt } of journal.open()) {
+  for (const { command, state, changedAt } of open) {
     const line = lines.get(command.source);
     if (state === "accepted") {
       const message = "The worker stopped before the command left; nothing was written.";

@@ -271,13 +271,13 @@ function checkHours(facts: DispatchFacts): Refusing | null {
 
 /**
  * The interface does not say behind which gateway a tag sits. Where the entry names it, that one counts;
- * otherwise the write is refused only when every gateway of the site is offline.
+ * otherwise the write is refused only when every gateway of the site is offline. One that does not say is not.
  */
 function checkGateway(facts: DispatchFacts): Refusing | null {
   const named = facts.gateways.filter((held) => held.value.id === facts.entry.gateway_id);
   const relevant = facts.entry.gateway_id === undefined ? facts.gateways : named;
   const present = relevant.filter((held) => held.missingSince === null);
-  if (present.length === 0 || present.some((held) => held.value.online)) return null;
+  if (present.length === 0 || present.some((held) => held.value.online !== false)) return null;
   const names = present.map((held) => held.value.displayName).join(", ");
   return { reason: "gateway-offline", message: `The gateway is offline: ${names}.` };
 }

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { afterEach, describe, expect, test } from "vitest";
-import { booleanTag, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+import { booleanTags, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
 
 /** Commands from their arrival to their result, over the real store, quota and client, against the simulated service. */
 const open: Rig[] = [];
@@ -79,7 +79,7 @@ describe("a command that goes well", () => {
 
   test("a boolean tag takes true, and not 1", async () => {
     const rig = await rigWith();
-    const tag = booleanTag(rig.simulator);
+    const [tag = ""] = booleanTags(rig.simulator);
     rig.simulator.control.setTag(tag, false);
     await rig.send({ id: "one", tag, value: 1 });
     await rig.send({ id: "true", tag, value: true });

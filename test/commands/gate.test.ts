@@ -83,7 +83,7 @@ function reading(value: number | boolean | null, ageMs = 1000): FreshValue {
   return { value, quality: value === null ? "bad" : "good", time };
 }
 
-function gateway(id: string, online: boolean): Held<Gateway> {
+function gateway(id: string, online: boolean | null): Held<Gateway> {
   const value = {
     id,
     displayName: id,

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -35,7 +35,7 @@ export interface Rig {
   result(id: string): Promise<CommandResult | undefined>;
   audit(): Promise<readonly AuditRecord[]>;
   /** POSTs that reached the service, with what they asked for. */
-  readonly posts: readonly { readonly tag_id: string; readonly value: unknown }[][];
+  readonly posts: readonly (readonly Written[])[];
   /** Number of requests to an endpoint. */
   requests(endpoint: string): number;
   /** As a kill does: nothing more happens in the old process; a new one begins with what is in the store. */
@@ -45,15 +45,24 @@ export interface Rig {
   close(): Promise<void>;
 }
 
-type ConfigInput = Parameters<typeof CommandsConfig.parse>[0] & object;
+export interface Written {
+  readonly tag_id: string;
+  readonly value: number | boolean;
+}
+
+export type ConfigInput = Parameters<typeof CommandsConfig.parse>[0] & object;
 
 export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
   readonly clockSkewMs?: () => number | null;
-  /** Wraps the store, e.g. to count or to fail. */
-  readonly wrap?: (store: Store) => Store;
+  /** Keep the state in memory where the system has a place for that: for runs of many thousand commits. */
+  readonly inMemory?: boolean;
+  /** Called when a write is about to leave. */
+  readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
+
+const MEMORY = "/dev/shm";
 
 export const START_MS = Date.parse("2026-11-20T12:00:00Z");
 /** A site with enough numbers for a group of 20, and one with a boolean. */
@@ -68,19 +77,26 @@ export function tagsOf(simulator: Simulator, count: number): readonly string[] {
   return found.slice(0, count).map((tag) => tag.id);
 }
 
-export function booleanTag(simulator: Simulator): string {
-  return [...simulator.world.tags.values()].find((tag) => tag.kind === "boolean")?.id ?? "";
+export function booleanTags(simulator: Simulator): readonly string[] {
+  const found = [...simulator.world.tags.values()].filter(
+    (tag) => tag.site.id === BOOLEAN_SITE && tag.kind === "boolean",
+  );
+  return found.map((tag) => tag.id);
 }
 
 export async function createRig(options: RigOptions = {}): Promise<Rig> {
-  const clock = createVirtualClock(START_MS);
+  const virtual = createVirtualClock(START_MS);
+  // A real wall clock knows whole milliseconds only.
+  const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const simulator = createSimulator(
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: clock.now },
   );
-  const folder = mkdtempSync(join(tmpdir(), "plenum-commands-"));
+  const folder = mkdtempSync(
+    join(options.inMemory === true && existsSync(MEMORY) ? MEMORY : tmpdir(), "plenum-commands-"),
+  );
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
-  const posts: { tag_id: string; value: unknown }[][] = [];
+  const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);
   for (const id of tags) simulator.control.setTag(id, 20);
   let isBroken = false;
@@ -88,7 +104,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const handle = simulatedTransport(simulator, clock);
   const opened = await openStore({ folder, clock });
   const store: Store = {
-    ...(options.wrap?.(opened) ?? opened),
+    ...opened,
     commit: (change) =>
       isBroken ? Promise.reject(new Retryable("The disk is full.")) : opened.commit(change),
   };
@@ -102,7 +118,11 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     const metrics = createMetrics();
     const transport: Transport = async (request, signal) => {
       if (isDead) return new Promise(() => undefined);
-      if (request.method === "POST") posts.push(JSON.parse(request.body ?? "{}").tags);
+      if (request.method === "POST") {
+        const { tags: writes } = JSON.parse(request.body ?? "{}") as { readonly tags: readonly Written[] };
+        posts.push(writes);
+        await options.onPost?.(writes);
+      }
       const reply = await handle(request, signal);
       return isDead ? new Promise(() => undefined) : reply;
     };
@@ -134,7 +154,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       enabled: true,
       allow: [
         ...tags.map((tag_id) => ({ site_id: SITE, tag_id, type: "number", min: 15, max: 25 })),
-        { site_id: BOOLEAN_SITE, tag_id: booleanTag(simulator), type: "boolean" },
+        ...booleanTags(simulator).map((tag_id) => ({ site_id: BOOLEAN_SITE, tag_id, type: "boolean" })),
       ],
       ...options.config,
       ...input,
@@ -152,8 +172,10 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     return {
       source,
       made,
-      kill() {
+      async kill() {
         isDead = true;
+        const stopped = (await made).stop(0);
+        void stopped.catch(() => undefined);
       },
     };
   }
@@ -189,7 +211,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     requests: (endpoint) =>
       simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,
     async restart(input) {
-      life.kill();
+      await life.kill();
       life = start(input);
       commands = await life.made;
       await commands.start(new AbortController().signal);
@@ -199,7 +221,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     },
     async close() {
       const verdict = await verifyAudit(store);
-      life.kill();
+      await life.kill();
       await store.close();
       rmSync(folder, { recursive: true, force: true });
       if (verdict.brokenAt !== null) throw new Error(`The audit chain broke at ${verdict.brokenAt}.`);
@@ -273,7 +295,7 @@ export async function holdBuilding(store: Store, simulator: Simulator): Promise<
     name: "",
     abilities: ["read:tags", "write:tags"],
     expiresAt: null,
-    sites: [SITE, BOOLEAN_SITE].map((id) => ({ id, displayName: "" })),
+    sites: [...new Set(sites.values())].map((id) => ({ id, displayName: "" })),
   };
   await store.commit({
     documents: [

@@ -1,0 +1,23 @@
+import { expect, test } from "vitest";
+import { runCampaign } from "./campaign.ts";
+
+/** The long form is `npm run commands:long`: a million commands, in campaigns of this size. */
+test("20,000 commands of every kind: no unlawful write, one write an id at most, one end each, told and audited", async () => {
+  const seed = Number(process.env.PLENUM_COMMANDS_SEED ?? Date.now() % 1_000_000);
+  const report = await runCampaign({ seed, commands: 20_000 });
+  expect(report.violations.slice(0, 20), `PLENUM_COMMANDS_SEED=${seed}`).toEqual([]);
+  // The campaign has to have tried what it is about.
+  expect(report.writes).toBeGreaterThan(500);
+  expect(report.restarts).toBeGreaterThan(3);
+  for (const reason of [
+    "duplicate",
+    "retained",
+    "expired",
+    "out-of-range",
+    "invalid",
+    "flood",
+    "superseded",
+  ]) {
+    expect(report.reasons[reason], `${reason}, PLENUM_COMMANDS_SEED=${seed}`).toBeGreaterThan(5);
+  }
+}, 180_000);

@@ -1,0 +1,109 @@
+import { createInterface } from "node:readline";
+import { pino } from "pino";
+import { systemClock } from "#src/clock.ts";
+import { createCommands } from "#src/commands/commands.ts";
+import { CommandsConfig } from "#src/commands/config.ts";
+import type { Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createSource } from "#src/source/client.ts";
+import { SourceConfig } from "#src/source/config.ts";
+import type { Limiter } from "#src/source/limiter.ts";
+import { createHttpTransport, type Transport } from "#src/source/transport.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { arrivalOf } from "./rig.ts";
+
+/**
+ * The commands of a worker as a process of its own, to be killed. Each line on standard input is a command;
+ * `ack <id>` is printed when it is durable, `result <id> <outcome>` when its end is. With the line `kill <step>
+ * <before|after>` it kills itself at that step of the next command. There is no quota here: what is tried is what
+ * the journal remembers, hundreds of times.
+ */
+const [folder = "", url = "", config = "{}"] = process.argv.slice(2);
+const opened = await openStore({ folder, clock: systemClock });
+let plan = "";
+
+function step(name: string, moment: "before" | "after"): void {
+  if (plan === `${name} ${moment}`) process.kill(process.pid, "SIGKILL");
+}
+
+const store: Store = {
+  ...opened,
+  async commit(change) {
+    const [record] = (change.records ?? []) as readonly { body: { step: string } }[];
+    const known = record?.body.step ?? "none";
+    const name = known === "accepted" || known === "sending" ? known : "end";
+    step(name, "before");
+    const committed = await opened.commit(change);
+    step(name, "after");
+    return committed;
+  },
+};
+
+const sourceConfig = SourceConfig.parse({
+  base_url: url,
+  token: { env: "TOKEN" },
+  time_zone: "Europe/Oslo",
+});
+const http = createHttpTransport(sourceConfig);
+const transport: Transport = async (request, signal) => {
+  const name = request.method === "POST" ? "post" : "read";
+  step(name, "before");
+  if (plan === `${name} during`) setTimeout(() => process.kill(process.pid, "SIGKILL"), 10);
+  const reply = await http.send(request, signal);
+  step(name, "after");
+  return reply;
+};
+const noLimiter: Limiter = {
+  run: (_lane, _endpoint, task) => task(),
+  hold() {},
+  observe() {},
+  status: () => ({ buckets: [], heldUntilMs: null }),
+};
+const log = pino({ level: "silent" });
+const metrics = createMetrics();
+const source = createSource({
+  name: "main",
+  config: sourceConfig,
+  limiter: noLimiter,
+  clock: systemClock,
+  metrics,
+  log,
+  transport,
+  environment: { TOKEN: "simulator-token" },
+});
+const commands = await createCommands({
+  config: CommandsConfig.parse(JSON.parse(config)),
+  sources: [{ source, timeZone: "Europe/Oslo" }],
+  store,
+  stateFolder: folder,
+  clock: systemClock,
+  log,
+  metrics,
+});
+
+const running = new AbortController();
+void tell();
+await commands.start(running.signal);
+process.stdout.write("ready\n");
+for await (const line of createInterface({ input: process.stdin })) {
+  if (line.startsWith("kill ")) plan = line.slice(5);
+  else if (line !== "") {
+    await commands.accept(arrivalOf(line, Date.now()));
+    process.stdout.write(`ack ${(JSON.parse(line) as { id: string }).id}\n`);
+  }
+}
+
+/** Prints every result that the store holds, and each new one. */
+async function tell(): Promise<void> {
+  const told = new Set<string>();
+  for (;;) {
+    const changed = opened.outbox.changed(running.signal);
+    for (const { event } of await opened.outbox.latest(10_000, ["command-result"])) {
+      const { commandId, outcome } = (event as Event<"command-result">).data;
+      if (!told.has(event.id)) process.stdout.write(`result ${commandId} ${outcome}\n`);
+      told.add(event.id);
+    }
+    await changed;
+  }
+}
