@@ -95,7 +95,8 @@ export interface TagTotal extends Tag {
 export interface Gateway {
   readonly id: string;
   readonly displayName: string;
-  readonly online: boolean;
+  /** Null where the record does not say: then it is neither online nor offline. */
+  readonly online: boolean | null;
   readonly version: string | null;
   readonly hardware: string | null;
   readonly ipAddress: string | null;

@@ -13,6 +13,9 @@ export interface WireTime {
  */
 const PLAIN_UTC = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
 const COMMON_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+/** How the interface writes the times of alarms. What `Date.parse` takes here, it takes as ISO 8601 means it. */
+const COMMON_OFFSET =
+  /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
@@ -28,6 +31,7 @@ export function wireTime(raw: string): WireTime {
     const text = `${raw.slice(0, 19)}.000Z`;
     if (!Number.isNaN(ms) && isoUtc(ms) === text) return { text, known: true };
   }
+  if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
   const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
   const spelled = upper
     .replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T")

@@ -17,9 +17,9 @@ import { type Fields, fields, type Note, NumericId, RecordId } from "./wire.ts";
  * The records of the interface ("Resources and their fields"), turned into the nouns of src/building.ts.
  *
  * The reader is tolerant (src/source/wire.ts): new members are let go, unknown words are kept and counted, nulls in
- * places that should have none become the emptiest value that invents nothing: no text, not acknowledged, not
- * online (so that nothing is written behind a gateway of which nobody says that it is there). A record without a
- * usable id fails, and its whole page with it, because a listing that cannot be counted is no snapshot.
+ * places that should have none become the emptiest value that invents nothing: no text, not acknowledged, neither
+ * online nor offline. A record without a usable id fails, and its whole page with it, because a listing that cannot
+ * be counted is no snapshot.
  */
 export type RecordSchemas = ReturnType<typeof recordSchemas>;
 
@@ -28,9 +28,15 @@ const PRIORITIES = ["A", "B", "C"];
 
 export function recordSchemas(note: Note) {
   const field = fields(note);
+  // To compile one costs as much as to read a hundred records with it.
+  const alarms = new Map<number | undefined, ReturnType<typeof alarmSchema>>();
   return {
     site: siteSchema(field),
-    alarm: (askedSiteId: number | undefined) => alarmSchema(field, askedSiteId),
+    alarm(askedSiteId: number | undefined) {
+      const schema = alarms.get(askedSiteId) ?? alarmSchema(field, askedSiteId);
+      alarms.set(askedSiteId, schema);
+      return schema;
+    },
     tag: tagSchema(field),
     gateway: gatewaySchema(field),
     host: hostSchema(field),
@@ -151,7 +157,7 @@ function tagAttributes(field: Fields) {
 function gatewaySchema(field: Fields) {
   const attributes = field.inside({
     display_name: field.text("gateway.display_name"),
-    online: field.flag("gateway.online", false),
+    online: field.flagOrNull("gateway.online"),
     version: field.textOrNull("gateway.version"),
     hardware: field.textOrNull("gateway.hardware"),
     ip_address: field.textOrNull("gateway.ip_address"),

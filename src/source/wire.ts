@@ -19,6 +19,8 @@ export const RecordId = z
 
 export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
 
+const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]);
+
 /** UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. */
 function wellFormed(text: string): string {
   return text.slice(0, LONGEST_TEXT).toWellFormed();
@@ -62,8 +64,10 @@ export function fields(note: Note) {
 
     id: (field: string) => NumericId.catch(noted(field, 0)),
 
-    flag: (field: string, instead: boolean) =>
-      z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]).catch(noted(field, instead)),
+    flag: (field: string, instead: boolean) => Flag.catch(noted(field, instead)),
+
+    /** For what must not be guessed either way. */
+    flagOrNull: (field: string) => Flag.nullable().catch(noted(field, null)),
 
     /** A time and its raw text. What is no time is kept as it came. */
     time: (field: string) =>

@@ -100,7 +100,7 @@ export async function sourceReport(
       id: site.id,
       displayName: site.displayName,
       tags: tagsOf.get(site.id) ?? 0,
-      gateways: { online: own.filter((held) => held.value.online).length, all: own.length },
+      gateways: { online: own.filter((held) => held.value.online === true).length, all: own.length },
       alarms: Object.fromEntries(
         countBy(
           active.filter((held) => held.alarm.site.id === site.id),

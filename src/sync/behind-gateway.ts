@@ -12,7 +12,7 @@ export function behindGateway(
 ): (alarm: Alarm) => string | null {
   const offline = new Set(
     [...gateways.values()]
-      .filter((held) => !held.value.online && held.missingSince === null)
+      .filter((held) => held.value.online === false && held.missingSince === null)
       .map((held) => held.value.id),
   );
   if (offline.size === 0) return () => null;

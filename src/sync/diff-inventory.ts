@@ -60,11 +60,12 @@ export function diffInventory<N extends InventoryNoun>(
     }
     const moved = here.siteId !== known.siteId;
     if (moved && !complete.has(known.siteId)) continue; // Perhaps it is in both, and its own list was not seen.
-    const before = differences(noun, known, here.item, here.siteId);
-    if (Object.keys(before).length > 0) tell("changed", id, here.siteId, here.item, [options.at], before);
-    const switched = onlineSwitch(known.value, here.item);
-    if (switched !== null) tell(switched, id, here.siteId, here.item, [options.at]);
-    const next: Held<T> = { ...known, value: here.item, siteId: here.siteId, missingSince: null };
+    const item = withLastWord(known.value, here.item);
+    const before = differences(noun, known, item, here.siteId);
+    if (Object.keys(before).length > 0) tell("changed", id, here.siteId, item, [options.at], before);
+    const switched = onlineSwitch(known.value, item);
+    if (switched !== null) tell(switched, id, here.siteId, item, [options.at]);
+    const next: Held<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
     if (!isDeepStrictEqual(next, known)) put.set(id, next);
   }
 
@@ -109,6 +110,12 @@ function differences<N extends InventoryNoun>(
   }
   if (siteId !== known.siteId) before.siteId = known.siteId;
   return before;
+}
+
+/** A gateway whose record does not say whether it is online is as it was; the next word about it is told. */
+function withLastWord<T extends object>(before: T, item: T): T {
+  const silent = "online" in item && item.online === null && "online" in before;
+  return silent ? { ...item, online: before.online } : item;
 }
 
 function onlineSwitch(before: object, after: object): "online" | "offline" | null {

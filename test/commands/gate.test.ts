@@ -208,6 +208,11 @@ describe("before sending", () => {
     );
   });
 
+  test("a gateway of which the service does not say whether it is online is not offline", () => {
+    expect(checkDispatch(dispatch({ gateways: [gateway("1", null)] }))).toBeNull();
+    expect(checkDispatch(dispatch({ gateways: [gateway("1", false), gateway("2", null)] }))).toBeNull();
+  });
+
   test("the limits on rate and wear end when their time has passed", () => {
     expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();

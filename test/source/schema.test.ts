@@ -114,10 +114,11 @@ describe("a tolerant reader (trap 18)", () => {
     expect(site.parse({ id: "42", display_name: "x" }).id).toBe(42);
   });
 
-  it("a gateway that does not say whether it is online is not", () => {
+  it("a gateway that does not say whether it is online is neither online nor offline", () => {
     const [record] = (GOOD.gateways as { data: unknown[] }).data;
     const { gateway } = recordSchemas(() => {});
-    expect(gateway.parse(changed(record, ["attributes", "online"], null)).online).toBe(false);
+    expect(gateway.parse(changed(record, ["attributes", "online"], null)).online).toBeNull();
+    expect(gateway.parse(changed(record, ["attributes", "online"], "yes")).online).toBeNull();
     expect(gateway.parse(changed(record, ["attributes", "online"], 1)).online).toBe(true);
   });
 });

@@ -6,7 +6,7 @@ import type { Held } from "#src/sync/snapshot.ts";
 const DAY = 86_400_000;
 const START = Date.UTC(2026, 0, 1);
 const tag = (id: string, displayName = `T${id}`): Tag => ({ id, displayName, description: null, unit: null });
-const gateway = (online: boolean, version = "1"): Gateway => ({
+const gateway = (online: boolean | null, version = "1"): Gateway => ({
   id: "7",
   displayName: "Basement",
   online,
@@ -103,5 +103,22 @@ describe("inventories tell the truth", () => {
       "gateway-changed site/1/gateway/7",
       "gateway-online site/1/gateway/7",
     ]);
+  });
+
+  test("a gateway whose record does not say whether it is online is as it was, and the next word is told", () => {
+    const gateways = inventory("gateway");
+    gateways.see([whole(1, gateway(true))]);
+    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
+    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
+    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
+    expect(gateways.see([whole(1, gateway(false))])).toEqual([]);
+    expect(gateways.see([whole(1, gateway(true))])).toEqual(["gateway-online site/1/gateway/7"]);
+  });
+
+  test("a gateway of which nothing was ever said is offline only when the service says so", () => {
+    const gateways = inventory("gateway");
+    expect(gateways.see([whole(1, gateway(null))])).toEqual(["gateway-added site/1/gateway/7"]);
+    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
+    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
   });
 });
