@@ -6,7 +6,10 @@ import { openStore } from "../store/open.ts";
 import type { CliContext } from "./context.ts";
 
 export function addAudit(program: Command, context: CliContext): void {
-  const audit = program.command("audit").description("the log of every command and what became of it");
+  const audit = program
+    .command("audit")
+    .description("the log of every command and what became of it")
+    .addHelpText("after", "\nExample:\n  plenum audit verify");
   audit
     .command("verify")
     .description("check that no record was changed, removed or moved")

@@ -10,6 +10,7 @@ import type { ConnectorDefinition } from "../connector.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
+import { readSecret } from "../secret.ts";
 import { openStore } from "../store/open.ts";
 import type { CliContext } from "./context.ts";
 
@@ -26,10 +27,14 @@ export function addCheck(program: Command, context: CliContext): void {
   program
     .command("check")
     .description("check configuration, token, abilities and every sink, without writing anything")
+    .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
     .action(async () => {
       const terminal = context.terminal();
       const config = context.config();
-      const findings: Finding[] = [{ what: "configuration", result: "ok", detail: context.configFile() }];
+      const findings: Finding[] = [
+        { what: "configuration", result: "ok", detail: context.configFile() },
+        ...checkStatus(config),
+      ];
       await terminal.progress("Checking", async (update) => {
         for (const [name, entry] of Object.entries(config.sources)) {
           update(`Asking source ${name}`);
@@ -52,6 +57,28 @@ export function addCheck(program: Command, context: CliContext): void {
     });
 }
 
+function checkStatus({ status }: Config): readonly Finding[] {
+  if (status.password === undefined) return [];
+  try {
+    readSecret(status.password);
+    return [{ what: "status", result: "ok", detail: "the password is there" }];
+  } catch (error) {
+    return [trouble("status", error)];
+  }
+}
+
+/** Asks with a time limit; running into it is told as such. */
+async function within<T>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const limit = AbortSignal.timeout(PROBE_WITHIN_MS);
+  try {
+    return await ask(AbortSignal.any([signal, limit]));
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!limit.aborted) throw error;
+    throw new Retryable(`There was no answer within ${PROBE_WITHIN_MS / 1_000} s.`, { cause: error });
+  }
+}
+
 async function checkSource(
   name: string,
   entry: SourceEntry,
@@ -65,7 +92,7 @@ async function checkSource(
   const log = createLog({ level: "silent" });
   const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
   try {
-    const me = await source.me(AbortSignal.any([signal, AbortSignal.timeout(PROBE_WITHIN_MS)]));
+    const me = await within(signal, (limited) => source.me(limited));
     const lacking = neededAbilities(entry, config, name).filter((ability) => !me.abilities.includes(ability));
     const writing = config.commands.enabled;
     return [
@@ -91,6 +118,7 @@ async function checkSource(
         : []),
     ];
   } catch (error) {
+    signal.throwIfAborted();
     return [trouble(what, error)];
   } finally {
     await source.close();
@@ -126,9 +154,11 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   try {
     sink = definition.sink?.(entry[connector], { name, log, clock: systemClock, metrics: createMetrics() });
     if (sink?.probe === undefined) return { what, result: "ok", detail: `${connector}: nothing to ask` };
-    await sink.probe(AbortSignal.any([signal, AbortSignal.timeout(PROBE_WITHIN_MS)]));
+    const { probe } = sink;
+    await within(signal, (limited) => probe.call(sink, limited));
     return { what, result: "ok", detail: `${connector} answers` };
   } catch (error) {
+    signal.throwIfAborted();
     return trouble(what, error);
   } finally {
     await sink?.close();

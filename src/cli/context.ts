@@ -6,8 +6,7 @@ import { loadYaml } from "../config/load.ts";
 import { ConfigError } from "../errors.ts";
 import { createLog } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
-import { readDoor } from "../operator/key.ts";
-import { answers, type Reader, remoteReader } from "../operator/remote.ts";
+import { openDoor, type Reader, remoteReader } from "../operator/remote.ts";
 import type { Page } from "../source/source.ts";
 import { openStore } from "../store/open.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
@@ -36,19 +35,13 @@ export function createCliContext(program: Command, signal: AbortSignal): CliCont
     signal,
     configFile,
     config,
-    // A subcommand takes --json too, because people type it last.
-    terminal: () =>
-      createTerminal({
-        json: program.opts().json === true || program.commands.some((each) => each.opts().json === true),
-      }),
+    terminal: () => createTerminal({ json: program.opts().json === true }),
     async withReader(wanted, use) {
       const settings = config();
       const [name, entry] = choose(settings, wanted);
       const { folder } = settings.state;
-      const door = readDoor(folder);
-      if (door !== null && (await answers(door, signal))) {
-        return use(remoteReader(door, name), signal, entry.time_zone);
-      }
+      const door = await openDoor(folder, signal);
+      if (door !== null) return use(remoteReader(door, name), signal, entry.time_zone);
       const store = await openStore({ folder, clock: systemClock });
       try {
         const log = createLog({ level: "error" });
@@ -79,8 +72,8 @@ function choose(config: Config, wanted: string | undefined): readonly [string, S
   if (found !== undefined) return found;
   throw new ConfigError(
     wanted === undefined
-      ? `Say which source: --source ${names}.`
-      : `There is no source ${wanted}; there is ${names}.`,
+      ? `There are several sources; add --source and one of ${names}.`
+      : `There is no source ${wanted}; known are: ${names}.`,
   );
 }
 

@@ -12,6 +12,7 @@ export function addDemo(program: Command, context: CliContext): void {
     .command("demo")
     .description("see it work: simulator, broker, worker and page in one process, with no configuration")
     .option("--folder <path>", "where the demo keeps its state and its events", "plenum-demo")
+    .addHelpText("after", "\nExample:\n  plenum demo --folder /tmp/plenum-demo")
     .action(async (options: { readonly folder: string }) => {
       const { say } = context.terminal();
       say("Starting the simulated service, an MQTT broker and the worker …");

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { systemClock } from "../clock.ts";
 import { parseDuration } from "../duration.ts";
+import { ConfigError } from "../errors.ts";
 import { openStore } from "../store/open.ts";
 import type { DeadLetter, SinkLag, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
@@ -10,50 +11,69 @@ export function addOutbox(program: Command, context: CliContext): void {
   const outbox = program
     .command("outbox")
     .description("what each sink has still to get, and what it refused")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h",
+    )
     .action(() => withStore(context, true, showLag(context)));
 
   outbox
     .command("dead")
     .description("list dead letters: events that a sink refused for good, and why")
-    .argument("[sink]")
-    .action((sink?: string) => withStore(context, true, showDead(context, sink)));
+    .argument("[sink]", "only this sink's")
+    .action((sink?: string) => withStore(context, true, showDead(context, sink), sink));
 
   outbox
     .command("resend")
     .description("offer dead letters to their sink once more")
-    .argument("<sink>")
+    .argument("<sink>", "name of a sink")
     .argument("[id...]", "numbers from `outbox dead`; all when left out")
     .action((sink: string, ids: string[]) =>
-      withStore(context, false, async (store) => {
-        const count = await store.outbox.resendDeadLetters(sink, numbers(ids));
-        context
-          .terminal()
-          .object({ resent: count }, [`${count} dead letters will be offered to ${sink} again.`]);
-      }),
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.resendDeadLetters(sink, numbers(ids));
+          context
+            .terminal()
+            .object({ resent: count }, [`${count} dead letters will be offered to ${sink} again.`]);
+        },
+        sink,
+      ),
     );
 
   outbox
     .command("discard")
     .description("throw dead letters away")
-    .argument("<sink>")
+    .argument("<sink>", "name of a sink")
     .argument("[id...]", "numbers from `outbox dead`; all when left out")
     .action((sink: string, ids: string[]) =>
-      withStore(context, false, async (store) => {
-        const count = await store.outbox.discardDeadLetters(sink, numbers(ids));
-        context.terminal().object({ discarded: count }, [`${count} dead letters of ${sink} are gone.`]);
-      }),
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.discardDeadLetters(sink, numbers(ids));
+          context.terminal().object({ discarded: count }, [`${count} dead letters of ${sink} are gone.`]);
+        },
+        sink,
+      ),
     );
 
   outbox
     .command("replay")
     .description("send delivered events once more, with the same ids, for a sink that lost them")
-    .argument("<sink>")
+    .argument("<sink>", "name of a sink")
     .requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age)
     .action((sink: string, options: { readonly since: string }) =>
-      withStore(context, false, async (store) => {
-        const count = await store.outbox.replay(sink, options.since);
-        context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
-      }),
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.replay(sink, options.since);
+          context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
+        },
+        sink,
+      ),
     );
 }
 
@@ -92,10 +112,16 @@ async function withStore(
   context: CliContext,
   readOnly: boolean,
   use: (store: Store) => Promise<void>,
+  sink?: string,
 ): Promise<void> {
-  const { folder } = context.config().state;
-  const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
+  const { state, sinks } = context.config();
+  const store = await openStore({ folder: state.folder, clock: systemClock, readOnly, lock: false });
   try {
+    if (sink !== undefined) {
+      const known = new Set([...Object.keys(sinks), ...(await store.outbox.lag()).map((lag) => lag.sink)]);
+      if (!known.has(sink))
+        throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
+    }
     await use(store);
   } finally {
     await store.close();

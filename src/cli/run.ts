@@ -9,6 +9,7 @@ export function addRun(program: Command, context: CliContext): void {
   program
     .command("run")
     .description("run the worker until Ctrl-C or SIGTERM")
+    .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
     .action(async () => {
       const terminal = context.terminal();
       const worker = await createWorker({ config: context.config() });

@@ -8,6 +8,7 @@ export function addSites(program: Command, context: CliContext): void {
     .description("list the sites that the token can see")
     .option("--source <name>", "which source, when there are several")
     .option("--search <text>", "only names that contain this")
+    .addHelpText("after", "\nExample:\n  plenum sites --search school --json")
     .action(async (options: { readonly source?: string; readonly search?: string }) => {
       const terminal = context.terminal();
       const sites = await context.withReader(options.source, (reader, signal) =>

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { systemClock } from "../clock.ts";
 import { Retryable } from "../errors.ts";
-import { readDoor } from "../operator/key.ts";
+import { askReport, isReady, openDoor } from "../operator/remote.ts";
 import { createStatus, type StatusReport } from "../status/report.ts";
 import { openStore } from "../store/open.ts";
 import { VERSION } from "../version.ts";
@@ -12,35 +12,21 @@ export function addStatus(program: Command, context: CliContext): void {
     .command("status")
     .description("what the status page shows: sources, sinks and their lag, quota, alarms")
     .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
+    .addHelpText("after", "\nExample:\n  plenum status --json")
     .action(async (options: { readonly probe?: boolean }) => {
-      const { state } = context.config();
-      const door = readDoor(state.folder);
-      const report = door === null ? null : await ask(door.url, door.key.reveal(), context.signal);
+      const door = await openDoor(context.config().state.folder, context.signal);
       if (options.probe === true) {
-        if (report === null) throw new Retryable("No worker answers.");
+        if (door === null) throw new Retryable("No worker answers.");
+        if (!(await isReady(door, context.signal))) throw new Retryable("The worker is not ready.");
         return;
       }
-      const shown = report ?? (await fromStore(context));
-      context.terminal().object(shown, lines(shown));
+      const report = door === null ? await fromStore(context) : await askReport(door, context.signal);
+      context.terminal().object(report, lines(report));
     });
-}
-
-async function ask(url: string, key: string, signal: AbortSignal): Promise<StatusReport | null> {
-  try {
-    const response = await fetch(new URL("/operator/status", url), {
-      headers: { authorization: `Bearer ${key}` },
-      redirect: "error",
-      signal: AbortSignal.any([signal, AbortSignal.timeout(5_000)]),
-    });
-    return response.ok ? ((await response.json()) as StatusReport) : null;
-  } catch {
-    // Nobody there: the worker ended without taking its address along.
-    return null;
-  }
 }
 
 async function fromStore(context: CliContext): Promise<StatusReport> {
-  const { state, sources } = context.config();
+  const { state, sources, sinks } = context.config();
   const store = await openStore({ folder: state.folder, clock: systemClock, readOnly: true });
   try {
     const named = Object.entries(sources).map(([name, source]) => ({
@@ -52,6 +38,7 @@ async function fromStore(context: CliContext): Promise<StatusReport> {
       clock: systemClock,
       store,
       sources: named,
+      sinks: Object.keys(sinks),
       live: null,
     }).report();
   } finally {
@@ -66,7 +53,15 @@ function lines(report: StatusReport): string[] {
       : `Running since ${report.startedAt}.`,
     ...report.notices.map((notice) => `! ${notice}`),
     ...report.sources.flatMap((source) => [
-      `source ${source.name}: ${source.counts.sites} sites, ${source.counts.tags} tags, ${source.counts.alarms} active alarms`,
+      `source ${source.name}: ${source.counts.sites} sites, ${source.counts.tags} tags, ${source.counts.values} values, ${source.counts.alarms} active alarms`,
+      ...(source.token === null || source.token.expiresAt === null
+        ? []
+        : [`  token "${source.token.name}" expires ${source.token.expiresAt}`]),
+      ...(source.history === null
+        ? []
+        : [
+            `  history: ${source.history.complete} of ${source.history.series} series complete, told until ${source.history.toldUntil ?? "–"}`,
+          ]),
       ...(source.quota?.buckets ?? []).map(
         (bucket) => `  quota ${bucket.name}: ${bucket.used} of ${bucket.perMinute} used`,
       ),

@@ -3,10 +3,9 @@ import { type Command, InvalidArgumentError } from "commander";
 import type { TagScalar } from "../building.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import type { CommandResult, Event } from "../event.ts";
-import { readDoor } from "../operator/key.ts";
-import { sendCommand } from "../operator/remote.ts";
+import { openDoor, sendCommand } from "../operator/remote.ts";
 import type { CliContext } from "./context.ts";
-import { waitForResult } from "./wait-for-result.ts";
+import { watchResults } from "./watch-results.ts";
 
 /** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
 export function addWrite(program: Command, context: CliContext): void {
@@ -17,7 +16,10 @@ export function addWrite(program: Command, context: CliContext): void {
     .argument("<value>", "a number, true or false", scalar)
     .option("--source <name>", "which source, when there are several")
     .option("--id <text>", "id of the command; the same id is never written twice")
-    .addHelpText("after", "\nExample:\n  plenum write 10169 75")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5",
+    )
     .action(
       async (
         tagId: string,
@@ -26,7 +28,7 @@ export function addWrite(program: Command, context: CliContext): void {
       ) => {
         const terminal = context.terminal();
         const { state } = context.config();
-        const door = readDoor(state.folder);
+        const door = await openDoor(state.folder, context.signal);
         if (door === null) {
           throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
             hint: "Start it with `plenum run`.",
@@ -34,8 +36,13 @@ export function addWrite(program: Command, context: CliContext): void {
         }
         const id = options.id ?? `cli-${randomUUID()}`;
         const result = await terminal.progress("Writing", async () => {
-          await sendCommand(door, { id, source: options.source ?? null, tagId, value }, context.signal);
-          return waitForResult(state.folder, id, context.signal);
+          const results = await watchResults(state.folder);
+          try {
+            await sendCommand(door, { id, source: options.source ?? null, tagId, value }, context.signal);
+            return await results.of(id, context.signal);
+          } finally {
+            await results.close();
+          }
         });
         terminal.object(result.data, [outcomeLine(result)]);
         if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {

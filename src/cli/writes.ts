@@ -1,3 +1,4 @@
+import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
 import { isoUtc, systemClock } from "../clock.ts";
 import { createKillSwitch } from "../commands/kill-switch.ts";
@@ -5,12 +6,18 @@ import type { CliContext } from "./context.ts";
 
 /** The kill switch works by a file, so it needs no running worker and survives restarts. */
 export function addWrites(program: Command, context: CliContext): void {
-  const writes = program.command("writes").description("the kill switch for writing to buildings");
+  const writes = program
+    .command("writes")
+    .description("the kill switch for writing to buildings")
+    .addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(() => {
-      const killSwitch = createKillSwitch(context.config().state.folder);
+      const { folder } = context.config().state;
+      // Before the first start too: whoever wants writing stopped must not be told to come back later.
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      const killSwitch = createKillSwitch(folder);
       killSwitch.throwIt("the command line", isoUtc(systemClock.now()));
       context.terminal().object({ stopped: true }, [`Writing is stopped while ${killSwitch.file} exists.`]);
     });

@@ -1,7 +1,9 @@
 import type { Alarm, Site, TagLog, TagScalar, TagTotal } from "../building.ts";
-import { ConfigError, Retryable } from "../errors.ts";
+import { Retryable } from "../errors.ts";
 import type { AlarmFilter, HistoryQuery, Page, ReadReply, SiteFilter } from "../source/source.ts";
-import type { OperatorDoor } from "./key.ts";
+import type { StatusReport } from "../status/report.ts";
+import { type ToldFailure, toldFailure } from "./failure.ts";
+import { type OperatorDoor, readDoor } from "./key.ts";
 import type { Call } from "./routes.ts";
 
 /** The part of a source that the command line uses; a running worker lends its own through this. */
@@ -14,19 +16,19 @@ export interface Reader {
 }
 
 export function remoteReader(door: OperatorDoor, source: string): Reader {
-  const ask = <T>(call: Call, signal: AbortSignal) =>
+  const send = <T>(call: Call, signal: AbortSignal) =>
     post<T>(door, `/operator/sources/${encodeURIComponent(source)}`, call, signal);
   async function* pages<T>(call: Call, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await ask<Page<T>[]>(call, signal);
+    yield* await send<Page<T>[]>(call, signal);
   }
   return {
     sites: (filter, signal) => pages<Site>({ method: "sites", filter: { ...filter } }, signal),
     alarms: (filter, signal) => pages<Alarm>({ method: "alarms", filter: { ...filter } }, signal),
-    read: (tagIds, _lane, signal) => ask<ReadReply>({ method: "read", tagIds: [...tagIds] }, signal),
+    read: (tagIds, _lane, signal) => send<ReadReply>({ method: "read", tagIds: [...tagIds] }, signal),
     history: (query, _lane, signal) =>
-      ask<TagLog[]>({ method: "history", query: { ...query }, totals: false }, signal),
+      send<TagLog[]>({ method: "history", query: { ...query }, totals: false }, signal),
     totals: (query, _lane, signal) =>
-      ask<TagTotal[]>({ method: "history", query: { ...query }, totals: true }, signal),
+      send<TagTotal[]>({ method: "history", query: { ...query }, totals: true }, signal),
   };
 }
 
@@ -44,29 +46,67 @@ export function sendCommand(
 }
 
 async function post<T>(door: OperatorDoor, path: string, body: unknown, signal: AbortSignal): Promise<T> {
-  const response = await fetch(new URL(path, door.url), {
+  const response = await ask(door, path, signal, {
     method: "POST",
-    headers: { authorization: `Bearer ${door.key.reveal()}`, "content-type": "application/json" },
+    headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
-    redirect: "error",
-    signal,
   });
-  const answer = (await response.json()) as { result?: T; failure?: string; message?: string };
+  const answer = (await response.json().catch(() => ({}))) as { readonly result?: T } & Partial<ToldFailure>;
   if (response.ok) return answer.result as T;
-  const message = answer.message ?? `The worker answered ${response.status}.`;
-  throw answer.failure === "config" ? new ConfigError(message) : new Retryable(message);
+  const { failure = "retryable", message = `The worker answered ${response.status}.` } = answer;
+  throw toldFailure({ failure, message });
 }
 
-/** Whether a worker really answers behind the door: the file may be left from one that was killed. */
-export async function answers(door: OperatorDoor, signal: AbortSignal): Promise<boolean> {
+async function ask(
+  door: OperatorDoor,
+  path: string,
+  signal: AbortSignal,
+  request: RequestInit = {},
+): Promise<Response> {
+  const authorization = `Bearer ${door.key.reveal()}`;
   try {
-    const response = await fetch(new URL("/operator/ping", door.url), {
-      headers: { authorization: `Bearer ${door.key.reveal()}` },
+    return await fetch(new URL(path, door.url), {
+      ...request,
+      headers: { ...request.headers, authorization },
       redirect: "error",
-      signal: AbortSignal.any([signal, AbortSignal.timeout(3_000)]),
+      signal,
     });
-    return response.ok;
-  } catch {
-    return false;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw new Retryable("The worker does not answer any more.", {
+      hint: "`plenum status` says whether it is running.",
+      cause: error,
+    });
   }
+}
+
+/** How long a worker may take to say that it is there, in milliseconds. */
+const PING_WITHIN_MS = 3_000;
+
+/** The door of a worker that answers; null when none is running. A worker that was killed leaves its door behind. */
+export async function openDoor(stateFolder: string, signal: AbortSignal): Promise<OperatorDoor | null> {
+  const door = readDoor(stateFolder);
+  if (door === null) return null;
+  try {
+    const within = AbortSignal.any([signal, AbortSignal.timeout(PING_WITHIN_MS)]);
+    const response = await ask(door, "/operator/ping", within);
+    await response.body?.cancel();
+    return response.ok ? door : null;
+  } catch {
+    signal.throwIfAborted();
+    return null;
+  }
+}
+
+export async function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
+  const response = await ask(door, "/operator/status", signal);
+  if (!response.ok) throw new Retryable(`The worker answered ${response.status}.`);
+  return (await response.json()) as StatusReport;
+}
+
+/** Whether a worker is there and ready. */
+export async function isReady(door: OperatorDoor, signal: AbortSignal): Promise<boolean> {
+  const response = await ask(door, "/readyz", signal);
+  await response.body?.cancel();
+  return response.ok;
 }

@@ -1,12 +1,12 @@
-import { Hono } from "hono";
+import { type Context, Hono } from "hono";
 import { z } from "zod";
 import type { Clock } from "../clock.ts";
 import { operatorArrival } from "../commands/commands.ts";
 import type { Accept } from "../connector.ts";
-import { meaningOf, sentence } from "../errors.ts";
 import type { Secret } from "../log.ts";
 import type { Source } from "../source/source.ts";
 import type { StatusReport } from "../status/report.ts";
+import { tellFailure } from "./failure.ts";
 import { opens } from "./key.ts";
 
 /**
@@ -54,22 +54,35 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   app.post("/sources/:name", async (context) => {
     const source = options.sources.get(context.req.param("name"));
     if (source === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+    const call = Call.safeParse(await bodyOf(context));
+    if (!call.success) return context.json({ failure: "config", message: "No such question." }, 400);
     try {
-      return context.json({
-        result: await answer(source, Call.parse(await context.req.json()), context.req.raw.signal),
-      });
+      return context.json({ result: await answer(source, call.data, context.req.raw.signal) });
     } catch (error) {
-      return context.json({ failure: meaningOf(error).kind, message: sentence(error) }, 502);
+      return context.json(tellFailure(error), 502);
     }
   });
 
   app.post("/commands", async (context) => {
-    const request = CommandRequest.safeParse(await context.req.json());
+    const request = CommandRequest.safeParse(await bodyOf(context));
     if (!request.success) return context.json({ failure: "config", message: "Not a command." }, 400);
-    await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
-    return context.json({ result: "journaled" });
+    try {
+      await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
+      return context.json({ result: "journaled" });
+    } catch (error) {
+      return context.json(tellFailure(error), 502);
+    }
   });
   return app;
+}
+
+/** Null for what is no JSON; the schema then refuses it. */
+async function bodyOf(context: Context): Promise<unknown> {
+  try {
+    return await context.req.json();
+  } catch {
+    return null;
+  }
 }
 
 async function answer(source: Source, call: Call, signal: AbortSignal): Promise<unknown> {

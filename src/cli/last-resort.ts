@@ -1,0 +1,24 @@
+import { createLog, withoutCredentials } from "../log.ts";
+import { EXIT } from "./exit.ts";
+
+/**
+ * What nobody caught is a fault of the program: it ends at once, because nobody knows what is still true in memory.
+ * What is committed is on disk, and a service manager starts it again.
+ */
+export function watchForFaults(): void {
+  const fail = (error: unknown) => {
+    // `plenum alarms | head`: the reader has had enough.
+    if ((error as NodeJS.ErrnoException | null)?.code === "EPIPE") process.exit(EXIT.ok);
+    const { message, stack } = error instanceof Error ? error : new Error(String(error));
+    createLog({ level: "fatal" }).fatal(
+      { err: error, stack: withoutCredentials(stack ?? "") },
+      "a fault that nobody caught ends the process",
+    );
+    process.stderr.write(
+      `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.\n`,
+    );
+    process.exit(EXIT.failure);
+  };
+  process.on("uncaughtException", fail);
+  process.on("unhandledRejection", fail);
+}
