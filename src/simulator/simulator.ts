@@ -1,4 +1,5 @@
 import { type AlarmBook, createAlarmBook } from "./alarm-book.ts";
+import { createService } from "./answering.ts";
 import { createBuckets, type Resolution } from "./buckets.ts";
 import { type Control, createControl } from "./control.ts";
 import { asValue, createDevices, type GatewayChange, type Value } from "./devices.ts";
@@ -10,7 +11,6 @@ import { createInventory } from "./inventory.ts";
 import { SimulatorOptions, type SimulatorOptionsInput } from "./options.ts";
 import { createRandom } from "./random.ts";
 import { loadRecording } from "./recording.ts";
-import { createService } from "./answering.ts";
 import { putState, type SimulatorState, takeState } from "./state.ts";
 import { createTokens } from "./tokens.ts";
 import { createRequestLog, type SeenRequest, type WrittenValue } from "./truth.ts";
