@@ -1,0 +1,137 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { systemClock } from "#src/clock.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/commands/audit.ts";
+import type { CommandResult, Event } from "#src/event.ts";
+import { startSimulatorServer } from "#src/simulator/server.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { openStore } from "#src/store/open.ts";
+import { holdBuilding, SITE, tagsOf } from "./rig.ts";
+
+/** A process that runs the commands of a worker (worker-child.ts), as its parent sees it. */
+export interface WorkerProcess {
+  readonly process: ChildProcess;
+  /** Ids that it said were durable. */
+  readonly acknowledged: ReadonlySet<string>;
+  /** Outcomes that it has told, by id, those from before its start included. */
+  readonly results: ReadonlyMap<string, string>;
+  say(line: string): void;
+  kill(): Promise<void>;
+  readonly ended: Promise<unknown>;
+}
+
+/** A simulated service on a socket, a state folder that knows its tags, and processes over both. */
+export interface ProcessRig {
+  readonly simulator: Simulator;
+  readonly tags: readonly string[];
+  start(broker?: string): Promise<WorkerProcess>;
+  /** How many commands have no end yet; also beside a running process. */
+  openCommands(): Promise<number>;
+  /** What the state folder holds, once no process runs. */
+  remains(): Promise<{
+    readonly verdict: AuditVerdict;
+    readonly audit: readonly AuditRecord[];
+    readonly results: readonly CommandResult[];
+  }>;
+  close(): Promise<void>;
+}
+
+export async function createProcessRig(): Promise<ProcessRig> {
+  const simulator = createSimulator(
+    {
+      sites: [SITE],
+      alarms: { recorded: false },
+      limits: { tag_endpoints: { limit: 100_000 } },
+      faults: [{ match: { endpoints: ["write", "read"] }, fault: { kind: "slow", delay_ms: 20 } }],
+    },
+    { now: Date.now },
+  );
+  const server = await startSimulatorServer(simulator);
+  const folder = mkdtempSync(join(tmpdir(), "plenum-kill-"));
+  const tags = tagsOf(simulator, 20);
+  const prepared = await openStore({ folder, clock: systemClock });
+  await holdBuilding(prepared, simulator);
+  await prepared.close();
+  const limits = { type: "number", min: 0, max: 1e6, min_interval: "0s", max_per_day: 1_000_000 };
+  const config = {
+    enabled: true,
+    max_per_hour: 1_000_000,
+    group_window: "5ms",
+    read_back_after: "10ms",
+    allow: tags.map((tag_id) => ({ site_id: SITE, tag_id, ...limits })),
+  };
+  const children: ChildProcess[] = [];
+
+  return {
+    simulator,
+    tags,
+    async start(broker) {
+      const child = spawn(
+        process.execPath,
+        [
+          join(import.meta.dirname, "worker-child.ts"),
+          folder,
+          server.url,
+          JSON.stringify(config),
+          ...(broker === undefined ? [] : [broker]),
+        ],
+        { stdio: ["pipe", "pipe", "inherit"] },
+      );
+      children.push(child);
+      const acknowledged = new Set<string>();
+      const results = new Map<string, string>();
+      const ended = once(child, "close");
+      child.stdin.on("error", () => undefined);
+      await new Promise<void>((resolve, reject) => {
+        createInterface({ input: child.stdout }).on("line", (line) => {
+          const [word, id = "", outcome = ""] = line.split(" ");
+          if (word === "ready") resolve();
+          if (word === "ack") acknowledged.add(id);
+          if (word === "result") results.set(id, outcome);
+        });
+        child.once("exit", () => reject(new Error("the child ended before it was ready")));
+      });
+      return {
+        process: child,
+        acknowledged,
+        results,
+        ended,
+        say: (line) => void child.stdin.write(`${line}\n`),
+        async kill() {
+          child.kill("SIGKILL");
+          await ended;
+        },
+      };
+    },
+    async openCommands() {
+      const store = await openStore({ folder, clock: systemClock, readOnly: true });
+      const entries = await store.documents<{ readonly command?: unknown }>("command");
+      await store.close();
+      return [...entries.values()].filter((entry) => entry.command !== undefined).length;
+    },
+    async remains() {
+      const store = await openStore({ folder, clock: systemClock });
+      const verdict = await verifyAudit(store);
+      const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body);
+      const results = (await store.outbox.latest(1_000_000, ["command-result"])).map(
+        ({ event }) => (event as Event<"command-result">).data,
+      );
+      await store.close();
+      return { verdict, audit, results };
+    },
+    async close() {
+      for (const child of children) child.kill("SIGKILL");
+      await server.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Whether an audited step is the end of a command. */
+export function isEnd(step: string): boolean {
+  return !["accepted", "sending", "writing-stopped", "writing-released"].includes(step);
+}
