@@ -1,0 +1,229 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { describe, expect, onTestFinished, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { freePort } from "../real-servers.ts";
+import { type Ended, onlyLine, type Running, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** Every kind of bad input: one clear sentence, the right exit code, never a stack trace. */
+
+const NOWHERE = "http://127.0.0.1:9";
+
+function expectSentence({ code, stderr }: Ended, expected: number, sentence: string | RegExp): void {
+  expect({ code, stderr: onlyLine(stderr) }).toEqual({
+    code: expected,
+    stderr: typeof sentence === "string" ? sentence : expect.stringMatching(sentence),
+  });
+}
+
+/** Asks a running worker until its report is as wished. */
+async function report(place: Workplace, fits: (report: StatusReport) => boolean): Promise<StatusReport> {
+  let last: StatusReport | undefined;
+  for (const begin = performance.now(); performance.now() - begin < 15_000; ) {
+    const { stdout } = await place.plenum("status", "--json");
+    last = JSON.parse(stdout) as StatusReport;
+    if (fits(last)) return last;
+  }
+  throw new Error(`the worker did not come to say it: ${JSON.stringify(last)}`);
+}
+
+async function stopped(worker: Running): Promise<Ended> {
+  worker.signal("SIGTERM");
+  return worker.ended;
+}
+
+describe("before anything is asked", () => {
+  test("a wrong configuration: every mistake with its place, and 78", async () => {
+    const place = workplace(NOWHERE);
+    writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
+    const { code, stderr, stdout } = await place.plenum("run");
+    expect(code).toBe(78);
+    expect(stdout).toBe("");
+    expect(stderr.split("\n")).toEqual([
+      "plenum.yaml:1:1 sources: Name at least one source.",
+      "plenum.yaml:2:15 log.level: Write one of trace, debug, info, warn, error, silent.",
+      "",
+    ]);
+  });
+
+  test("no configuration", async () => {
+    const place = workplace(NOWHERE);
+    expectSentence(
+      await place.plenum("run", "--config", "other.yaml"),
+      78,
+      "The configuration file other.yaml does not exist. Name another with --config, or start from config/example.yaml.",
+    );
+  });
+
+  test("an address that others can reach without a password", async () => {
+    const place = workplace(NOWHERE);
+    place.configure({ status: { host: "0.0.0.0", port: 0 } });
+    expectSentence(
+      await place.plenum("run"),
+      78,
+      /status\.host: An address that others can reach needs both a password and behind_tls_proxy: true\.$/,
+    );
+  });
+
+  test("a token file that others can read", async () => {
+    const place = workplace(NOWHERE);
+    chmodSync(place.path("token"), 0o644);
+    const { code, stdout } = await place.plenum("check", "--json");
+    expect(code).toBe(78);
+    expect(JSON.parse(stdout)).toContainEqual({
+      what: "source main",
+      result: "wrong",
+      detail: "The secret file token can be read by others than its owner (mode 644). Run: chmod 600 token",
+    });
+  });
+});
+
+describe("the state", () => {
+  test("a folder that cannot be made", async () => {
+    const place = workplace(NOWHERE);
+    place.configure({ state: { folder: "token/state" } });
+    expectSentence(
+      await place.plenum("run"),
+      78,
+      "The state folder token/state cannot be created (ENOTDIR). Set state.folder to a folder that the worker may write.",
+    );
+  });
+
+  test("a file from elsewhere", async () => {
+    const place = workplace(NOWHERE);
+    mkdirSync(place.path("state"));
+    const foreign = new DatabaseSync(place.path("state/plenum.db"));
+    foreign.exec("create table recipes (name text)");
+    foreign.close();
+    expectSentence(await place.plenum("run"), 78, /state\/plenum\.db .*(not|no|another|foreign)/i);
+  });
+
+  test("a file of a newer Plenum", async () => {
+    const place = workplace(NOWHERE);
+    await place.plenum("sites");
+    const own = new DatabaseSync(place.path("state/plenum.db"));
+    own.exec("pragma user_version = 9999");
+    own.close();
+    expectSentence(await place.plenum("run"), 78, /newer/);
+  });
+
+  test("a folder that another worker uses", async () => {
+    const service = await simulatedServer();
+    const place = workplace(service.url);
+    const first = place.start("run");
+    await first.says("Plenum is running");
+    expectSentence(
+      await place.plenum("run"),
+      78,
+      "Another worker uses the state folder state. Stop it, or set state.folder to another folder for this one.",
+    );
+    expect((await stopped(first)).code).toBe(0);
+  });
+});
+
+describe("what is not to be had", () => {
+  test("a port in use", async () => {
+    const place = workplace(NOWHERE);
+    const other = createServer();
+    const port = await freePort();
+    await new Promise<void>((resolve) => other.listen(port, "127.0.0.1", resolve));
+    onTestFinished(() => void other.close());
+    place.configure({ status: { port } });
+    const { code, stderr } = await place.plenum("run");
+    expect(code).toBe(78);
+    expect(stderr.trimEnd().split("\n").at(-1)).toBe(
+      `The status page's address 127.0.0.1:${port} is in use by another program. Set status.port to a free port, or to 0 for any free one.`,
+    );
+    expect(stderr).not.toMatch(/^\s+at /m);
+  });
+
+  test("a bad token: check says 78, a worker stays up and says so until there is a good one", async () => {
+    const service = await simulatedServer();
+    const place = workplace(service.url);
+    writeFileSync(place.path("token"), "wrong-token-0815\n");
+    const check = await place.plenum("check", "--json");
+    expect(check.code).toBe(78);
+    expect(onlyLine(check.stderr)).toBe("1 of 3 checks did not pass.");
+    expect(JSON.parse(check.stdout)).toContainEqual(
+      expect.objectContaining({
+        what: "source main",
+        result: "wrong",
+        detail: expect.stringContaining("401"),
+      }),
+    );
+
+    const worker = place.start("run");
+    await worker.says("Plenum is running");
+    const bad = await report(place, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
+    expect(bad.notices[0]).toMatch(
+      /^main is not to be had since 2\S+: unauthenticated: .*Put a valid token where/,
+    );
+    writeFileSync(place.path("token"), "simulator-token\n");
+    await report(place, ({ notices }) => notices.length === 0);
+    const { code, stderr, stdout } = await stopped(worker);
+    expect(code).toBe(0);
+    expect(`${stdout}${stderr}${check.stdout}${check.stderr}`).not.toContain("wrong-token-0815");
+  }, 40_000);
+
+  test("a service and a sink that are down: check says 75, a worker stays up and says both", async () => {
+    const place = workplace(NOWHERE);
+    const hook = { url: `${NOWHERE}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
+    place.configure({ sinks: { hook: { webhook: hook, from: "beginning" } } });
+    const check = await place.plenum("check", "--json");
+    expect(check.code).toBe(75);
+    expect((JSON.parse(check.stdout) as { result: string }[]).map(({ result }) => result)).toEqual([
+      "ok",
+      "unavailable",
+      "unavailable",
+    ]);
+
+    const worker = place.start("run");
+    await worker.says("Plenum is running");
+    const down = await report(
+      place,
+      ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null,
+    );
+    expect(down.notices.join("\n")).toMatch(/main.*127\.0\.0\.1:9 could not be asked/);
+    expect(down.sinks[0]).toMatchObject({
+      sink: "hook",
+      state: "retrying",
+      problem: expect.stringMatching(/ECONNREFUSED/),
+    });
+    const { code } = await place.plenum("sites");
+    expect(code).toBe(75);
+    expect((await stopped(worker)).code).toBe(0);
+  }, 40_000);
+
+  test("a full disk: the worker stays up, says so, and goes on when there is space", async (context) => {
+    const disk = smallDisk();
+    if (disk === null) return context.skip();
+    const service = await simulatedServer();
+    const place = workplace(service.url);
+    place.configure({ state: { folder: join(disk, "state") } });
+    const worker = place.start("run");
+    await worker.says("Plenum is running");
+    const { notices } = await report(place, (shown) => shown.notices.length > 0);
+    expect(notices[0]).toMatch(/^The disk that holds .*plenum\.db has only \d+ MiB left\./);
+    const { code, stderr } = await stopped(worker);
+    expect(code).toBe(0);
+    expect(stderr).not.toMatch(/^\s+at /m);
+  }, 40_000);
+});
+
+/** A disk of a few megabytes; null where mounting is not allowed. */
+function smallDisk(): string | null {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-disk-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], { stdio: "ignore" });
+  } catch {
+    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
+    return null;
+  }
+  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
+  return folder;
+}

@@ -1,0 +1,128 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { onTestFinished } from "vitest";
+import { stringify } from "yaml";
+import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { startSimulatorServer } from "#src/simulator/server.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+
+/** The real command line as its own process, as a user starts it. */
+export interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Running {
+  /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
+  says(text: string): Promise<string>;
+  signal(name: NodeJS.Signals): void;
+  readonly ended: Promise<Ended>;
+}
+
+const MAIN = join(import.meta.dirname, "../../src/cli/main.ts");
+
+export interface Workplace {
+  readonly folder: string;
+  path(name: string): string;
+  /** Writes the configuration; what is given replaces the sections of a small one that works. */
+  configure(sections?: Readonly<Record<string, unknown>>): void;
+  plenum(...args: readonly string[]): Promise<Ended>;
+  start(...args: readonly string[]): Running;
+}
+
+/** A folder with a token and a configuration, in which commands run. */
+export function workplace(serviceUrl: string, environment: Readonly<Record<string, string>> = {}): Workplace {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-cli-"));
+  const children: ChildProcess[] = [];
+  onTestFinished(async () => {
+    for (const child of children) if (child.exitCode === null) child.kill("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const path = (name: string) => join(folder, name);
+  writeFileSync(path("token"), `${DEFAULT_TOKEN}\n`, { mode: 0o600 });
+
+  function start(...args: readonly string[]): Running {
+    const child = spawn(process.execPath, [MAIN, ...args], {
+      cwd: folder,
+      env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir(), ...environment },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    children.push(child);
+    let stdout = "";
+    let stderr = "";
+    const listeners = new Set<() => void>();
+    child.stdout?.on("data", (text: Buffer) => {
+      stdout += text.toString();
+    });
+    child.stderr?.on("data", (text: Buffer) => {
+      stderr += text.toString();
+      for (const listener of listeners) listener();
+    });
+    const ended = new Promise<Ended>((resolve) => {
+      child.once("close", (code) => resolve({ code, stdout, stderr }));
+    });
+    return {
+      ended,
+      signal: (name) => child.kill(name),
+      says: (text) =>
+        new Promise((resolve, reject) => {
+          const look = () => stderr.includes(text) && resolve(stderr);
+          listeners.add(look);
+          look();
+          void ended.then(({ code }) =>
+            reject(new Error(`ended with ${code} without a word of “${text}”: ${stderr}`)),
+          );
+        }),
+    };
+  }
+
+  const place: Workplace = {
+    folder,
+    path,
+    start,
+    plenum: (...args) => start(...args).ended,
+    configure(sections = {}) {
+      const config = {
+        state: { folder: "state" },
+        status: { port: 0 },
+        sources: {
+          main: { base_url: serviceUrl, token: { file: "token" }, time_zone: "Europe/Oslo" },
+        },
+        sinks: { files: { file: { folder: "events" }, from: "beginning" } },
+        ...sections,
+      };
+      writeFileSync(path("plenum.yaml"), stringify(config));
+    },
+  };
+  place.configure();
+  return place;
+}
+
+export interface Service {
+  readonly url: string;
+  readonly simulator: Simulator;
+  close(): Promise<void>;
+}
+
+/** The simulated service on a free port, until the test is finished. */
+export async function simulatedServer(options: SimulatorOptionsInput = {}): Promise<Service> {
+  const simulator = createSimulator({ sites: [1, 6], ...options }, { now: Date.now });
+  const server = await startSimulatorServer(simulator, { port: 0 });
+  let open = true;
+  const close = async () => {
+    if (open) await server.close();
+    open = false;
+  };
+  onTestFinished(close);
+  return { url: server.url, simulator, close };
+}
+
+/** The only line of standard error; fails the test where there are more, such as those of a stack trace. */
+export function onlyLine(stderr: string): string {
+  const lines = stderr.trimEnd().split("\n");
+  if (lines.length !== 1) throw new Error(`more than one sentence:\n${stderr}`);
+  return lines[0] ?? "";
+}
