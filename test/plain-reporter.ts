@@ -7,6 +7,8 @@ export default class PlainReporter implements Reporter {
     for (const module of modules) {
       // A file that fails before its first test runs would otherwise count as nothing at all.
       if (module.errors().length > 0) count.failed += 1;
+      // So would a group whose set-up failed: its tests count as skipped.
+      for (const suite of module.children.allSuites()) if (suite.errors().length > 0) count.failed += 1;
       for (const test of module.children.allTests()) {
         const { state } = test.result();
         if (state !== "pending") count[state] += 1;
