@@ -28,12 +28,13 @@ export function buildSource(options: {
 }): BuiltSource {
   const { name, entry, store, clock, metrics } = options;
   const log = options.log.child({ source: name });
-  const { requests_per_minute, reserve_for_writes, separate_endpoints } = entry.quota;
+  const { requests_per_minute, polite, reserve_for_writes, separate_endpoints } = entry.quota;
   const quota = createQuota({
     source: name,
     clock,
     store: store.quotaLog,
     perMinute: requests_per_minute,
+    polite,
     reserve: reserve_for_writes,
     sharing: separate_endpoints ? "separate" : "auto",
     log,

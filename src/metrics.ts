@@ -44,6 +44,24 @@ export function createMetrics() {
       labelNames: ["source"],
       registers,
     }),
+    clockSkewSeconds: new Gauge({
+      name: "plenum_clock_skew_seconds",
+      help: "Our clock minus the service's, by the Date headers of its replies.",
+      labelNames: ["source"],
+      registers,
+    }),
+    freshnessPromised: new Gauge({
+      name: "plenum_freshness_promised_seconds",
+      help: "How old a value of the class may become by the plan: the wished age, stretched where the quota does not suffice.",
+      labelNames: ["source", "class"],
+      registers,
+    }),
+    freshnessAchieved: new Gauge({
+      name: "plenum_freshness_achieved_seconds",
+      help: "How old a value of the class has become at most in the last minutes; tags that answer nothing are left out.",
+      labelNames: ["source", "class"],
+      registers,
+    }),
     tagsRead: new Counter({
       name: "plenum_tags_read_total",
       help: "Tag values read, by quality.",

@@ -4,6 +4,7 @@ import { Malformed } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { checkedGroup, checkedWrites } from "./batches.ts";
+import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import type { Limiter } from "./limiter.ts";
 import { createListPace } from "./list-pace.ts";
@@ -46,6 +47,15 @@ export function createSource(options: SourceOptions): Source {
     options.transport === undefined
       ? createHttpTransport(config)
       : { send: options.transport, close: async () => {} };
+  const tellSkew = skewTeller((skewMs, differs) => {
+    const seconds = Math.round(skewMs / 1_000);
+    if (differs) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
+    else log.info({ seconds }, "our clock and the service's agree again");
+  });
+  const skew = createClockSkew(clock, (skewMs) => {
+    metrics.clockSkewSeconds.set({ source: name }, skewMs / 1_000);
+    tellSkew(skewMs);
+  });
   const send = createSend({
     name,
     baseUrl: config.base_url,
@@ -58,6 +68,7 @@ export function createSource(options: SourceOptions): Source {
     log,
     note,
     random: options.random ?? Math.random,
+    skew,
   });
   const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
 
@@ -168,6 +179,7 @@ export function createSource(options: SourceOptions): Source {
 
     health: (signal) => send.health(signal),
     quota: () => limiter.status(),
+    clockSkewMs: () => skew.ms(),
     close: () => http.close(),
   };
 }

@@ -83,6 +83,10 @@ const Quota = z.strictObject({
   reserve_for_writes: z.int().min(0).max(10).default(0).meta({
     description: "Requests per minute that only writes may use, so that a command never waits for a poll.",
   }),
+  polite: z.number().min(0.05).max(1).default(1).meta({
+    description:
+      "Share of the requests that is used at most; 0.8 leaves a fifth of the quota to other programs of the same user.",
+  }),
   list_requests_per_minute: z.int().min(1).max(600).default(30).meta({
     description:
       "Requests per minute to lists and the token information. The interface states no limit; a refusal lowers it by itself.",

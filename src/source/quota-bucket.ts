@@ -43,6 +43,8 @@ export interface QuotaBucketOptions {
   readonly record: QuotaRecord;
   readonly perMinute: number;
   readonly reserve: number;
+  /** Share of the limit that is used at most, above 0 up to 1. */
+  readonly polite: number;
   readonly concurrency: number;
   readonly occupiedMs: number;
   readonly inherited: readonly Slot[];
@@ -86,11 +88,14 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const terms = (now: number) => {
     const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
     const careful = now < options.carefulUntilMs;
-    const slots = Math.max(1, perWindow - foreign.occupied(now));
+    const allowed = Math.max(1, perWindow - foreign.occupied(now));
+    const meant = Math.max(1, limit * options.polite);
+    const paced = Math.max(1, Math.min(allowed, meant) - options.reserve);
     return {
-      slots: Math.floor(slots),
-      periodMs:
-        (occupiedMs + marginMs) / Math.max(1, slots - options.reserve) / (careful ? CAREFUL_SHARE : 1),
+      // A window has no parts of a slot: the pace keeps to the exact share.
+      slots: Math.min(Math.floor(allowed), Math.ceil(meant)),
+      periodMs: (occupiedMs + marginMs) / paced / (careful ? CAREFUL_SHARE : 1),
+      perMinute: (paced * occupiedMs) / (occupiedMs + marginMs),
       catchUp: !throttled && !careful,
       everyLanePaced: spaced || careful,
     };
@@ -235,11 +240,13 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       return {
         name: options.name,
         perMinute: limit,
+        pacedPerMinute: terms(now).perMinute,
         used: log.used(now),
         waiting: lanes.counts(),
         heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
         nextSlotInMs: readyAt("live", now) - now,
         throttled,
+        foreign: foreign.use(now),
       };
     },
     foreign: () => foreign.use(clock.monotonic()),

@@ -17,7 +17,12 @@ export interface QuotaRecord {
   beforeSend(slot: Slot): Promise<void>;
   /** Notes what the reply taught about the slot's time. */
   afterReply(slot: Slot): Promise<void>;
+  /** Pauses of the time before this process that are not over: of each endpoint and of `everything`, monotonic time. */
+  loadHolds(): Promise<ReadonlyMap<HoldScope, number>>;
+  saveHold(scope: HoldScope, untilMs: number): Promise<void>;
 }
+
+export type HoldScope = QuotaEndpoint | "everything";
 
 export interface QuotaRecordOptions {
   readonly store: StoredQuotaLog;
@@ -63,6 +68,22 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   };
 
   return {
+    async loadHolds() {
+      const holds = new Map<HoldScope, number>();
+      for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
+        const hold = await store.loadHold(`${source}/${scope}`);
+        if (hold === undefined) continue;
+        // Where the clock was set back meanwhile, the whole pause counts again.
+        const leftMs = Math.min(hold.untilMs - clock.now(), hold.untilMs - hold.saidAtMs);
+        if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
+      }
+      return holds;
+    },
+    async saveHold(scope, untilMs) {
+      const saidAtMs = Math.floor(clock.now());
+      const leftMs = untilMs - clock.monotonic();
+      await store.saveHold(`${source}/${scope}`, { saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
+    },
     async load() {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;

@@ -6,7 +6,7 @@ import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts"
 import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./quota-bucket.ts";
 import type { ForeignUse } from "./quota-foreign.ts";
 import type { Slot } from "./quota-log.ts";
-import { createQuotaRecord } from "./quota-record.ts";
+import { createQuotaRecord, type HoldScope } from "./quota-record.ts";
 import { createSharingEvidence } from "./quota-sharing.ts";
 
 /**
@@ -23,6 +23,8 @@ export interface QuotaOptions {
   readonly store: StoredQuotaLog;
   /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
+  /** Share of the limit that is used at most, so that others of the same user find room; 1 uses all of it. */
+  readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
   /** `auto` begins with one shared count and splits it when the service's own counts prove it separate. */
@@ -86,7 +88,7 @@ export function createQuota(options: QuotaOptions): Quota {
   const all = () => [...new Set(buckets.values())];
 
   /** Puts the endpoints into new buckets, each with the slots that its endpoints have used. */
-  const regroup = (groups: Groups, slots: readonly Slot[], heldUntilMs: number) => {
+  const regroup = (groups: Groups, slots: readonly Slot[], heldUntil: (group: Groups[number]) => number) => {
     const old = all();
     for (const group of groups) {
       const bucket = createQuotaBucket({
@@ -95,10 +97,11 @@ export function createQuota(options: QuotaOptions): Quota {
         record,
         perMinute,
         reserve: group.includes("write") ? (options.reserve ?? 0) : 0,
+        polite: options.polite ?? 1,
         concurrency: options.concurrency ?? 8,
         occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
-        heldUntilMs,
+        heldUntilMs: heldUntil(group),
         throttled: groups.length === 1 ? old.reduce((sum, bucket) => sum + bucket.status().throttled, 0) : 0,
         carefulUntilMs,
         onSlot({ lane, since }) {
@@ -115,12 +118,17 @@ export function createQuota(options: QuotaOptions): Quota {
 
   const load = async () => {
     const { slots, found } = await record.load();
+    const holds = await record.loadHolds();
     const now = clock.monotonic();
     const unknownUntil = now + occupiedMs + longestWayMs;
     if (!found) carefulUntilMs = unknownUntil;
     const waits = !found && options.withoutRecord === "wait";
-    const heldUntilMs = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
-    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, heldUntilMs);
+    everythingHeldUntil = Math.max(everythingHeldUntil, holds.get("everything") ?? Number.NEGATIVE_INFINITY);
+    const least = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
+    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, (group) =>
+      Math.max(least, ...group.map((endpoint) => holds.get(endpoint) ?? now)),
+    );
+    showHold();
   };
   const start = async () => {
     started ??= load();
@@ -136,11 +144,19 @@ export function createQuota(options: QuotaOptions): Quota {
   const mergeAgain = () => {
     const together = all();
     if (together.length === 1 || sharing !== "auto") return;
+    const heldUntil = Math.max(...together.map((each) => each.heldUntil()));
     regroup(
       SHARED,
       together.flatMap((bucket) => bucket.slots()),
-      Math.max(...together.map((each) => each.heldUntil())),
+      () => heldUntil,
     );
+  };
+
+  /** A restart must not break the pause: the first request after it would be refused. */
+  const keepHold = (scope: HoldScope, untilMs: number) => {
+    const unsaved = (error: unknown) =>
+      options.log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
+    void record.saveHold(scope, untilMs).catch(unsaved);
   };
 
   const showHold = () => {
@@ -181,6 +197,7 @@ export function createQuota(options: QuotaOptions): Quota {
       if (scope === "everything") everythingHeldUntil = Math.max(everythingHeldUntil, until);
       const concerned = scope === "everything" || endpoint === undefined ? all() : [bucketOf(endpoint)];
       for (const bucket of concerned) bucket.hold(until, scope === "bucket");
+      keepHold(scope === "everything" || endpoint === undefined ? "everything" : endpoint, until);
       if (scope === "bucket") mergeAgain();
       showHold();
     },
@@ -192,7 +209,7 @@ export function createQuota(options: QuotaOptions): Quota {
       if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;
       maySplit = false;
       const [shared] = all();
-      if (shared !== undefined) regroup(SEPARATE, shared.slots(), shared.heldUntil());
+      if (shared !== undefined) regroup(SEPARATE, shared.slots(), () => shared.heldUntil());
     },
     status() {
       const now = clock.monotonic();

@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { type Failure, meaningOf } from "../errors.ts";
 import { type Log, type Secret, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
 import type { Limiter, QuotaEndpoint } from "./limiter.ts";
@@ -69,6 +70,7 @@ export interface SendOptions {
   readonly log: Log;
   readonly note: Note;
   readonly random: () => number;
+  readonly skew: ClockSkew;
 }
 
 const PATHS = {
@@ -123,6 +125,8 @@ export function createSend(options: SendOptions): Send {
     try {
       const reply = await transport(request, signal);
       limit.observe(rateLimitIn(reply));
+      // What a proxy kept has an age, and the time of another day.
+      if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
       const answer = decodeReply(reply, readingOf(endpoint, secret, clock));
       maintenance.over();
       const latencyMs = measure(endpoint, "ok", startedMs);

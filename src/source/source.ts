@@ -13,6 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../building.ts";
+import type { ForeignUse } from "./quota-foreign.ts";
 
 /**
  * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures
@@ -45,6 +46,8 @@ export interface Source {
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
+  /** Our clock minus the service's by the last replies' Date headers, milliseconds; null while none said. */
+  clockSkewMs(): number | null;
   close(): Promise<void>;
 }
 
@@ -139,6 +142,8 @@ export interface QuotaStatus {
 export interface QuotaBucketStatus {
   readonly name: string;
   readonly perMinute: number;
+  /** Requests per minute that polls get of it now: without the reserve, the polite share's rest, and what refusals or a foreign client take. */
+  readonly pacedPerMinute: number;
   /** Slots that count now. */
   readonly used: number;
   readonly waiting: Readonly<Record<Lane, number>>;
@@ -146,4 +151,6 @@ export interface QuotaBucketStatus {
   /** Milliseconds until a request of this lane could leave if it came now. */
   readonly nextSlotInMs: number;
   readonly throttled: number;
+  /** What is known of somebody else who spends the same quota; null when nothing is. */
+  readonly foreign: ForeignUse | null;
 }

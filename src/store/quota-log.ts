@@ -1,5 +1,5 @@
 import type { Database } from "./sqlite.ts";
-import type { QuotaSlot, StoredQuotaLog } from "./store.ts";
+import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "./store.ts";
 
 export function createQuotaLog(database: Database): StoredQuotaLog {
   return {
@@ -21,6 +21,20 @@ export function createQuotaLog(database: Database): StoredQuotaLog {
     },
     async forget(bucket, beforeMs) {
       database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(bucket, beforeMs);
+    },
+    async loadHold(bucket) {
+      const row = database
+        .prepare("select said_ms as saidAtMs, until_ms as untilMs from quota_hold where bucket = ?")
+        .all<QuotaHold>(bucket)[0];
+      return row && { ...row };
+    },
+    async saveHold(bucket, { saidAtMs, untilMs }) {
+      database
+        .prepare(
+          `insert into quota_hold (bucket, said_ms, until_ms) values (?, ?, ?)
+           on conflict do update set said_ms = excluded.said_ms, until_ms = excluded.until_ms`,
+        )
+        .run(bucket, saidAtMs, untilMs);
     },
   };
 }

@@ -100,6 +100,13 @@ const MIGRATIONS: readonly string[] = [
     primary key (bucket, id)
   ) strict, without rowid;
   `,
+  `
+  create table quota_hold (
+    bucket text primary key,
+    said_ms real not null,
+    until_ms real not null
+  ) strict, without rowid;
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

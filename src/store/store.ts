@@ -203,6 +203,16 @@ export interface StoredQuotaLog {
   load(bucket: string): Promise<readonly QuotaSlot[]>;
   save(bucket: string, slot: QuotaSlot): Promise<void>;
   forget(bucket: string, beforeMs: number): Promise<void>;
+  /** The last pause that the service ordered; the next one takes its place. */
+  loadHold(bucket: string): Promise<QuotaHold | undefined>;
+  saveHold(bucket: string, hold: QuotaHold): Promise<void>;
+}
+
+/** Wall times, milliseconds since 1970. */
+export interface QuotaHold {
+  /** When it was ordered: shows later whether the clock was set back meanwhile. */
+  readonly saidAtMs: number;
+  readonly untilMs: number;
 }
 
 export interface QuotaSlot {

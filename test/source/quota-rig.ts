@@ -1,6 +1,6 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
 import type { Lane } from "#src/source/source.ts";
-import type { QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
@@ -24,6 +24,7 @@ export interface Ask {
 
 export interface MemoryLog extends StoredQuotaLog {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
+  readonly holds: Map<string, QuotaHold>;
 }
 
 export const START_MS = Date.UTC(2024, 0, 1);
@@ -35,8 +36,14 @@ export function createMemoryLog(beforeCommit: () => Promise<void> = async () => 
     slots.set(bucket, known);
     return known;
   };
+  const holds = new Map<string, QuotaHold>();
   return {
     slots,
+    holds,
+    loadHold: async (bucket) => holds.get(bucket),
+    async saveHold(bucket, hold) {
+      holds.set(bucket, hold);
+    },
     load: async (bucket) => [...of(bucket).values()],
     async save(bucket, slot) {
       await beforeCommit();

@@ -360,3 +360,54 @@ test("status counts what waits by lane", async () => {
   expect(bucket?.used).toBe(20);
   expect(bucket?.nextSlotInMs).toBeGreaterThan(58_000);
 });
+
+describe("a pause that the service ordered", () => {
+  test.each(["bucket", "everything"] as const)("(%s) holds over a restart", async (scope) => {
+    const before = createRig();
+    await before.quota.start();
+    before.quota.hold(30_000, scope, "read");
+    await before.clock.run(5_000);
+    const after = createRig({ store: before.store, clock: before.clock });
+    void after.ask("on-demand");
+    await before.clock.run(29_900);
+    expect(after.left).toHaveLength(0);
+    await before.clock.run(31_000);
+    expect(after.left).toHaveLength(1);
+  });
+
+  test("is over when it is over, and begins anew where the clock was set back", async () => {
+    const store = usedBefore();
+    await store.saveHold("test/read", { saidAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
+    await store.saveHold("test/everything", {
+      saidAtMs: START_MS + 3_600_000,
+      untilMs: START_MS + 3_620_000,
+    });
+    const rig = createRig({ store });
+    void rig.ask("on-demand");
+    await rig.clock.run(19_000);
+    expect(rig.left).toHaveLength(0);
+    await rig.clock.run(21_000);
+    expect(rig.left).toHaveLength(1);
+  });
+});
+
+describe("a polite client", () => {
+  test.each([
+    [0.8, 16],
+    [0.5, 10],
+    [0.83, 16.6],
+  ])("of %d sends %d requests a minute and no more, urgent ones included", async (polite, perMinute) => {
+    const rig = createRig({ polite });
+    for (let i = 0; i < 300; i += 1) void rig.ask(i % 5 === 0 ? "on-demand" : "live");
+    await rig.clock.run(600_000);
+    expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(Math.ceil(perMinute));
+    expect(rig.left.length / 10).toBeGreaterThan(perMinute * 0.97);
+    expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(perMinute, 1);
+  });
+
+  test("says how fast polls may be with a reserve", async () => {
+    const rig = createRig({ polite: 0.8, reserve: 1 });
+    await rig.quota.start();
+    expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
+  });
+});

@@ -78,11 +78,13 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
         {
           name: "tags",
           perMinute: 20,
+          pacedPerMinute: 20,
           used: 0,
           waiting: Object.fromEntries(LANES.map((lane) => [lane, 0])) as Record<Lane, number>,
           heldUntilMs: null,
           nextSlotInMs: 0,
           throttled: 0,
+          foreign: null,
         },
       ],
       heldUntilMs: null,

@@ -118,6 +118,15 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaLog.load("main")).toEqual([slot]);
       expect(await store.quotaLog.load("other")).toEqual([slot]);
     });
+
+    test("the last pause that the service ordered is kept, per bucket", async () => {
+      expect(await store.quotaLog.loadHold("main")).toBeUndefined();
+      await store.quotaLog.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
+      await store.quotaLog.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
+      store = await subject.reopen();
+      expect(await store.quotaLog.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaLog.loadHold("other")).toBeUndefined();
+    });
   });
 
   describe(`${name}: the outbox`, () => {

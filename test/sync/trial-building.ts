@@ -70,11 +70,13 @@ export function createTrialQuota(clock: VirtualClock) {
         {
           name: "tags",
           perMinute: 20,
+          pacedPerMinute: 20,
           used: 0,
           waiting: { ...waiting },
           heldUntilMs: null,
           nextSlotInMs: Math.max(0, freeAtMs - clock.monotonic()),
           throttled: 0,
+          foreign: null,
         },
       ],
     }),

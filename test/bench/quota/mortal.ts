@@ -1,5 +1,5 @@
 import type { Clock } from "#src/clock.ts";
-import type { QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
@@ -37,17 +37,26 @@ export function forEver(): Promise<never> {
   return new Promise(() => undefined);
 }
 
-export type Disk = Map<string, Map<number, QuotaSlot>>;
+export interface Disk {
+  readonly slots: Map<string, Map<number, QuotaSlot>>;
+  readonly holds: Map<string, QuotaHold>;
+}
 
 /** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
 export function createDiskLog(disk: Disk, clock: Clock, commitMs: () => number): StoredQuotaLog {
   const slotsOf = (bucket: string) => {
-    const slots = disk.get(bucket) ?? new Map<number, QuotaSlot>();
-    disk.set(bucket, slots);
+    const slots = disk.slots.get(bucket) ?? new Map<number, QuotaSlot>();
+    disk.slots.set(bucket, slots);
     return slots;
   };
   return {
     load: async (bucket) => [...slotsOf(bucket).values()],
+    loadHold: async (bucket) => disk.holds.get(bucket),
+    async saveHold(bucket, hold) {
+      const takesMs = commitMs();
+      if (takesMs > 0) await clock.sleep(takesMs);
+      disk.holds.set(bucket, hold);
+    },
     async save(bucket, slot) {
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs / 2);

@@ -77,7 +77,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   const network = scenario.network ?? ordinary;
   const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
   const endMs = scenario.hours * 3_600_000;
-  const disk: Disk = new Map();
+  const disk: Disk = { slots: new Map(), holds: new Map() };
   const refusalTimesMs: number[] = [];
   const urgentWaitsMs: number[] = [];
   let accepted = 0;
@@ -135,7 +135,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     await truth.run(next);
     life.kill();
     kills += 1;
-    if (scenario.loses === "state") disk.clear();
+    if (scenario.loses === "state") disk.slots.clear();
     await truth.advance(DOWN_MS);
     life = boot();
   }
