@@ -54,8 +54,6 @@ export interface CommandsOptions {
 export interface CommandsSource {
   readonly source: Source;
   readonly timeZone: string;
-  /** Our clock minus the service's, in milliseconds, by its Date header; null while unknown. */
-  readonly clockSkewMs?: () => number | null;
 }
 
 interface Line {
@@ -81,14 +79,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const refusals = createRefusals({ journal, clock, log });
 
   const lines = new Map<string, Line>();
-  for (const { source, timeZone, clockSkewMs = () => null } of options.sources) {
+  for (const { source, timeZone } of options.sources) {
     const shared = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
     const values = createFreshValues(shared);
     const readBack = createReadBack({ ...shared, values, settleMs: config.read_back_after });
     const writer = createWriter({
       ...shared,
       timeZone,
-      clockSkewMs,
       config,
       values,
       killSwitch,
@@ -97,7 +94,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     lines.set(source.name, { source, readBack, writer });
   }
   const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
-  const skews = new Map(options.sources.map(({ source, clockSkewMs }) => [source.name, clockSkewMs]));
   const accept = createIntake({
     config,
     allowList,
@@ -106,7 +102,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     refusals,
     killSwitch,
     clock,
-    clockSkewMs: (source) => skews.get(source)?.() ?? null,
+    clockSkewMs: (name) => lines.get(name)?.source.clockSkewMs() ?? null,
     dispatch,
     count,
   });

@@ -28,7 +28,7 @@ export type FreshValue = Pick<HeldValue, "value" | "quality" | "time">;
 export const FRESH_MS = 60_000;
 
 /** A sender's clock, or the service's, may differ from ours by this much. */
-export const CLOCK_TOLERANCE_MS = 30_000;
+const CLOCK_TOLERANCE_MS = 30_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
@@ -99,18 +99,21 @@ function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
   if (issued > receivedAtMs + CLOCK_TOLERANCE_MS) {
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   }
-  if (clockSkewMs !== null && Math.abs(clockSkewMs) > CLOCK_TOLERANCE_MS) {
-    const seconds = Math.round(clockSkewMs / 1000);
-    return refuse(
-      "clock-skew",
-      `Our clock is ${seconds} s ahead of the service's; nothing is written until it is set.`,
-    );
-  }
+  const wrongClock = checkClock(clockSkewMs);
+  if (wrongClock !== null) return { refused: wrongClock };
   const asked = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const byBroker = facts.expirySeconds === null ? Infinity : receivedAtMs + facts.expirySeconds * 1000;
   const expiresAtMs = Math.min(Math.min(issued, receivedAtMs) + asked, byBroker);
   if (expiresAtMs <= receivedAtMs) return refuse("expired", "The command is older than its time to live.");
   return { expiresAtMs };
+}
+
+/** Lives and limits are measured by our clock, so nothing is written while it is in doubt. */
+export function checkClock(skewMs: number | null): Refusing | null {
+  if (skewMs === null || Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return null;
+  const seconds = Math.round(Math.abs(skewMs) / 1000);
+  const message = `Our clock and the service's differ by ${seconds} s; nothing is written until it is set.`;
+  return { reason: "clock-skew", message };
 }
 
 function checkTag({ request, held }: ArrivalFacts, entry: AllowedTag): Refused | null {

@@ -8,7 +8,7 @@ import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
-import { CLOCK_TOLERANCE_MS, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
+import { checkClock, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
 import type { ReadBack, Sent } from "./read-back.ts";
@@ -32,7 +32,6 @@ export interface Writer {
 export interface WriterOptions {
   readonly source: Source;
   readonly timeZone: string;
-  readonly clockSkewMs: () => number | null;
   readonly config: CommandsConfig;
   readonly view: BuildingView;
   readonly values: FreshValues;
@@ -83,23 +82,21 @@ export function createWriter(options: WriterOptions): Writer {
     const nowMs = clock.now();
     const current = await values.of(command);
     const before = freshValue(current, nowMs);
-    const skewMs = options.clockSkewMs() ?? 0;
     const refusing: Refusing | null =
-      Math.abs(skewMs) > CLOCK_TOLERANCE_MS
-        ? { reason: "clock-skew", message: "Our clock and the service's differ by more than 30 s." }
-        : checkDispatch({
-            ...command,
-            entry,
-            current,
-            past: {
-              ofTag: journal.writesOf(command.source, command.tagId),
-              ofSource: journal.writesOfSource(command.source),
-            },
-            maxPerHour: config.max_per_hour,
-            gateways: await options.view.gateways(command.source, command.siteId),
-            timeZone: options.timeZone,
-            nowMs,
-          });
+      checkClock(source.clockSkewMs()) ??
+      checkDispatch({
+        ...command,
+        entry,
+        current,
+        past: {
+          ofTag: journal.writesOf(command.source, command.tagId),
+          ofSource: journal.writesOfSource(command.source),
+        },
+        maxPerHour: config.max_per_hour,
+        gateways: await options.view.gateways(command.source, command.siteId),
+        timeZone: options.timeZone,
+        nowMs,
+      });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
     if (before !== null && sameValue(before, command.value)) {
       const message = `The tag held ${before} already; nothing was written.`;

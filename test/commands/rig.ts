@@ -55,7 +55,6 @@ export type ConfigInput = Parameters<typeof CommandsConfig.parse>[0] & object;
 export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
-  readonly clockSkewMs?: () => number | null;
   /** Keep the state in memory where the system has a place for that: for runs of many thousand commits. */
   readonly inMemory?: boolean;
   /** Called when a write is about to leave. */
@@ -159,10 +158,9 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       ...options.config,
       ...input,
     });
-    const { clockSkewMs } = options;
     const made = createCommands({
       config,
-      sources: [{ source, timeZone: "Europe/Oslo", ...(clockSkewMs === undefined ? {} : { clockSkewMs }) }],
+      sources: [{ source, timeZone: "Europe/Oslo" }],
       store: guarded,
       stateFolder: folder,
       clock,

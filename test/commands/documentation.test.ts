@@ -1,0 +1,58 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { ENDINGS, REFUSALS } from "#src/commands/command.ts";
+import { CommandsConfig } from "#src/commands/config.ts";
+import { COMMAND_OUTCOMES } from "#src/event.ts";
+import { createRig, type Rig, SITE } from "./rig.ts";
+
+const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+/** First words of the rows of the table below a heading. */
+function rowsBelow(heading: string): readonly string[] {
+  const section = page.split(/^## /m).find((part) => part.startsWith(heading)) ?? "";
+  return [...section.matchAll(/^\| `([a-z-]+)` \|/gm)].map((match) => match[1] ?? "");
+}
+
+describe("docs/commands.md", () => {
+  test("explains every outcome and every reason, the refusals in the order of the gate", () => {
+    expect(rowsBelow("The answer").toSorted()).toEqual([...COMMAND_OUTCOMES].toSorted());
+    expect(rowsBelow("Reasons")).toEqual([...REFUSALS, ...ENDINGS]);
+  });
+
+  test("shows a configuration that is valid", () => {
+    const block = /<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
+    const { commands } = parse(block) as { readonly commands: unknown };
+    expect(CommandsConfig.parse(commands).allow).toHaveLength(1);
+  });
+
+  const examples = [...page.matchAll(/<!-- example (\w+)(?: on tag (\d+))? -->\s*```json\n([^`]*)```/g)].map(
+    ([, expected = "", tag = null, payload = ""]) => ({ expected, tag, payload: payload.trim() }),
+  );
+
+  test("has an example of each form", () => {
+    expect(examples.length).toBe(6);
+    expect([...page.matchAll(/```json/g)]).toHaveLength(examples.length);
+  });
+
+  test.each(examples)("$payload → $expected", async ({ expected, tag, payload }) => {
+    const rig = await createRig();
+    open.push(rig);
+    const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, max_step: 3, restore: true };
+    await rig.restart({ allow: ["10250", "10251"].map((tag_id) => ({ ...entry, tag_id })) });
+    await rig.send(payload, { tagId: tag });
+    await rig.clock.advance(10_000);
+    if (expected === "stop") {
+      expect(rig.commands.killSwitch.thrown()).toBe(true);
+      return;
+    }
+    const results = await rig.results();
+    expect(results.length).toBeGreaterThan(0);
+    for (const result of results) expect(result.outcome, result.message).toBe(expected);
+  });
+});
