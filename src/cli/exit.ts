@@ -17,6 +17,7 @@ export const EXIT = {
 
 export function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  if (isOwnFault(error)) return EXIT.failure;
   switch (meaningOf(error).kind) {
     case "config":
       return EXIT.configuration;
@@ -30,5 +31,11 @@ export function exitCodeOf(error: unknown): number {
 
 /** What a person reads: one clear sentence, never a stack trace. */
 export function complaint(error: unknown): string {
-  return withoutCredentials(sentence(error));
+  const text = withoutCredentials(sentence(error));
+  return isOwnFault(error) ? `Plenum has a fault of its own, please report it: ${text}` : text;
+}
+
+/** Trying again does not help against a mistake in the program. */
+function isOwnFault(error: unknown): boolean {
+  return error instanceof TypeError || error instanceof ReferenceError || error instanceof RangeError;
 }

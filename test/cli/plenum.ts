@@ -18,6 +18,8 @@ export interface Ended {
 export interface Running {
   /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
   says(text: string): Promise<string>;
+  /** What stands on standard output by now. */
+  printed(): string;
   signal(name: NodeJS.Signals): void;
   readonly ended: Promise<Ended>;
 }
@@ -66,6 +68,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     });
     return {
       ended,
+      printed: () => stdout,
       signal: (name) => child.kill(name),
       says: (text) =>
         new Promise((resolve, reject) => {

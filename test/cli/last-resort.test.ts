@@ -1,0 +1,40 @@
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { describe, expect, test } from "vitest";
+
+const MODULE = pathToFileURL(join(import.meta.dirname, "../../src/cli/last-resort.ts")).href;
+
+function run(fault: string) {
+  const program = `import { watchForFaults } from ${JSON.stringify(MODULE)}; watchForFaults(); ${fault}; setInterval(() => {}, 1000);`;
+  return spawnSync(process.execPath, ["--input-type=module", "-e", program], {
+    encoding: "utf8",
+    timeout: 15_000,
+  });
+}
+
+describe("what nobody caught", () => {
+  test.each([
+    ["an exception", 'setTimeout(() => { throw new Error("mqtt://u:pw@broker fell over"); }, 1)'],
+    ["a rejection", 'void Promise.reject(new Error("mqtt://u:pw@broker fell over"))'],
+  ])("%s ends the process with a log line and a sentence, without credentials", (_what, fault) => {
+    const { status, stdout, stderr } = run(fault);
+    expect(status).toBe(1);
+    expect(stdout).toBe("");
+    const [line = "", sentence] = stderr.trimEnd().split("\n");
+    expect(JSON.parse(line)).toMatchObject({
+      level: 60,
+      err: { message: "mqtt://[redacted]@broker fell over" },
+      msg: "a fault that nobody caught ends the process",
+    });
+    expect(sentence).toBe(
+      "Plenum has a fault of its own and ends: mqtt://[redacted]@broker fell over. Please report it with the line above; what was committed is safe.",
+    );
+    expect(stderr).not.toContain("pw");
+  });
+
+  test("a reader that has had enough is no fault", () => {
+    const { status, stderr } = run('throw Object.assign(new Error("write EPIPE"), { code: "EPIPE" })');
+    expect([status, stderr]).toEqual([0, ""]);
+  });
+});

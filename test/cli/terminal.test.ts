@@ -1,0 +1,86 @@
+import { Writable } from "node:stream";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { createTerminal } from "#src/cli/terminal.ts";
+
+function stream(isTTY = false) {
+  let text = "";
+  const writable = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      text += chunk.toString();
+      done();
+    },
+  });
+  return Object.assign(writable, { isTTY, text: () => text });
+}
+
+function terminal(options: { readonly json?: boolean; readonly isTTY?: boolean } = {}) {
+  const out = stream();
+  const err = stream(options.isTTY);
+  return { ...createTerminal({ json: options.json ?? false, streams: { out, err } }), out, err };
+}
+
+describe("progress", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  const working = async (shell: ReturnType<typeof terminal>, ms: number) => {
+    const done = shell.progress("Reading", async (update) => {
+      await new Promise((resolve) => setTimeout(resolve, ms / 2));
+      update("Reading more");
+      await new Promise((resolve) => setTimeout(resolve, ms / 2));
+    });
+    await vi.advanceTimersByTimeAsync(ms);
+    await done;
+  };
+
+  test("is silent for two seconds", async () => {
+    const shell = terminal();
+    await working(shell, 1_900);
+    expect(shell.err.text()).toBe("");
+  });
+
+  test("goes to standard error only, now and then, and follows the work", async () => {
+    const shell = terminal();
+    await working(shell, 25_000);
+    expect(shell.err.text()).toBe("Reading … 2 s\nReading … 10 s\nReading more … 20 s\n");
+    expect(shell.out.text()).toBe("");
+  });
+
+  test("takes its line away from a person's terminal", async () => {
+    const shell = terminal({ isTTY: true });
+    await working(shell, 3_500);
+    expect(shell.err.text().endsWith("Reading more … 3 s\r\u001b[K")).toBe(true);
+  });
+});
+
+describe("data", () => {
+  const columns = [
+    { title: "id", value: (row: { id: string; name: string | null }) => row.id },
+    { title: "name", value: (row: { id: string; name: string | null }) => row.name },
+  ];
+
+  test("is a table for a person; what names hide does not reach the terminal", () => {
+    const shell = terminal();
+    shell.rows(
+      [
+        { id: "1", name: "\u001b[2J\u001b]0;owned\u0007Boi\nler\u009b" },
+        { id: "22", name: null },
+      ],
+      columns,
+    );
+    expect(shell.out.text()).toBe("id  name\n1   Boi ler\n22  –\n");
+  });
+
+  test("is one JSON array with --json, empty too", () => {
+    const shell = terminal({ json: true });
+    shell.rows([], columns);
+    expect(shell.out.text()).toBe("[]\n");
+    expect(shell.err.text()).toBe("");
+  });
+
+  test("nothing is said to be nothing, beside the data", () => {
+    const shell = terminal();
+    shell.rows([], columns);
+    expect([shell.out.text(), shell.err.text()]).toEqual(["", "nothing\n"]);
+  });
+});
