@@ -16,6 +16,7 @@ const BASE = [
   "metrics",
   "secret",
   "duration",
+  "retry-after",
 ].map((name) => `src/${name}.ts`);
 
 /** Room → what it may import besides itself and the base. A prefix stands for a folder or one file. */

@@ -1,8 +1,8 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, meaningOf, Retryable, Throttled } from "../../src/errors.ts";
+import { retryAfterMs } from "../../src/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { Answer } from "./exchange.ts";
-import { retryAfterMs } from "./retry-after.ts";
 import type { Verdict } from "./store-lines.ts";
 
 /** Longest reason that is kept with a dead letter, in characters. */

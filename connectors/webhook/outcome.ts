@@ -1,5 +1,5 @@
 import { ConfigError, type Failure, meaningOf, Retryable, Throttled } from "../../src/errors.ts";
-import { retryAfterMs } from "./retry-after.ts";
+import { retryAfterMs } from "../../src/retry-after.ts";
 
 export interface Answer {
   readonly status: number;

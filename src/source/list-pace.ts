@@ -11,7 +11,8 @@ import type { Clock } from "../clock.ts";
 export interface ListPace {
   /**
    * `urgent`: alarms, sites and the token. A third of the rate is theirs alone, so that a first inventory of many
-   * buildings, which takes minutes at this pace, never keeps an alarm waiting.
+   * buildings, which takes minutes at this pace, never keeps an alarm waiting. Nor does a storm of alarms that takes
+   * the whole rate keep the rest waiting for ever: after two minutes its next request takes any slot.
    */
   run<T>(task: () => Promise<T>, signal: AbortSignal, urgent?: boolean): Promise<T>;
   /** Nothing leaves for this long: the whole service is in maintenance. */
@@ -23,6 +24,8 @@ export interface ListPace {
 
 /** A minute as the service may count it, and a second for requests that travel at different speeds. */
 const WINDOW_MS = 61_000;
+/** Longer than any wait in which nothing but the rate itself keeps a request back. */
+const PATIENCE_MS = 2 * WINDOW_MS;
 const RECOVER_EVERY_MS = 600_000;
 /** How long a refusal is believed to show the real limit. */
 const REMEMBER_MS = 86_400_000;
@@ -55,9 +58,12 @@ export function createListPace(options: { readonly perMinute: number; readonly c
   }
 
   async function slot(signal: AbortSignal, urgent: boolean): Promise<void> {
-    for (let ms = waitMs(clock.monotonic(), urgent); ms > 0; ms = waitMs(clock.monotonic(), urgent)) {
-      await clock.sleep(ms, signal);
-    }
+    const sinceMs = clock.monotonic();
+    const left = () => {
+      const nowMs = clock.monotonic();
+      return waitMs(nowMs, urgent || nowMs - sinceMs >= PATIENCE_MS);
+    };
+    for (let ms = left(); ms > 0; ms = left()) await clock.sleep(ms, signal);
     signal.throwIfAborted();
     starts.push(clock.monotonic());
   }

@@ -1,6 +1,7 @@
 import { ConfigError, type Failure, Malformed, NoLog, Rejected, Retryable, Throttled } from "../errors.ts";
+import { retryAfterMs } from "../retry-after.ts";
 import { parseJson } from "./json.ts";
-import { maintenanceMs, throttleMs } from "./retry-after.ts";
+import { throttleMs } from "./throttle.ts";
 import type { TransportReply } from "./transport.ts";
 
 /**
@@ -148,12 +149,12 @@ function failureOf(
   if (status === 429) {
     const told = complaints.map((complaint) => retryAfterIn(complaint.meta));
     const header = reply.headers["retry-after"];
-    const date = maintenanceMs(header, reply.headers.date, reading.nowMs);
+    const date = retryAfterMs(header, reading.nowMs, reply.headers.date);
     const waits = [...told, retryAfterIn(topMeta), header, date === null ? null : date / 1000];
     return new Throttled(text, throttleMs(waits));
   }
   if (status === 503) {
-    const waitMs = maintenanceMs(reply.headers["retry-after"], reply.headers.date, reading.nowMs);
+    const waitMs = retryAfterMs(reply.headers["retry-after"], reading.nowMs, reply.headers.date);
     return new Throttled(text, waitMs, { scope: "everything" });
   }
   if (status === 404) {

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { retryAfterMs } from "#src/retry-after.ts";
 import { decodeReply } from "#src/source/reply.ts";
-import { maintenanceMs } from "#src/source/retry-after.ts";
+
 import { reply } from "./trial-source.ts";
 
 /** Milliseconds of a 429, through the decoder. */
@@ -92,6 +93,6 @@ describe("503 (trap 5): seconds or a date, measured from the service's own clock
     ["Mon, 01 Jun 2026 12:01:00 GMT", "garbage", 60],
     ["99999999999", undefined, 86_400],
   ])("%s with Date %s: %s s", (header, dateHeader, seconds) => {
-    expect(maintenanceMs(header, dateHeader, now)).toBe(seconds === null ? null : seconds * 1000);
+    expect(retryAfterMs(header, now, dateHeader)).toBe(seconds === null ? null : seconds * 1000);
   });
 });
