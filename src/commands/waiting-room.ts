@@ -60,7 +60,7 @@ export function createWaitingRoom(options: {
   const superseding = new AbortController();
 
   function wake(): void {
-    for (const sleeper of [...sleepers]) sleeper();
+    for (const sleeper of sleepers) sleeper();
   }
 
   function left(accepted: Accepted): number {

@@ -487,6 +487,24 @@ describe("a restart", () => {
   });
 });
 
+test("500 restarts, with a command in each state, write nothing of their own", async () => {
+  const rig = await rigWith({ config: { ...sentLater } });
+  await rig.send({ id: "sent", tag: firstTag, value: 22 });
+  for (let n = 0; n < 100 && rig.posts.length === 0; n += 1) await rig.clock.advance(1_000);
+  await rig.clock.advance(100);
+  await rig.send({ id: "waiting", tag: rig.tags[1], value: 22 });
+  for (let n = 0; n < 500; n += 1) {
+    await rig.restart();
+    await rig.clock.advance(500);
+  }
+  await rig.clock.advance(120_000);
+  expect(rig.posts).toHaveLength(1);
+  expect((await rig.results()).map((result) => [result.commandId, result.outcome])).toEqual([
+    ["waiting", "expired"],
+    ["sent", "confirmed"],
+  ]);
+});
+
 describe("proof", () => {
   test("a live read that shows the value spares the request", async () => {
     const rig = await rigWith();

@@ -54,6 +54,16 @@ describe("a flood", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
   });
 
+  test("of retained commands, as 10,000 reconnects bring it, reaches nothing", async () => {
+    const { rig, tag } = await newRig();
+    for (let n = 0; n < 10_000; n += 1) {
+      await rig.send({ id: "kept", tag, value: 22 }, { retained: true });
+      if (n % 10 === 0) await rig.clock.advance(1_000);
+    }
+    expect(rig.posts).toEqual([]);
+    expect((await rig.audit()).every((record) => record.detail.reason === "retained")).toBe(true);
+  });
+
   test("of lawful commands for one tag reaches the building once a minute and 48 times a day at most", async () => {
     const { rig, tag } = await newRig();
     for (let second = 0; second < 3 * 3600; second += 1) {

@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { parsePayload } from "#src/commands/payload.ts";
 import type { Arrival } from "#src/connector.ts";
@@ -127,4 +128,31 @@ describe("what is none", () => {
   test("bare values can be switched off", () => {
     expect(parsePayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
   });
+});
+
+test("10,000 mutilated commands are refused, or still say a finite number or a boolean for a tag", () => {
+  const seed = Number(process.env.PLENUM_PAYLOAD_SEED ?? Date.now() % 1_000_000);
+  const lawful = [
+    '{"id":"x1","tag":"10001","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}',
+    '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}',
+    "21.5",
+  ];
+  const change = fc.record({ at: fc.nat(200), take: fc.nat(3), put: fc.uint8Array({ maxLength: 3 }) });
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...lawful),
+      fc.array(change, { minLength: 1, maxLength: 3 }),
+      (text, changes) => {
+        const bytes = [...new TextEncoder().encode(text)];
+        for (const { at, take, put } of changes) bytes.splice(at % (bytes.length + 1), take, ...put);
+        const parsed = parsePayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
+        if (!("requests" in parsed)) return;
+        for (const { value, id, tagId } of parsed.requests) {
+          expect(typeof value === "boolean" || Number.isFinite(value)).toBe(true);
+          expect(id.length * tagId.length).toBeGreaterThan(0);
+        }
+      },
+    ),
+    { numRuns: 10_000, seed },
+  );
 });

@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
+import type { z } from "zod";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit.ts";
 import { type Commands, createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
@@ -50,7 +51,7 @@ export interface Written {
   readonly value: number | boolean;
 }
 
-export type ConfigInput = Parameters<typeof CommandsConfig.parse>[0] & object;
+export type ConfigInput = z.input<typeof CommandsConfig>;
 
 export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
@@ -89,7 +90,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const simulator = createSimulator(
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
-    { now: clock.now },
+    { now: () => clock.now() },
   );
   const folder = mkdtempSync(
     join(options.inMemory === true && existsSync(MEMORY) ? MEMORY : tmpdir(), "plenum-commands-"),

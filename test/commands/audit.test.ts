@@ -1,0 +1,71 @@
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { verifyAudit } from "#src/commands/audit.ts";
+import { openStore } from "#src/store/open.ts";
+import { createRig, type Rig, tagsOf } from "./rig.ts";
+
+let rig: Rig | undefined;
+afterEach(async () => {
+  await rig?.close();
+});
+
+async function verdictOf(folder: string) {
+  const store = await openStore({ folder, clock: systemClock, readOnly: true });
+  const verdict = await verifyAudit(store);
+  await store.close();
+  return verdict;
+}
+
+test("a record that is changed, taken out or moved breaks the chain there; the rest tells what was asked and allowed", async () => {
+  rig = await createRig();
+  for (const [n, tag] of tagsOf(rig.simulator, 3).entries()) await rig.send({ id: `${n}`, tag, value: 21 });
+  await rig.send({ id: "stranger", tag: "?", value: 21 });
+  await rig.clock.advance(10_000);
+  const audit = await rig.audit();
+  expect(audit).toHaveLength(10);
+  expect(audit[0]?.detail).toMatchObject({
+    value: 21,
+    by: "broker plenum/cmd/main/set",
+    limits: { min: 15, max: 25, max_per_day: 48 },
+  });
+  expect(await verdictOf(rig.folder)).toEqual({ records: 10, brokenAt: null });
+
+  const database = new DatabaseSync(join(rig.folder, "plenum.db"));
+  const restoreAfter = async (change: () => void, expected: (brokenAt: number | null) => void) => {
+    database.exec("create temp table kept as select * from record");
+    change();
+    expected((await verdictOf(rig?.folder ?? "")).brokenAt);
+    database.exec("delete from record; insert into record select * from kept; drop table kept");
+  };
+  for (let row = 1; row <= 10; row += 1) {
+    await restoreAfter(
+      () =>
+        void database
+          .prepare("update record set body = replace(body, '21', '22') where sequence = ? and log = 'audit'")
+          .run(row),
+      (brokenAt) => {
+        const text = JSON.stringify(audit[row - 1]);
+        if (text.includes("21")) expect(brokenAt, `changed ${row}`).toBe(row);
+      },
+    );
+    await restoreAfter(
+      () => void database.prepare("delete from record where sequence = ? and log = 'audit'").run(row),
+      // The end of a chain cannot be missed from inside.
+      (brokenAt) => expect(brokenAt, `taken out ${row}`).toBe(row === 10 ? null : row + 1),
+    );
+    if (row === 10) continue;
+    await restoreAfter(
+      () => {
+        const move = database.prepare("update record set sequence = ? where sequence = ? and log = 'audit'");
+        move.run(1000, row);
+        move.run(row, row + 1);
+        move.run(row + 1, 1000);
+      },
+      (brokenAt) => expect(brokenAt, `moved ${row}`).toBe(row),
+    );
+  }
+  expect(await verdictOf(rig.folder)).toEqual({ records: 10, brokenAt: null });
+  database.close();
+});
