@@ -122,7 +122,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       { set: alarmSet, put: diff.put, remove: forgotten(diff.put) },
       { set: siteSet, put: newlyKnown(covered, at) },
     ];
-    await parts.commit("alarms", { documents, events: diff.events });
+    await parts.commit("alarms", { documents, events: diff.events }, careful);
     for (const siteId of covered) takenOver.add(siteId);
     showActive();
     return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons);

@@ -1,4 +1,5 @@
 import { type Clock, isoUtc } from "../clock.ts";
+import { Retryable } from "../errors.ts";
 import { type Event, makeEvent, sourceUri } from "../event.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
 import type { Holding } from "./holding.ts";
@@ -16,10 +17,12 @@ export interface Availability {
   up(): Promise<void>;
   featureDown(job: string, reason: string): Promise<void>;
   featureUp(job: string): Promise<void>;
-  /** From now on the next commit of this job says first that the service is back; null takes it back. */
-  returnWith(job: string | null): void;
-  /** Commits what a job found, with the good news in front where it is due. */
-  commit(job: string, change: Change): Promise<void>;
+  /**
+   * Commits what a job found, with the good news about its feature in front where it is due. While the service is
+   * away the picture stands still: only the pass that compares everything, `returning`, commits, and says first that
+   * the service is back; what was still under way rejects with `Retryable` and is asked again later.
+   */
+  commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }
 
 export interface AvailabilityOptions {
@@ -32,7 +35,6 @@ export interface AvailabilityOptions {
 export function createAvailability({ source, holding, clock }: AvailabilityOptions): Availability {
   const set = syncSet("availability", source);
   const held = () => holding.get<HeldUnavailability>(set);
-  let returning: string | null = null;
 
   const loss = (subject: string, reason: string): Change => {
     const since = isoUtc(clock.now());
@@ -79,11 +81,11 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
     async featureUp(job) {
       await holding.commit(news(featureSubject(job)));
     },
-    returnWith(job) {
-      returning = job;
-    },
-    async commit(job, change) {
-      const first = [...(returning === job ? [news(SERVICE_SUBJECT)] : []), news(featureSubject(job))];
+    async commit(job, change, returning = false) {
+      if (!returning && held().has(SERVICE_SUBJECT)) {
+        throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
+      }
+      const first = [...(returning ? [news(SERVICE_SUBJECT)] : []), news(featureSubject(job))];
       await holding.commit({
         ...change,
         documents: [...first.flatMap((one) => one.documents), ...(change.documents ?? [])],

@@ -98,7 +98,6 @@ export function createOutage(options: OutageOptions): Outage {
       const trouble = await meAnswers(signal);
       if (trouble !== null) return trouble;
     }
-    availability.returnWith("alarms");
     try {
       for (let pass = 0; reconcile !== null && pass < PASSES; pass += 1) {
         if ((await reconcile(signal)).kind === "ok") break;
@@ -107,8 +106,6 @@ export function createOutage(options: OutageOptions): Outage {
       signal.throwIfAborted();
       const failure = meaningOf(error);
       if (!isAnswer(failure)) return failure;
-    } finally {
-      availability.returnWith(null);
     }
     await availability.up();
     return null;

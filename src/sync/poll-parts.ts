@@ -16,6 +16,6 @@ export interface PollParts {
   readonly metrics: Metrics;
   readonly scope: TokenScope;
   readonly holding: Holding;
-  /** Commits what a job found, together with the news that the service is there again, where that is due. */
-  commit(job: string, change: Change): Promise<void>;
+  /** Commits what a job found, as src/sync/availability.ts says; `returning` marks the pass after an outage. */
+  commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }

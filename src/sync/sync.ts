@@ -63,7 +63,7 @@ export async function createSync(options: SyncOptions): Promise<Service> {
     metrics,
     scope,
     holding,
-    commit: (job, change) => availability.commit(job, change),
+    commit: availability.commit,
   };
   const alone = oneAtATime();
   const alarms = createAlarmPoll(parts, alone);

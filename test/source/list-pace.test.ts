@@ -59,6 +59,18 @@ describe("the pace of lists (trap 32)", () => {
     expect(Math.max(...waited)).toBe(0);
   });
 
+  it("lets an inventory go on while alarms take all they can get", async () => {
+    const clock = virtualClock();
+    const pace = createListPace({ perMinute: 30, clock });
+    let urgent = 0;
+    let other = 0;
+    for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), true);
+    for (let i = 0; i < 60; i++) void pace.run(async () => other++, never());
+    await clock.runUntil(1_200_000);
+    expect(other).toBeGreaterThanOrEqual(8);
+    expect(urgent).toBeGreaterThan(500);
+  });
+
   it("keeps to its rate in every minute", async () => {
     const clock = virtualClock();
     const pace = createListPace({ perMinute: 30, clock });
