@@ -7,6 +7,8 @@ import { Conflict, type Store } from "#src/store/store.ts";
  */
 export interface MemoryStore extends Store {
   readonly events: readonly Event[];
+  /** When the event of this id was committed, milliseconds since 1970 by the clock that the store was given. */
+  toldAtMs(id: string): number;
   /** Ids that were committed again. */
   readonly repeated: readonly string[];
   readonly commits: () => number;
@@ -14,10 +16,10 @@ export interface MemoryStore extends Store {
   failNext(): void;
 }
 
-export function createMemoryStore(): MemoryStore {
+export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   const sets = new Map<string, Map<string, string>>();
   const events: Event[] = [];
-  const ids = new Set<string>();
+  const ids = new Map<string, number>();
   const repeated: string[] = [];
   let commits = 0;
   let fail = false;
@@ -32,6 +34,7 @@ export function createMemoryStore(): MemoryStore {
 
   return {
     events,
+    toldAtMs: (id) => ids.get(id) ?? Number.NaN,
     repeated,
     commits: () => commits,
     failNext() {
@@ -62,7 +65,7 @@ export function createMemoryStore(): MemoryStore {
       repeated.push(...again);
       for (const event of change.events ?? []) {
         if (ids.has(event.id)) continue;
-        ids.add(event.id);
+        ids.set(event.id, now());
         events.push(JSON.parse(JSON.stringify(event)) as Event);
       }
       return { lastPosition: events.length, repeated: again };

@@ -29,6 +29,8 @@ export interface TrialSync {
     readonly query: URLSearchParams;
     readonly atMs: number;
   }[];
+  /** Every run of a job that came to an end, and when. */
+  readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
   /** Called after each request that the service answered, e.g. to move the world between two pages. */
   onRequest(listener: (path: string, query: URLSearchParams) => void): void;
   start(): Promise<void>;
@@ -72,8 +74,14 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     { sites: SITES, epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => clock.now() },
   );
-  const store = options.store ?? createMemoryStore();
+  const store = options.store ?? createMemoryStore(() => clock.now());
   const metrics = createMetrics();
+  const polls: { job: string; outcome: string; atMs: number }[] = [];
+  const count = metrics.polls.inc.bind(metrics.polls);
+  metrics.polls.inc = ((labels: { job: string; outcome: string }) => {
+    polls.push({ job: labels.job, outcome: labels.outcome, atMs: clock.now() });
+    count(labels);
+  }) as typeof metrics.polls.inc;
   const requests: { path: string; query: URLSearchParams; atMs: number }[] = [];
   const listeners: ((path: string, query: URLSearchParams) => void)[] = [];
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
@@ -105,6 +113,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     store,
     metrics,
     requests,
+    polls,
     onRequest: (listener) => void listeners.push(listener),
     async start() {
       run = new AbortController();

@@ -1,0 +1,228 @@
+import type { AlarmFact, Event } from "#src/event.ts";
+import type { Transition } from "#src/simulator/alarm-book.ts";
+import { type HeldAlarm, type HeldAlarmSite, syncSet } from "#src/sync/snapshot.ts";
+import { START_MS, type TrialSync } from "./trial-sync.ts";
+
+/** What was done to the world that excuses a feed. Times are pairs of from and to, milliseconds since 1970. */
+export interface Circumstances {
+  readonly deleted: ReadonlySet<string>;
+  /** When sites were outside the token's scope. */
+  readonly hidden: ReadonlyMap<number, readonly (readonly [number, number])[]>;
+  /** When requests were refused for good, so that a poll that succeeded may have left sites out. */
+  readonly disturbed: readonly (readonly [number, number])[];
+}
+
+/** What the log tells, against what really happened; answers what is wrong, as sentences. */
+export async function judge(trial: TrialSync, circumstances: Circumstances): Promise<readonly string[]> {
+  const story = tellingsOf(trial);
+  return [
+    ...wordless(story),
+    ...repeated(trial, story),
+    ...(await untold(trial, story)),
+    ...late(trial, story, circumstances),
+    ...vanishedWrongly(story, circumstances),
+    ...outsideWrongly(story, circumstances),
+    ...misordered(story),
+    ...toldInAnOutage(trial),
+    ...replayed(trial, story),
+    ...(await unlikeTheSnapshot(trial, story)),
+    ...gatewaysWrong(trial),
+  ];
+}
+
+interface Story {
+  readonly events: readonly Event[];
+  readonly transitions: readonly Transition[];
+  /** Keys of the episodes of which an event of this kind was told, as often as it was. */
+  keys(type: string): readonly string[];
+}
+
+const factOf = (event: Event) => event.data as AlarmFact & { initial?: boolean };
+const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
+const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
+const keyOfTruth = (one: Transition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
+
+function tellingsOf({ store, simulator, clock }: TrialSync): Story {
+  const events = store.events.filter((event) => event.type.startsWith("alarm-"));
+  return {
+    events,
+    transitions: simulator.truth.alarms.transitions(START_MS, clock.now()),
+    keys: (type) => events.filter((event) => event.type === type).map(keyOf),
+  };
+}
+
+function wordless({ transitions, keys }: Story): string[] {
+  const resolved = new Set(transitions.filter((one) => one.kind === "resolved").map(keyOfTruth));
+  return keys("alarm-resolved")
+    .filter((key) => !resolved.has(key))
+    .map((key) => `resolved without a word: ${key}`);
+}
+
+function repeated({ store }: TrialSync, { keys }: Story): string[] {
+  const twice = ["alarm-raised", "alarm-resolved"].flatMap((type) =>
+    [...Map.groupBy(keys(type), (key) => key)]
+      .filter(([, all]) => all.length > 1)
+      .map(([key]) => `${type} told twice: ${key}`),
+  );
+  return [...twice, ...store.repeated.map((id) => `committed twice: ${id}`)];
+}
+
+async function untold({ simulator, clock, store }: TrialSync, { keys }: Story): Promise<string[]> {
+  const sites = await store.documents<HeldAlarmSite>(syncSet("alarm-site", "main"));
+  const raised = new Set(keys("alarm-raised"));
+  const resolved = new Set(keys("alarm-resolved"));
+  return simulator.truth.alarms.list(clock.now()).flatMap((alarm) => {
+    const key = `${alarm.id} ${wholeSecond(alarm.triggeredAtMs)}`;
+    if (alarm.resolvedAtMs === null) {
+      if (!raised.has(key)) return [`active and never raised: ${key}`];
+      return resolved.has(key) ? [`active and resolved: ${key}`] : [];
+    }
+    if (raised.has(key) && resolved.has(key)) return [];
+    const followed = sites.get(String(alarm.siteId))?.activeSince ?? null;
+    const ofBefore = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
+    const half = raised.has(key) !== resolved.has(key);
+    return ofBefore && !half ? [] : [`listed as resolved and not told: ${key}`];
+  });
+}
+
+/**
+ * What stays long enough for two polls that began after it and saw everything is told by the end of the second. The
+ * first that ends after it may have begun before it, so it is the third end that counts.
+ */
+function late(trial: TrialSync, { events, transitions }: Story, circumstances: Circumstances): string[] {
+  const ends = trial.polls
+    .filter((one) => one.job === "alarms" && one.outcome === "ok")
+    .map((one) => one.atMs);
+  const toldAtMs = new Map(
+    events
+      .filter((event) => event.type === "alarm-raised" || event.type === "alarm-resolved")
+      .map((event) => [`${event.type} ${keyOf(event)}`, trial.store.toldAtMs(event.id)]),
+  );
+  const byAlarm = Map.groupBy(transitions, (one) => one.alarmId);
+  const problems: string[] = [];
+  for (const one of transitions) {
+    const begins = one.kind === "raised" || one.kind === "retriggered";
+    if (!begins && one.kind !== "resolved") continue;
+    const dueMs = ends.filter((atMs) => atMs > one.atMs)[2];
+    if (dueMs === undefined) continue;
+    const excused = [
+      ...circumstances.disturbed.map(([fromMs, toMs]) => [fromMs, toMs + MINUTE] as const),
+      // A site that came back is noticed at the next look at the scope.
+      ...(circumstances.hidden.get(one.siteId) ?? []).map(
+        ([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const,
+      ),
+    ];
+    if (excused.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
+    const brief = (byAlarm.get(one.alarmId) ?? []).some(
+      (other) => other.atMs > one.atMs && other.atMs <= dueMs && ENDS_OR_BEGINS.has(other.kind),
+    );
+    if (brief) continue;
+    const raisedMs = toldAtMs.get(`alarm-raised ${keyOfTruth(one)}`);
+    // The end of what no poll had seen begin is for the sweep to find.
+    if (!begins && !(raisedMs !== undefined && raisedMs <= one.atMs)) continue;
+    const atMs = begins ? raisedMs : toldAtMs.get(`alarm-resolved ${keyOfTruth(one)}`);
+    if (atMs === undefined || atMs > dueMs) {
+      const after = atMs === undefined ? "never" : `after ${Math.round((atMs - one.atMs) / 1000)} s`;
+      problems.push(`${one.kind} not told within two polls, but ${after}: ${keyOfTruth(one)}`);
+    }
+  }
+  return problems;
+}
+
+const MINUTE = 60_000;
+const ENDS_OR_BEGINS = new Set<Transition["kind"]>(["raised", "resolved", "retriggered", "deleted"]);
+
+function vanishedWrongly({ transitions, keys }: Story, { deleted }: Circumstances): string[] {
+  const superseded = new Set(
+    transitions.filter((one) => one.kind === "retriggered").map((one) => one.alarmId),
+  );
+  return keys("alarm-vanished").flatMap((key) => {
+    const id = key.split(" ")[0] ?? "";
+    return deleted.has(id) || superseded.has(id) ? [] : [`vanished and still there: ${key}`];
+  });
+}
+
+function outsideWrongly({ events }: Story, { hidden }: Circumstances): string[] {
+  return events
+    .filter((event) => event.type === "alarm-out-of-scope" && !hidden.has(factOf(event).alarm.site.id))
+    .map((event) => `never out of scope: ${keyOf(event)}`);
+}
+
+/** Within an episode: raised first, and nothing of an episode before its raise. */
+function misordered({ events }: Story): string[] {
+  return [...Map.groupBy(events, keyOf)].flatMap(([key, own]) =>
+    own[0]?.type === "alarm-raised" ? [] : [`begins with ${own[0]?.type}: ${key}`],
+  );
+}
+
+/** Between the news that the service is away and the news that it is back, the picture stands still. */
+function toldInAnOutage({ store }: TrialSync): string[] {
+  let away = false;
+  const problems: string[] = [];
+  for (const { type, subject, id } of store.events) {
+    if (subject === "service") {
+      const goes = type === "source-unavailable";
+      if ((goes || type === "source-available") && goes === away) problems.push(`${type} twice in a row`);
+      away = goes;
+    } else if (away && !type.startsWith("source-")) problems.push(`told while the service was away: ${id}`);
+  }
+  if (away) problems.push("the service is still away");
+  return problems;
+}
+
+/** The log, told from its beginning, leaves exactly the alarms open that the service lists as active. */
+function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] {
+  const open = new Map<string, string>();
+  for (const event of events) {
+    const { alarm, episode } = factOf(event);
+    if (event.type === "alarm-resolved" || event.type === "alarm-vanished") {
+      if (open.get(alarm.id) === episode) open.delete(alarm.id);
+    } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered")
+      open.set(alarm.id, episode);
+  }
+  const active = simulator.truth.alarms.list(clock.now(), { status: "active" }).map((alarm) => alarm.id);
+  const extra = [...open.keys()].filter((id) => !active.includes(id));
+  const lacking = active.filter((id) => !open.has(id));
+  return [
+    ...extra.map((id) => `open in the log only: ${id}`),
+    ...lacking.map((id) => `active and not open in the log: ${id}`),
+  ];
+}
+
+/** What the last event about an active alarm shows of it is what is held of it. */
+async function unlikeTheSnapshot({ store, simulator, clock }: TrialSync, { events }: Story) {
+  const held = await store.documents<HeldAlarm>("alarm/main");
+  const last = new Map(events.map((event) => [factOf(event).alarm.id, factOf(event).alarm]));
+  const problems: string[] = [];
+  for (const { id, acknowledged } of simulator.truth.alarms.list(clock.now(), { status: "active" })) {
+    if (JSON.stringify(last.get(id)) !== JSON.stringify(held.get(id)?.alarm))
+      problems.push(`the log shows another alarm than the snapshot: ${id}`);
+    if (last.get(id)?.acknowledged !== (acknowledged !== null))
+      problems.push(`the acknowledgement is not as told: ${id}`);
+  }
+  return problems;
+}
+
+/** Each switch of a gateway that stayed is told, none is told that was not, and none twice. */
+function gatewaysWrong({ store, simulator }: TrialSync): string[] {
+  const switches = Map.groupBy(
+    store.events.filter((event) => event.type === "gateway-online" || event.type === "gateway-offline"),
+    (event) => event.subject.split("/").at(-1) ?? "",
+  );
+  const truth = Map.groupBy(simulator.truth.gatewayChanges(), (change) => String(change.gatewayId));
+  const problems: string[] = [];
+  for (const id of new Set([...switches.keys(), ...truth.keys()])) {
+    const told = (switches.get(id) ?? []).map((event) => event.type);
+    const changes = truth.get(id) ?? [];
+    if (told.some((type, index) => type === told[index - 1])) problems.push(`gateway ${id} told twice`);
+    if (told.length > changes.length) problems.push(`gateway ${id}: a switch was invented`);
+    const added = store.events.find(
+      (event) => event.type === "gateway-added" && event.subject.endsWith(`/${id}`),
+    );
+    const first = (added?.data as { gateway: { online: boolean } } | undefined)?.gateway.online;
+    const online = told.length === 0 ? first : told.at(-1) === "gateway-online";
+    const isOnline = changes.at(-1)?.online ?? true;
+    if (added !== undefined && online !== isOnline) problems.push(`gateway ${id} is not as told`);
+  }
+  return problems;
+}
