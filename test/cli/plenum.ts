@@ -123,9 +123,15 @@ export async function simulatedServer(options: SimulatorOptionsInput = {}): Prom
   return { url: server.url, simulator, close };
 }
 
-/** The only line of standard error; fails the test where there are more, such as those of a stack trace. */
+/**
+ * The only line of standard error; fails the test where there are more, such as those of a stack trace. Progress,
+ * which a slow machine shows, does not count.
+ */
 export function onlyLine(stderr: string): string {
-  const lines = stderr.trimEnd().split("\n");
+  const lines = stderr
+    .trimEnd()
+    .split("\n")
+    .filter((line) => !/ … \d+ s$/.test(line));
   if (lines.length !== 1) throw new Error(`more than one sentence:\n${stderr}`);
   return lines[0] ?? "";
 }

@@ -42,10 +42,18 @@ function Bucket({ bucket, now }) {
       ${Array.from({ length: bucket.perMinute }, (_, i) => html`<i class=${i < bucket.used ? "used" : ""}></i>`)}
     </div>
     <p><b>${bucket.used}</b> of ${bucket.perMinute} requests a minute in use${
+      bucket.pacedPerMinute < bucket.perMinute ? ` · polls get ${shown(bucket.pacedPerMinute)}` : ""
+    }${
       waiting.length > 0 ? ` · waiting: ${waiting.map(([lane, count]) => `${count} ${lane}`).join(", ")}` : ""
     }${bucket.throttled > 0 ? ` · refused ${bucket.throttled} times` : ""}${
       held ? ` · told to wait ${Math.ceil((bucket.heldUntilMs - now) / 1000)} s` : ""
     }</p>
+    ${
+      bucket.foreign !== null &&
+      html`<p class="warn">Another program seems to spend the same quota${
+        bucket.foreign.perWindow === null ? "" : `, up to ${bucket.foreign.perWindow} requests a minute`
+      }, since ${at(new Date(bucket.foreign.sinceMs).toISOString(), now)}.</p>`
+    }
   </div>`;
 }
 

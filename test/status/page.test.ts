@@ -1,0 +1,186 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
+import { type Browser, chromium, type Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { makeEvent, sourceUri } from "#src/event.ts";
+import { createStatusServer } from "#src/status/server.ts";
+import { absent, programPath } from "../real-servers.ts";
+import { ALARM } from "../sample-events.ts";
+import { fillSource, serverOptions, shownBuilding } from "./shown-building.ts";
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** Names that would run code, load something or leave their place if they were ever taken for markup. */
+const HOSTILE = [
+  "<script>window.broken = 1</script>",
+  "<img src=x onerror='window.broken = 1'>",
+  "<svg onload=window.broken=1>",
+  '"><script>window.broken = 1</script>',
+  "' onmouseover='window.broken=1' x='",
+  "javascript:window.broken=1",
+  "<iframe srcdoc='<script>parent.broken=1</script>'>",
+  "<link rel=stylesheet href=//evil.example/x.css>",
+  "<base href=//evil.example/>",
+  "<style>body { display: none }</style>",
+  "${window.broken = 1}",
+  "{{constructor.constructor('window.broken=1')()}}",
+  "</title></textarea></style><script>window.broken=1</script>",
+  "<a href=javascript:window.broken=1>x</a>",
+  "<math><mtext><img src=x onerror=window.broken=1>",
+  "\u202Eevil\u202C \u0000 \uFEFF",
+  "x".repeat(400),
+];
+
+describe.skipIf(absent("chromium"))("the page in a real browser", () => {
+  let browser: Browser;
+  beforeAll(async () => {
+    browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
+  });
+  afterAll(() => browser?.close());
+
+  async function opened(width = 1280) {
+    const building = await shownBuilding();
+    const server = createStatusServer(serverOptions(building));
+    await server.start(new AbortController().signal);
+    onTestFinished(() => server.stop(1_000));
+    const page = await browser.newPage({ viewport: { width, height: 900 } });
+    const complaints: string[] = [];
+    const elsewhere: string[] = [];
+    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.message));
+    page.on("request", (request) => request.url().startsWith(server.url()) || elsewhere.push(request.url()));
+    onTestFinished(() => page.close());
+    return { ...building, server, page, complaints, elsewhere, open: () => page.goto(server.url()) };
+  }
+
+  const rows = (page: Page, panel: string) => page.locator(`.${panel} tbody tr`);
+
+  test("shows sites, values, alarms, quota, sinks with their lag, and events", async () => {
+    const { store, page, open, complaints, elsewhere } = await opened();
+    await store.outbox.register("lake", "now");
+    await fillSource(store, "north", { tagNames: ["Supply", "Return"], alarms: [{}] });
+    const data = { alarm: ALARM };
+    const facts = {
+      source: sourceUri("north"),
+      subject: "site/1/alarm/500001",
+      time: "2026-11-21T09:00:00.000Z",
+    };
+    await store.commit({
+      events: [
+        makeEvent({
+          type: "alarm-raised",
+          ...facts,
+          data: { ...data, initial: false, late: false } as never,
+          facts: ["x"],
+        }),
+      ],
+    });
+    await open();
+    await expect
+      .poll(() => rows(page, "sites").allInnerTexts())
+      .toEqual([expect.stringMatching(/north school\s+2\s+0 \/ 1\s+A 1/)]);
+    await expect.poll(() => rows(page, "values").count()).toBe(2);
+    expect(await rows(page, "values").allInnerTexts()).toEqual([
+      expect.stringMatching(/10001\s+Supply\s+20\s+°C/),
+      expect.stringMatching(/10002\s+Return unreadable, was 19\.5 60 min ago\s+–\s+°C/),
+    ]);
+    expect(await page.locator(".alarms li b").innerText()).toBe(ALARM.trigger.displayName);
+    expect(await page.locator(".slots").first().locator(".used").count()).toBe(7);
+    expect(await page.locator(".bucket p").first().innerText()).toContain(
+      "7 of 20 requests a minute in use · polls get 18 · waiting: 2 live",
+    );
+    expect(await rows(page, "sinks").innerText()).toMatch(/lake influxdb\s+idle\s+1\s/);
+    await expect.poll(() => page.locator(".events li").innerText()).toContain("alarm-raised");
+    expect(await page.locator(".pulse").innerText()).toBe("all is well");
+    expect([complaints, elsewhere]).toEqual([[], []]);
+  });
+
+  test("a search and the choice of a site narrow what is shown; sites of two sources with one id stay two", async () => {
+    const { store, page, open } = await opened();
+    await fillSource(store, "north", { tagNames: ["Supply", "Outdoor"], alarms: [{}] });
+    await fillSource(store, "south", { tagNames: ["Supply"] });
+    await open();
+    await expect.poll(() => rows(page, "values").count()).toBe(3);
+    await page.getByRole("button", { name: "south school" }).click();
+    await expect.poll(() => rows(page, "values").count()).toBe(1);
+    expect(await page.locator(".alarms li").count()).toBe(0);
+    await page.getByRole("button", { name: "show all sites" }).first().click();
+    await expect.poll(() => rows(page, "values").count()).toBe(3);
+    await page.getByLabel("search values").fill("outd");
+    await expect
+      .poll(() => rows(page, "values").allInnerTexts())
+      .toEqual([expect.stringContaining("Outdoor")]);
+    await page.getByLabel("search values").fill("nothing like this");
+    await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
+  });
+
+  test("a worker that is gone is said at once, and what is shown is called old", async () => {
+    const { server, page, open } = await opened();
+    await open();
+    await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
+    await server.stop(1_000);
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no answer");
+    expect(await page.locator(".notices").innerText()).toContain("what you see is old");
+  });
+
+  test("hostile names are text and nothing else, wherever they are shown", async () => {
+    const { store, page, open, complaints, elsewhere } = await opened();
+    const alarms = HOSTILE.map((text) => ({
+      description: text,
+      acknowledged: true,
+      acknowledgedBy: text,
+      trigger: { ...ALARM.trigger, displayName: text, priority: text },
+    }));
+    await fillSource(store, "north", { siteName: HOSTILE[1] ?? "", tagNames: HOSTILE, alarms });
+    await store.commit({
+      events: HOSTILE.map((text, n) =>
+        makeEvent({
+          type: "site-added",
+          source: sourceUri("north"),
+          subject: `site/${n}`,
+          time: "2026-11-21T09:00:00.000Z",
+          data: { site: { id: n, displayName: text } } as never,
+          facts: [n],
+        }),
+      ),
+    });
+    await open();
+    await expect.poll(() => rows(page, "values").count()).toBe(HOSTILE.length);
+    await expect.poll(() => page.locator(".events li").count()).toBe(HOSTILE.length);
+    await page.locator(".sites button").click();
+    await page.getByLabel("search values").fill(HOSTILE[0] ?? "");
+    await expect.poll(() => rows(page, "values").count()).toBe(2);
+    await page.getByLabel("search values").fill("");
+    await expect.poll(() => rows(page, "values").count()).toBe(HOSTILE.length);
+    const names = await page.locator(".alarms li b").allTextContents();
+    expect(names.toSorted()).toEqual(HOSTILE.toSorted());
+    expect(await page.evaluate("window.broken")).toBeUndefined();
+    expect(await page.locator("main :is(script, img, svg, iframe, link, base, style, a, math)").count()).toBe(
+      0,
+    );
+    expect(await page.locator("main").isVisible()).toBe(true);
+    expect([complaints, elsewhere]).toEqual([[], []]);
+  });
+
+  test.each([1280, 768, 390, 320])("nothing sticks out at a width of %i", async (width) => {
+    const { store, page, open } = await opened(width);
+    const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
+    await fillSource(store, "north", {
+      siteName: long,
+      tagNames: [long, long],
+      alarms: [{ description: long }],
+    });
+    await open();
+    await expect.poll(() => rows(page, "values").count()).toBe(2);
+    expect(
+      await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
+    ).toBeLessThanOrEqual(0);
+  });
+});

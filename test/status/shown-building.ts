@@ -1,0 +1,154 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { onTestFinished } from "vitest";
+import type { Alarm, Tag } from "#src/building.ts";
+import type { Clock } from "#src/clock.ts";
+import { createLog, type Secret } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { StatusConfig } from "#src/status/config.ts";
+import { refreshGauges } from "#src/status/gauges.ts";
+import { createStatus, type LiveParts, type Status } from "#src/status/report.ts";
+import type { StatusServerOptions } from "#src/status/server.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import type { HeldAlarm, HeldValue } from "#src/sync/snapshot.ts";
+import { ALARM, GATEWAY } from "../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+/** A real store with a small building in it, and the status over it. */
+
+export const NOW = "2026-11-21T10:00:00.000Z";
+
+export interface ShownBuilding {
+  readonly store: Store;
+  readonly clock: VirtualClock;
+  readonly status: Status;
+}
+
+export async function emptyStore(clock: Clock): Promise<Store> {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-status-"));
+  const store = await openStore({ folder, clock });
+  onTestFinished(async () => {
+    await store.close();
+    rmSync(folder, { recursive: true });
+  });
+  return store;
+}
+
+export const LIVE = {
+  startedAtMs: Date.parse("2026-11-21T09:00:00Z"),
+  quota: () => ({
+    buckets: [
+      {
+        name: "tags",
+        perMinute: 20,
+        pacedPerMinute: 18,
+        used: 7,
+        waiting: { write: 0, "on-demand": 0, live: 2, history: 0 },
+        heldUntilMs: null,
+        nextSlotInMs: 0,
+        throttled: 0,
+        foreign: null,
+      },
+    ],
+    heldUntilMs: null,
+  }),
+  sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
+  commands: () => ({ enabled: true, rehearsal: false, stopped: false, writable: 3, waiting: 0 }),
+  notices: () => [],
+} satisfies LiveParts;
+
+export function statusOver(store: Store, clock: Clock, live: LiveParts | null = LIVE): Status {
+  return createStatus({
+    version: "1.2.3",
+    clock,
+    store,
+    sources: [
+      { name: "north", origin: "https://north.example" },
+      { name: "south", origin: "https://south.example" },
+    ],
+    live,
+  });
+}
+
+/** A site with a gateway, `tags` tags with values, and alarms of the given names. */
+export async function fillSource(
+  store: Store,
+  source: string,
+  options: {
+    readonly siteName?: string;
+    readonly tagNames: readonly string[];
+    readonly alarms?: readonly Partial<Alarm>[];
+  },
+): Promise<void> {
+  const site = { id: 1, displayName: options.siteName ?? `${source} school` };
+  const held = <T>(value: T, siteId: number | null = 1) => ({
+    value,
+    siteId,
+    since: NOW,
+    missingSince: null,
+  });
+  const tags = options.tagNames.map(
+    (displayName, n): Tag => ({
+      id: String(10_001 + n),
+      displayName,
+      description: displayName,
+      unit: "°C",
+    }),
+  );
+  const value = (n: number): HeldValue => ({
+    value: n === 1 ? null : 20 + n / 10,
+    quality: n === 1 ? "bad" : "good",
+    time: new Date(Date.parse(NOW) - n * 1_000).toISOString(),
+    lastGood: n === 1 ? { value: 19.5, time: "2026-11-21T09:00:00.000Z" } : null,
+    nulls: n === 1 ? 3 : 0,
+  });
+  const alarms = (options.alarms ?? []).map(
+    (alarm, n): HeldAlarm => ({
+      alarm: { ...ALARM, id: String(500_001 + n), site, ...alarm },
+      episode: `e${n}`,
+      state: "active",
+      since: NOW,
+      misses: 0,
+      returns: 0,
+    }),
+  );
+  await store.commit({
+    documents: [
+      { set: documentSet("site", source), put: [["1", held(site, null)]] },
+      { set: documentSet("gateway", source), put: [["7", held({ ...GATEWAY, online: false })]] },
+      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag)] as const) },
+      { set: documentSet("value", source), put: tags.map((tag, n) => [tag.id, value(n)] as const) },
+      { set: documentSet("alarm", source), put: alarms.map((each) => [each.alarm.id, each] as const) },
+    ],
+  });
+}
+
+export async function shownBuilding(live: LiveParts | null = LIVE): Promise<ShownBuilding> {
+  const clock = createVirtualClock(Date.parse(NOW));
+  const store = await emptyStore(clock);
+  return { store, clock, status: statusOver(store, clock, live) };
+}
+
+export function serverOptions(
+  { store, clock, status }: ShownBuilding,
+  more: {
+    readonly config?: object;
+    readonly password?: Secret;
+    readonly notReady?: () => string | null;
+  } = {},
+): StatusServerOptions {
+  const metrics = createMetrics();
+  return {
+    config: StatusConfig.parse({ port: 0, ...more.config }),
+    password: more.password ?? null,
+    status,
+    outbox: store.outbox,
+    metrics: metrics.registry,
+    notReady: more.notReady ?? (() => null),
+    refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
+    mounted: [],
+    log: createLog({ level: "silent" }),
+  };
+}
