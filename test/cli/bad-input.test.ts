@@ -201,17 +201,29 @@ describe("what is not to be had", () => {
   test("a full disk: the worker stays up, says so, and goes on when there is space", async (context) => {
     const disk = smallDisk();
     if (disk === null) return context.skip();
-    const service = await simulatedServer();
+    const service = await simulatedServer({ alarms: { recorded: false } });
     const place = workplace(service.url);
-    place.configure({ state: { folder: join(disk, "state") } });
+    const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
+    place.configure({
+      state: { folder: join(disk, "state") },
+      sources: { main: { ...source, schedules: { alarms: "*/2 * * * * *" }, spread: "0s" } },
+    });
     const worker = place.start("run");
     await worker.says("Plenum is running");
-    const { notices } = await report(place, (shown) => shown.notices.length > 0);
-    expect(notices[0]).toMatch(/^The disk that holds .*plenum\.db has only \d+ MiB left\./);
+    await report(place, ({ sources }) => sources[0]?.jobs.some(({ name }) => name === "alarms") === true);
+    expect(() => writeFileSync(join(disk, "ballast"), Buffer.alloc(16 * 1024 ** 2))).toThrow("ENOSPC");
+    service.simulator.control.raiseAlarm({ siteId: 1, description: "x".repeat(500_000) });
+    await worker.says("is full");
+    const full = await report(place, ({ notices }) => notices.length > 0);
+    expect(full.notices[0]).toMatch(/^The disk that holds .*plenum\.db has only 0 MiB left\./);
+    expect(full.sources[0]?.counts.alarms).toBe(0);
+
+    rmSync(join(disk, "ballast"));
+    await report(place, ({ sources }) => sources[0]?.counts.alarms === 1);
     const { code, stderr } = await stopped(worker);
     expect(code).toBe(0);
     expect(stderr).not.toMatch(/^\s+at /m);
-  }, 40_000);
+  }, 60_000);
 });
 
 /** A disk of a few megabytes; null where mounting is not allowed. */

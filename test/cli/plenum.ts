@@ -24,7 +24,10 @@ export interface Running {
   readonly ended: Promise<Ended>;
 }
 
-const MAIN = join(import.meta.dirname, "../../src/cli/main.ts");
+const ROOT = join(import.meta.dirname, "../..");
+const MAIN = join(ROOT, "src/cli/main.ts");
+/** Compiled code is kept between the many starts, as the script `plenum` does. */
+const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
 export interface Workplace {
   readonly folder: string;
@@ -49,7 +52,13 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   function start(...args: readonly string[]): Running {
     const child = spawn(process.execPath, [MAIN, ...args], {
       cwd: folder,
-      env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir(), ...environment },
+      env: {
+        PATH: process.env.PATH,
+        HOME: folder,
+        TMPDIR: tmpdir(),
+        NODE_COMPILE_CACHE: COMPILED,
+        ...environment,
+      },
       stdio: ["ignore", "pipe", "pipe"],
     });
     children.push(child);
