@@ -35,7 +35,7 @@ export function createFreshValues(options: {
     const held = await view.value(source.name, tagId);
     const own = read.get(tagId);
     const latest = own !== undefined && (held === undefined || own.time > held.time) ? own : held;
-    const writtenAtMs = journal.writesOf(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
+    const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
   }
 

@@ -29,13 +29,13 @@ export const FRESH_MS = 60_000;
 
 /** A sender's clock, or the service's, may differ from ours by this much. */
 const CLOCK_TOLERANCE_MS = 30_000;
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
+const DAY_MS = 86_400_000;
 
-/** Wall times of the writes of the last 24 hours, ascending. */
 export interface PastWrites {
+  /** Wall times of the tag's writes within the last 24 hours, ascending. */
   readonly ofTag: readonly number[];
-  readonly ofSource: readonly number[];
+  /** Writes of all tags of the source within the last hour. */
+  readonly lastHour: number;
 }
 
 /** How often may be written. */
@@ -250,7 +250,7 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusi
       message: `No more than ${entry.max_per_day} writes of this tag in 24 hours.`,
     };
   }
-  if (past.ofSource.filter((at) => at > nowMs - HOUR_MS).length + needed > maxPerHour) {
+  if (past.lastHour + needed > maxPerHour) {
     return { reason: "too-many", message: `No more than ${maxPerHour} writes of all tags in one hour.` };
   }
   return null;

@@ -110,8 +110,8 @@ export function createIntake(options: IntakeOptions): Accept {
       held: isListed ? await options.view.tag(source, request.tagId) : undefined,
       token: isListed ? await options.view.token(source) : undefined,
       past: {
-        ofTag: isListed ? journal.writesOf(source, request.tagId) : [],
-        ofSource: isListed ? journal.writesOfSource(source) : [],
+        ofTag: isListed ? journal.wear.ofTag(source, request.tagId) : [],
+        lastHour: isListed ? journal.wear.lastHour(source) : 0,
       },
     });
     if ("refused" in verdict) return verdict;

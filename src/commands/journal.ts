@@ -6,6 +6,7 @@ import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { type Notice, noticeEvent, resultEvent } from "./result-event.ts";
+import { createWearCount, type Wear, type WearCount } from "./wear.ts";
 
 /**
  * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
@@ -29,9 +30,7 @@ export interface Journal {
   open(): readonly OpenEntry[];
   /** Whether a write of this tag is under way: from `sending` to its outcome. */
   isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
-  /** Wall times, milliseconds since 1970, of the writes of the last 24 hours, ascending. */
-  writesOf(source: string, tagId: string): readonly number[];
-  writesOfSource(source: string): readonly number[];
+  readonly wear: Pick<WearCount, "ofTag" | "lastHour">;
   /** Old values that wait to be put back. */
   restores(): readonly Restore[];
   dropRestore(restore: Restore): Promise<void>;
@@ -70,14 +69,9 @@ interface StoredEntry {
   readonly command?: Command;
 }
 
-interface Wear {
-  readonly sentAtMs: readonly number[];
-}
-
 const COMMANDS = "command";
 const RESTORES = "command-restore";
-const DAY_MS = 86_400_000;
-const KEEP_MS = 7 * DAY_MS;
+const KEEP_MS = 7 * 86_400_000;
 
 export interface JournalOptions {
   readonly store: Store;
@@ -96,7 +90,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
   }
-  const wear = await store.documents<Wear>(wearSet);
+  const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   let turn: Promise<unknown> = Promise.resolve();
@@ -127,22 +121,6 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
     tip = last;
   }
 
-  function recent(times: readonly number[] | undefined): readonly number[] {
-    const since = clock.now() - DAY_MS;
-    return (times ?? []).filter((at) => at > since);
-  }
-
-  function worn(commands: readonly Command[]): [string, Wear][] {
-    return commands.map((command) => {
-      const key = tagKey(command);
-      return [key, { sentAtMs: [...recent(wear.get(key)?.sentAtMs), clock.now()] }];
-    });
-  }
-
-  function remember(changes: readonly (readonly [string, Wear])[]): void {
-    for (const [key, value] of changes) wear.set(key, value);
-  }
-
   /** What a write does to an older promise to put a value back: it ends it, or takes its old value over. */
   function restoreAfter({ command, before }: Leaving): Restore | null {
     if (command.forMs === null || before === null) return null;
@@ -171,7 +149,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
         const changedAt = isoUtc(clock.now());
         const commands = leaving.map(({ command }) => command);
         const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
-        const wearing = worn(commands);
+        const wearing = wear.writing(commands);
         const kept = new Map(leaving.map((each) => [tagKey(each.command), restoreAfter(each)]));
         const ended = [...kept.keys()].flatMap((key) => notPutBack(restores.get(key)));
         await commit(
@@ -183,7 +161,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
           ],
           [
             { set: COMMANDS, put: entries.map((entry) => [entry.command.id, entry] as const) },
-            { set: wearSet, put: wearing },
+            { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
             {
               set: RESTORES,
               remove: [...kept.keys()],
@@ -193,7 +171,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
           () => ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
         );
         for (const entry of entries) open.set(entry.command.id, entry);
-        remember(wearing);
+        wear.remember(wearing);
         for (const [key, value] of kept) {
           if (value === null) restores.delete(key);
           else restores.set(key, value);
@@ -205,7 +183,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
         if (!open.has(command.id)) return false;
         const changedAt = isoUtc(clock.now());
         const done: StoredEntry = { state: finish.outcome, changedAt };
-        const wearing = finish.rehearsal === true ? worn([command]) : [];
+        const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
         const key = tagKey(command);
         const nothingToRestore =
           restores.get(key)?.command.id === command.id &&
@@ -214,14 +192,14 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
           [audited(command, finish.outcome, changedAt, { ...finish })],
           [
             { set: COMMANDS, put: [[command.id, done]] },
-            { set: wearSet, put: wearing },
+            { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
             { set: RESTORES, remove: nothingToRestore ? [key] : [] },
           ],
           () => [resultEvent(command, finish, changedAt)],
         );
         open.delete(command.id);
         finished.set(command.id, changedAt);
-        remember(wearing);
+        wear.remember(wearing);
         if (nothingToRestore) restores.delete(key);
         return true;
       }),
@@ -250,13 +228,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
       const key = tagKey(tag);
       return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
-    writesOf: (source, tagId) => recent(wear.get(tagKey({ source, tagId }))?.sentAtMs),
-    writesOfSource: (source) =>
-      [...wear]
-        .filter(([key]) => key.startsWith(tagKey({ source, tagId: "" })))
-        .flatMap(([, { sentAtMs }]) => recent(sentAtMs))
-        .toSorted((a, b) => a - b),
-
+    wear,
     restores: () => [...restores.values()],
     dropRestore: ({ command }) =>
       inTurn(async () => {

@@ -77,8 +77,8 @@ export function createWriter(options: WriterOptions): Writer {
     return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size);
   }
 
-  /** Why a command ends here instead of leaving; null when it may leave. */
-  async function endOf({ command, entry }: Accepted): Promise<Finish | null> {
+  /** Why a command ends here instead of leaving together with so many others; null when it may leave. */
+  async function endOf({ command, entry }: Accepted, others: number): Promise<Finish | null> {
     const nowMs = clock.now();
     const current = await values.of(command);
     const before = freshValue(current, nowMs);
@@ -89,8 +89,8 @@ export function createWriter(options: WriterOptions): Writer {
         entry,
         current,
         past: {
-          ofTag: journal.writesOf(command.source, command.tagId),
-          ofSource: journal.writesOfSource(command.source),
+          ofTag: journal.wear.ofTag(command.source, command.tagId),
+          lastHour: journal.wear.lastHour(command.source) + others,
         },
         maxPerHour: config.max_per_hour,
         gateways: await options.view.gateways(command.source, command.siteId),
@@ -122,7 +122,7 @@ export function createWriter(options: WriterOptions): Writer {
     try {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
-        const end = room.endOf(accepted) ?? (await endOf(accepted));
+        const end = room.endOf(accepted) ?? (await endOf(accepted, ready.size));
         if (end === null) ready.set(accepted, { ...accepted, before: await presentValue(accepted) });
         else {
           await endings.end(accepted.command, end, signal);
@@ -142,7 +142,7 @@ export function createWriter(options: WriterOptions): Writer {
   async function endEarly(signal: AbortSignal): Promise<void> {
     for (const accepted of candidates()) {
       if (await values.isMissing(accepted)) continue;
-      const end = room.endOf(accepted) ?? (await endOf(accepted));
+      const end = room.endOf(accepted) ?? (await endOf(accepted, 0));
       if (end !== null && room.take(accepted)) await endings.end(accepted.command, end, signal);
     }
   }

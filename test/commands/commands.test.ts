@@ -437,6 +437,29 @@ describe("the same again", () => {
     expect((await rig.results()).at(-1)).toMatchObject({ commandId: "a", outcome: "expired" });
   });
 
+  test("the limit of all tags together holds inside a group and over restarts, and ends with the hour", async () => {
+    const rig = await rigWith({ config: { max_per_hour: 3 } });
+    await rig.send({ id: "g", writes: rig.tags.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
+    await rig.clock.advance(5_000);
+    await rig.restart();
+    await rig.send({ id: "a", tag: rig.tags[6], value: 22 });
+    await rig.clock.advance(5_000);
+    expect(rig.posts.flat()).toHaveLength(3);
+    const reasons = (await rig.results()).map((result) => result.reason ?? result.outcome);
+    expect(reasons.toSorted()).toEqual([
+      "confirmed",
+      "confirmed",
+      "confirmed",
+      "too-many",
+      "too-many",
+      "too-many",
+    ]);
+    rig.clock.stepWall(3_600_000);
+    await rig.send({ id: "b", tag: rig.tags[7], value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.result("b"))?.outcome).toBe("confirmed");
+  });
+
   test("the limits on wear hold over restarts", async () => {
     const rig = await rigWith({ config: { allow: allow(firstTag, { max_per_day: 3 }) } });
     for (let n = 0; n < 5; n += 1) {

@@ -39,8 +39,8 @@ const token: TokenInfo = {
   sites: [{ id: 1, displayName: "" }],
 };
 
-function past(ofTag: readonly number[], ofSource: readonly number[] = ofTag): PastWrites {
-  return { ofTag, ofSource };
+function past(ofTag: readonly number[], lastHour = 0): PastWrites {
+  return { ofTag, lastHour };
 }
 
 /** So many writes within the last hour, the latest long enough ago. */
@@ -182,7 +182,7 @@ describe("before sending", () => {
     ["value-unknown", { forMs: 60_000, entry: restorable, current: undefined }],
     ["not-restorable", { forMs: 60_000, entry: restorable, current: reading(14), value: 15 }],
     ["too-many", { forMs: 60_000, entry: restorable, past: past(many(47)) }],
-    ["too-many", { past: past([], many(100)) }],
+    ["too-many", { past: past([], 100) }],
     ["outside-hours", { forMs: 7_200_000, entry: { ...restorable, hours: "12:00-14:00" } }],
     ["step-too-large", { value: 23.000000000000004 }],
     ["step-too-large", { value: 16.9999999999 }],
