@@ -112,6 +112,11 @@ function Only({ chosen, choose }) {
     ${chosen.name} ✕</button>`;
 }
 
+/** A description that begins with the name above it need not say it twice. */
+function without(description, name) {
+  return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
+}
+
 export function Alarms({ alarms, chosen, choose, now }) {
   const rows = alarms.filter(
     ({ source, alarm }) => chosen === null || (source === chosen.source && alarm.site.id === chosen.site),
@@ -127,7 +132,7 @@ export function Alarms({ alarms, chosen, choose, now }) {
           <span class="of">${alarm.site.displayName} · since ${ago(alarm.triggeredAt, now)}${
             alarm.acknowledged ? ` · acknowledged by ${alarm.acknowledgedBy ?? "somebody"}` : ""
           }${state === "active" ? "" : ` · ${state}`}</span>
-          <span class="of">${alarm.description}</span>
+          <span class="of">${without(alarm.description, alarm.trigger.displayName)}</span>
         </div>
       </li>`,
     )}</ul>
