@@ -12,13 +12,18 @@ import type { Accepted, Journal } from "./journal.ts";
  */
 export interface FreshValues {
   of(command: Command): Promise<FreshValue | undefined>;
-  /** Reads what the checks of these commands need and do not know; what cannot be read stays unknown. */
+  /**
+   * Reads what the checks of these commands need and do not know; what cannot be read stays unknown. A slow reading
+   * is not waited for long, because others may leave without it.
+   */
   refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void>;
   /** Whether a command has to wait for a reading that was not tried yet. */
   isMissing(accepted: Accepted): Promise<boolean>;
   /** Takes over what somebody else read. */
   learn(reply: ReadReply): void;
 }
+
+const PATIENCE_MS = 3_000;
 
 export function createFreshValues(options: {
   readonly source: Source;
@@ -29,6 +34,7 @@ export function createFreshValues(options: {
 }): FreshValues {
   const { clock, journal, log, source, view } = options;
   const read = new Map<string, FreshValue>();
+  const reading = new Set<string>();
   const triedAtMs = new WeakMap<Accepted, number>();
 
   async function of({ tagId }: Command): Promise<FreshValue | undefined> {
@@ -43,6 +49,25 @@ export function createFreshValues(options: {
     return needsFreshValue(entry, command) && freshValue(await of(command), clock.now()) === null;
   }
 
+  async function isMissing(accepted: Accepted): Promise<boolean> {
+    if (!(await isUnknown(accepted))) return false;
+    const triedAt = triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY;
+    return clock.monotonic() - triedAt > FRESH_MS;
+  }
+
+  async function ask(asked: readonly Accepted[], signal: AbortSignal): Promise<void> {
+    const ids = asked.map(({ command }) => command.tagId);
+    for (const id of ids) reading.add(id);
+    try {
+      learn(await source.read(ids, "on-demand", signal));
+    } catch (error) {
+      if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
+    } finally {
+      for (const id of ids) reading.delete(id);
+      for (const accepted of asked) triedAtMs.set(accepted, clock.monotonic());
+    }
+  }
+
   function learn(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings) {
@@ -53,29 +78,17 @@ export function createFreshValues(options: {
   return {
     of,
     learn,
-    async isMissing(accepted) {
-      if (!(await isUnknown(accepted))) return false;
-      const triedAt = triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY;
-      return clock.monotonic() - triedAt > FRESH_MS;
-    },
+    isMissing,
     async refresh(group, signal) {
-      const unknown: Accepted[] = [];
-      for (const accepted of group) if (await isUnknown(accepted)) unknown.push(accepted);
-      if (unknown.length === 0) return;
-      const asked = unknown.slice(0, TAGS_PER_REQUEST);
-      try {
-        learn(
-          await source.read(
-            asked.map(({ command }) => command.tagId),
-            "on-demand",
-            signal,
-          ),
-        );
-      } catch (error) {
-        if (signal.aborted) throw error;
-        log.warn({ err: error }, "the present value could not be read before a write");
+      const asked: Accepted[] = [];
+      for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
+        if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) asked.push(accepted);
       }
-      for (const accepted of asked) triedAtMs.set(accepted, clock.monotonic());
+      if (asked.length === 0) return;
+      const done = new AbortController();
+      const whole = ask(asked, signal).finally(() => done.abort());
+      const patience = clock.sleep(PATIENCE_MS, AbortSignal.any([signal, done.signal]));
+      await Promise.race([whole, patience.catch(() => undefined)]);
     },
   };
 }

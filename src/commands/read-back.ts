@@ -1,5 +1,6 @@
 import type { TagValue } from "../building.ts";
 import type { Clock } from "../clock.ts";
+import { meaningOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -52,6 +53,8 @@ interface Case {
   attempts: number;
   /** A first reading of ours showed another value; a slow device gets a second one. */
   sawOther: boolean;
+  /** A reading together with others was refused as a whole. */
+  isSuspect: boolean;
 }
 
 export function createReadBack(options: {
@@ -87,7 +90,10 @@ export function createReadBack(options: {
   }
 
   async function read(due: readonly Case[], signal: AbortSignal): Promise<void> {
-    const group = due.slice(0, TAGS_PER_REQUEST);
+    const [first] = due;
+    const group = first?.isSuspect
+      ? [first]
+      : due.filter((each) => !each.isSuspect).slice(0, TAGS_PER_REQUEST);
     let present: ReadonlyMap<string, TagValue> = new Map();
     try {
       const ids = new Set(group.map(({ proof }) => proof.command.tagId));
@@ -97,6 +103,10 @@ export function createReadBack(options: {
     } catch (error) {
       if (signal.aborted) throw error;
       log.warn({ err: error }, "reading back failed");
+      if (group.length > 1 && isRefusal(error)) {
+        for (const each of group) each.isSuspect = true;
+        return;
+      }
     }
     for (const each of group) {
       const value = present.get(each.proof.command.tagId) ?? null;
@@ -122,7 +132,14 @@ export function createReadBack(options: {
     add(proofs) {
       const dueMs = clock.monotonic() + settleMs;
       for (const proof of proofs) {
-        cases.add({ proof, dueMs, rideUntilMs: dueMs + RIDE_MS, attempts: 0, sawOther: false });
+        cases.add({
+          proof,
+          dueMs,
+          rideUntilMs: dueMs + RIDE_MS,
+          attempts: 0,
+          sawOther: false,
+          isSuspect: false,
+        });
       }
       wake();
     },
@@ -154,6 +171,12 @@ export function createReadBack(options: {
     const waitMs = Math.min(...[...cases].map((each) => each.dueMs)) - clock.monotonic();
     await clock.sleep(waitMs, AbortSignal.any([signal, news.signal])).catch(() => undefined);
   }
+}
+
+/** One tag that the service does not show makes it refuse a whole group. */
+function isRefusal(error: unknown): boolean {
+  const { kind } = meaningOf(error);
+  return kind === "rejected" || kind === "config";
 }
 
 /** Whether polls wait for the quota: then a live read may soon show the value, and a request would cost them one. */

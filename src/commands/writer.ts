@@ -1,6 +1,7 @@
 import type { TagValue } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import { meaningOf, sentence } from "../errors.ts";
+import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -54,6 +55,8 @@ const STOPPED: Finish = {
   message: "The worker stopped before the command left; nothing was written.",
 };
 const AGAIN_AFTER_MS = 1_000;
+/** A moment's rest while all that wait need a reading that takes its time. */
+const LOOK_AGAIN_MS = 100;
 
 export function createWriter(options: WriterOptions): Writer {
   const { clock, config, endings, journal, log, source, values } = options;
@@ -112,30 +115,46 @@ export function createWriter(options: WriterOptions): Writer {
   /**
    * Decides what leaves and makes it durable. Commands leave the room first, so that a newer one for the same tag
    * queues up behind instead of superseding what is about to leave. What fails before the journal says `sending`,
-   * or has to be looked at first, goes back.
+   * or has to be looked at first, goes back. Nothing waits between the last look at the time and the request but
+   * the journal, and if that took long, there is one more look.
    */
   async function prepare(signal: AbortSignal): Promise<readonly Leaving[]> {
     const taken = candidates();
     for (const accepted of taken) room.take(accepted);
-    const gone = new Set<Accepted>();
     const ready = new Map<Accepted, Leaving>();
+    const ends = new Map<Accepted, Finish>();
     try {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
         const end = room.endOf(accepted) ?? (await endOf(accepted, ready.size));
         if (end === null) ready.set(accepted, { ...accepted, before: await presentValue(accepted) });
-        else {
-          await endings.end(accepted.command, end, signal);
-          gone.add(accepted);
-        }
+        else ends.set(accepted, end);
       }
-      const leaving = [...ready.values()];
-      if (leaving.length > 0) await journal.sending(leaving);
-      for (const accepted of ready.keys()) gone.add(accepted);
-      return leaving;
-    } finally {
-      for (const accepted of taken) if (!gone.has(accepted)) room.putBack(accepted);
+      if (ready.size > 0) await journal.sending([...ready.values()]);
+    } catch (error) {
+      for (const accepted of taken) room.putBack(accepted);
+      throw error;
     }
+    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) room.putBack(accepted);
+    for (const accepted of ready.keys()) {
+      const end = room.endOf(accepted);
+      if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
+    }
+    track(endAll(ends, signal));
+    return [...ready.values()];
+  }
+
+  async function endAll(ends: ReadonlyMap<Accepted, Finish>, signal: AbortSignal): Promise<void> {
+    for (const [accepted, end] of ends) await endings.end(accepted.command, end, signal);
+  }
+
+  /** Keeps hold of what goes on in the background, so that a stop can wait for it. */
+  function track(work: Promise<void>): void {
+    const settled = work.catch((error: unknown) => {
+      if (!isStopping(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
+    });
+    underWay.add(settled);
+    void settled.then(() => underWay.delete(settled));
   }
 
   /** What need not or may not leave is told without spending a slot of the quota on it. */
@@ -147,6 +166,11 @@ export function createWriter(options: WriterOptions): Writer {
     }
   }
 
+  async function mayAnyLeave(): Promise<boolean> {
+    for (const accepted of candidates()) if (!(await values.isMissing(accepted))) return true;
+    return false;
+  }
+
   async function presentValue({ command }: Accepted): Promise<TagValue> {
     return freshValue(await values.of(command), clock.now());
   }
@@ -155,7 +179,7 @@ export function createWriter(options: WriterOptions): Writer {
   async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
     await values.refresh(candidates(), stopping);
     await endEarly(cutting);
-    if (candidates().length === 0) return;
+    if (!(await mayAnyLeave())) return clock.sleep(LOOK_AGAIN_MS, stopping);
     const slot = room.slotWait(stopping);
     const left = Promise.withResolvers<void>();
     const whole = (async () => {
@@ -181,11 +205,7 @@ export function createWriter(options: WriterOptions): Writer {
         slot.over();
       }
     })();
-    const tracked = whole.catch((error: unknown) => {
-      if (!cutting.aborted) log.error({ err: error }, "the outcome of a write could not be recorded");
-    });
-    underWay.add(tracked);
-    void tracked.then(() => underWay.delete(tracked));
+    track(whole);
     try {
       await left.promise;
     } catch (error) {

@@ -218,6 +218,55 @@ describe("what became of the write decides the result; it is never sent again", 
   });
 });
 
+test("a tag that is gone at the service spoils neither the results of its group nor a later write", async () => {
+  const rig = await rigWith({
+    config: { allow: firstTags.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
+  });
+  rig.simulator.control.changeInventory("tags", firstTag, { removed: true });
+  const writes = rig.tags.slice(0, 3).map((tag) => ({ tag, value: 22 }));
+  await rig.send({ id: "g", writes });
+  await rig.clock.advance(120_000);
+  expect(
+    (await rig.results()).map((result) => [result.tagId === firstTag, result.outcome]).toSorted(),
+  ).toEqual([
+    [false, "rejected"],
+    [false, "rejected"],
+    [true, "unknown"],
+  ]);
+  await rig.send({ id: "h", writes });
+  await rig.clock.advance(120_000);
+  const later = (await rig.results()).slice(3).map((result) => [result.tagId === firstTag, result.outcome]);
+  expect(later.toSorted()).toEqual([
+    [false, "confirmed"],
+    [false, "confirmed"],
+    [true, "rejected"],
+  ]);
+});
+
+describe("slow things hold up nobody else", () => {
+  test("neither a reading before a write nor a write that is not answered", async () => {
+    const rig = await rigWith({
+      config: {
+        allow: firstTags.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})),
+      },
+      simulator: {
+        faults: [
+          { match: { endpoints: ["read"] }, when: { count: 1 }, fault: { kind: "slow", delay_ms: 50_000 } },
+          { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "slow", delay_ms: 50_000 } },
+        ] as never,
+      },
+    });
+    await rig.send({ id: "slow reading", tag: rig.tags[0], value: 22, ttl_s: 120 });
+    await rig.send({ id: "slow write", tag: rig.tags[1], value: 22 });
+    await rig.clock.advance(5_000);
+    await rig.send({ id: "third", tag: rig.tags[2], value: 22 });
+    await rig.clock.advance(10_000);
+    expect((await rig.results()).map((result) => result.commandId)).toEqual(["third"]);
+    await rig.clock.advance(120_000);
+    expect((await rig.results()).map((result) => result.outcome)).toEqual(Array(3).fill("confirmed"));
+  });
+});
+
 describe("waiting for the quota", () => {
   /** The service asks for 100 s of patience, so every lane waits. */
   async function held(options: RigOptions = {}) {
@@ -393,6 +442,19 @@ describe("closed doors", () => {
     await rig.clock.advance(5_000);
     expect((await rig.result("b"))?.outcome).toBe("confirmed");
   });
+});
+
+test("a journal that takes its time lets nothing out that expired or was stopped meanwhile", async () => {
+  for (const end of ["expired", "killed"] as const) {
+    const rig = await rigWith();
+    rig.slowDown("sending", 5_000);
+    await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: end === "expired" ? 3 : 60 });
+    await rig.clock.advance(1_000);
+    if (end === "killed") rig.commands.killSwitch.throwIt("a test", "now");
+    await rig.clock.advance(20_000);
+    expect((await rig.result("a"))?.reason).toBe(end);
+    expect(rig.posts).toEqual([]);
+  }
 });
 
 describe("the same again", () => {

@@ -43,6 +43,8 @@ export interface Rig {
   restart(config?: ConfigInput): Promise<void>;
   /** Fails every commit from now on, as a full disk does. */
   breakStore(broken: boolean): void;
+  /** Commits of this step take so long from now on. */
+  slowDown(step: string, ms: number): void;
   close(): Promise<void>;
 }
 
@@ -100,13 +102,18 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const tags = tagsOf(simulator, 25);
   for (const id of tags) simulator.control.setTag(id, 20);
   let isBroken = false;
+  let slow: { readonly step: string; readonly ms: number } | null = null;
 
   const handle = simulatedTransport(simulator, clock);
   const opened = await openStore({ folder, clock });
   const store: Store = {
     ...opened,
-    commit: (change) =>
-      isBroken ? Promise.reject(new Retryable("The disk is full.")) : opened.commit(change),
+    async commit(change) {
+      if (isBroken) throw new Retryable("The disk is full.");
+      const [record] = (change.records ?? []) as readonly { readonly body: { readonly step: string } }[];
+      if (slow !== null && record?.body.step === slow.step) await clock.sleep(slow.ms);
+      return opened.commit(change);
+    },
   };
   await holdBuilding(store, simulator);
   // Without any record the quota begins with a careful minute, which is another room's matter.
@@ -217,6 +224,9 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     },
     breakStore(broken) {
       isBroken = broken;
+    },
+    slowDown(step, ms) {
+      slow = { step, ms };
     },
     async close() {
       const verdict = await verifyAudit(store);
