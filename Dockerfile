@@ -10,17 +10,22 @@ RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 FROM node:24-trixie-slim
 LABEL org.opencontainers.image.title="Plenum" \
       org.opencontainers.image.description="Building-automation monitoring to MQTT, InfluxDB, webhooks and files, and guarded tag writes back in"
-ENV NODE_ENV=production
+# As in the start script `plenum`: compiled code is kept, freed memory is given back.
+ENV NODE_ENV=production \
+    NODE_COMPILE_CACHE=/app/.cache/plenum \
+    MALLOC_ARENA_MAX=1 \
+    MALLOC_TRIM_THRESHOLD_=131072
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY package.json ./
 COPY src src
 COPY connectors connectors
 COPY config config
+RUN node --input-type=module -e 'await import("./src/worker.ts")'
 RUN mkdir -p /var/lib/plenum && chown 10001:10001 /var/lib/plenum && chmod 0700 /var/lib/plenum
 USER 10001:10001
 VOLUME /var/lib/plenum
 EXPOSE 9850
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "src/cli/main.ts", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
 # Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
-CMD ["node", "src/cli/main.ts", "run", "--config", "/etc/plenum/plenum.yaml"]
+CMD ["node", "--max-semi-space-size=1", "--optimize-for-size", "src/cli/main.ts", "run", "--config", "/etc/plenum/plenum.yaml"]

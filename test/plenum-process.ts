@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 
-const MAIN = join(import.meta.dirname, "../src/cli/main.ts");
+const ROOT = join(import.meta.dirname, "..");
 
 /** The command line as a process of its own, as a user or a service manager runs it. */
 export interface Running {
@@ -18,7 +18,8 @@ export function runPlenum(
   args: readonly string[],
   options: { readonly cwd: string; readonly environment?: Readonly<Record<string, string>> },
 ): Running {
-  const child: ChildProcess = spawn(process.execPath, [MAIN, ...args], {
+  // The start script ends in `exec`, so the process is the worker itself: signals and measurements reach it.
+  const child: ChildProcess = spawn(join(ROOT, "plenum"), args, {
     cwd: options.cwd,
     env: { ...process.env, NO_COLOR: "1", ...options.environment },
     stdio: ["ignore", "pipe", "pipe"],

@@ -7,6 +7,7 @@ import {
 } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import { keepPacketsLean } from "./lean-packets.ts";
 import type { Message } from "./messages.ts";
 import { connectFailure, disconnectFailure, publishFailure, subscribeFailure } from "./reasons.ts";
 
@@ -52,6 +53,7 @@ const PUBLISH_OVERHEAD_BYTES = 64;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
+  keepPacketsLean();
   const client = connect({ ...options.client, reconnectPeriod: 0, queueQoSZero: false, resubscribe: false });
   const lost = new AbortController();
   try {

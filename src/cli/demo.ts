@@ -1,6 +1,5 @@
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { startDemo } from "../demo/demo.ts";
 import type { Event } from "../event.ts";
 import type { CliContext } from "./context.ts";
 
@@ -16,6 +15,8 @@ export function addDemo(program: Command, context: CliContext): void {
     .action(async (options: { readonly folder: string }) => {
       const { say } = context.terminal();
       say("Starting the simulated service, an MQTT broker and the worker …");
+      // Loaded when asked for: no other command needs the simulator and the broker in memory.
+      const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
       say(

@@ -3,8 +3,6 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadYaml } from "../config/load.ts";
 import { ConfigError } from "../errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../simulator/options.ts";
-import { startSimulatorServer } from "../simulator/server.ts";
-import { createSimulator } from "../simulator/simulator.ts";
 import type { CliContext } from "./context.ts";
 import { integer } from "./context.ts";
 
@@ -37,6 +35,8 @@ export function addSimulate(program: Command, context: CliContext): void {
           ? SimulatorOptions.parse({})
           : loadYaml({ schema: SimulatorOptions, file: given.options, environment: process.env });
       const options = given.speed === undefined ? fromFile : { ...fromFile, speed: given.speed };
+      const { createSimulator } = await import("../simulator/simulator.ts");
+      const { startSimulatorServer } = await import("../simulator/server.ts");
       const simulator = createSimulator(options, { now: Date.now });
       if (given.state !== undefined) simulator.importState(JSON.parse(readFileSync(given.state, "utf8")));
       const server = await startSimulatorServer(simulator, { host: given.host, port: given.port }).catch(

@@ -1,0 +1,43 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+
+/** No container can be built here, so the file is read as a careful operator would read it. */
+const root = join(import.meta.dirname, "..");
+const text = readFileSync(join(root, "Dockerfile"), "utf8").replaceAll(/\\\n/g, " ");
+const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+const instructions = (name: string) => lines.filter((line) => line.startsWith(`${name} `));
+
+describe("the container", () => {
+  test("is built in two stages on a slim image, and the second takes no development dependencies along", () => {
+    expect(instructions("FROM")).toEqual([
+      "FROM node:24-trixie-slim AS dependencies",
+      "FROM node:24-trixie-slim",
+    ]);
+    expect(text).toContain("npm ci --omit=dev --ignore-scripts");
+  });
+
+  test("runs as a user of its own that is not root, after everything that needs root", () => {
+    const user = instructions("USER");
+    expect(user).toEqual(["USER 10001:10001"]);
+    const after = lines.slice(lines.indexOf(user[0] ?? ""));
+    expect(after.filter((line) => /^(RUN|COPY|ADD) /.test(line))).toEqual([]);
+  });
+
+  test("starts node itself, because npm swallows the signal that asks for a graceful stop", () => {
+    const command: unknown = JSON.parse(instructions("CMD").at(-1)?.slice(4) ?? "null");
+    expect(command).toEqual(expect.arrayContaining(["node", "src/cli/main.ts", "run", "--config"]));
+    const health = /CMD (\[.*\])$/.exec(instructions("HEALTHCHECK")[0] ?? "")?.[1] ?? "null";
+    expect(JSON.parse(health)).toEqual(
+      expect.arrayContaining(["node", "src/cli/main.ts", "status", "--probe"]),
+    );
+  });
+
+  test("copies only what exists, and holds no secret", () => {
+    for (const line of instructions("COPY")) {
+      if (line.includes("--from=")) continue;
+      for (const path of line.split(" ").slice(1, -1)) expect(existsSync(join(root, path)), path).toBe(true);
+    }
+    expect(text).not.toMatch(/(TOKEN|PASSWORD|SECRET)\s*=/i);
+  });
+});
