@@ -60,7 +60,7 @@ function fromUnion(
   const { options } = issue as { options?: readonly unknown[] };
   if (issue.errors.length === 0) return [{ path, message: oneOf((options ?? []).map(String), value) }];
   const ranked = issue.errors
-    .map((issues) => ({ issues, distance: distanceOf(written.content, issues, path) }))
+    .map((issues) => ({ issues, distance: distanceOf(issues) }))
     .toSorted((a, b) => a.distance - b.distance);
   const best = ranked[0];
   const own = ownWords(issue);
@@ -73,14 +73,12 @@ function fromUnion(
 /** From here on an alternative of a union is so far from what was written that it cannot have been meant. */
 const NOT_MEANT = 5;
 
-function distanceOf(content: unknown, issues: readonly Issue[], prefix: readonly PropertyKey[]): number {
+function distanceOf(issues: readonly Issue[]): number {
   let distance = 0;
   for (const issue of issues) {
-    const path = [...prefix, ...issue.path];
     if (issue.code === "unrecognized_keys") distance += NOT_MEANT * issue.keys.length;
-    else if (issue.code !== "invalid_type") distance += issue.code === "invalid_value" ? 2 : 1;
-    else if (issue.path.length === 0) distance += 100;
-    else distance += valueAt(content, path) === undefined ? 2 * NOT_MEANT : 1;
+    else if (issue.code === "invalid_type" && issue.path.length === 0) distance += 100;
+    else distance += issue.code === "invalid_value" ? 2 : 1;
   }
   return distance;
 }

@@ -148,10 +148,10 @@ describe("rows", () => {
       alarms: [
         { trigger: trigger("C"), triggeredAt: "2026-11-21T09:59:00Z" },
         { trigger: trigger("A"), triggeredAt: "2026-11-21T08:00:00Z" },
-        { trigger: trigger("A"), triggeredAt: "2026-11-21T10:30:00+02:00" },
+        { trigger: trigger("A"), triggeredAt: "2026-11-21T09:30:00+02:00" },
       ],
     });
-    expect((await status.alarms()).map(({ alarm }) => alarm.id)).toEqual(["500003", "500002", "500001"]);
+    expect((await status.alarms()).map(({ alarm }) => alarm.id)).toEqual(["500002", "500003", "500001"]);
   });
 
   test("values: by source, site and part of a name; the count goes beyond what is shown", async () => {
