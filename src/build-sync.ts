@@ -29,6 +29,8 @@ export async function buildSync(options: {
   const { built, store, clock, metrics, ticker } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
+  // Each spends what the other leaves: the past is fetched in slots that no promise to a live value needs.
+  let leavesRoom = () => true;
   const pull = createHistoryPull({
     source,
     store,
@@ -36,6 +38,7 @@ export async function buildSync(options: {
     log,
     classes: entry.history,
     timeZone: entry.time_zone,
+    room: () => leavesRoom(),
   });
   const live = createLiveReads({
     source,
@@ -45,7 +48,10 @@ export async function buildSync(options: {
     metrics,
     classes: entry.read,
     historyWants: () => pull.wants(),
+    historyPerMinute: () => pull.requestsPerMinute(),
+    clockSkewMs: () => source.clockSkewMs(),
   });
+  leavesRoom = () => live.leavesRoom();
   const jobs: readonly Job[] = [
     {
       name: "live",

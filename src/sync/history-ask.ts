@@ -1,13 +1,15 @@
 import type { Series } from "./history-book.ts";
-import { BUCKET_MS, bucketEnd } from "./history-buckets.ts";
-import { closedUntil, headRange, ms, type Range, tailRange } from "./history-ledger.ts";
+import { BUCKET_MS, bucketBefore, bucketEnd, bucketStart } from "./history-buckets.ts";
+import { closedUntil, headRange, ms, tailFloor, tailRange } from "./history-ledger.ts";
+import { type BackfillOrder, pendingOf } from "./history-orders.ts";
+import type { Range } from "./history-ranges.ts";
 
 /**
  * Which request comes next. Live following goes before totals, those before the backfill; the probes for tags
  * about which nothing is known come between. Pure.
  */
 export interface Ask {
-  readonly kind: "head" | "tail" | "total";
+  readonly kind: "head" | "tail" | "order" | "total";
   readonly series: readonly Series[];
   /** The range of the whole request; each series takes its own part of it. */
   readonly range: Range;
@@ -44,7 +46,7 @@ export function nextHead(all: readonly Series[], nowMs: number, limit: Limit): A
 
 export function nextTail(all: readonly Series[], limit: Limit): Ask | null {
   const wanted = all.flatMap((series) => {
-    const range = { fromMs: ms(series.held.target), toMs: ms(series.held.reached) };
+    const range = { fromMs: tailFloor(series.held), toMs: ms(series.held.reached) };
     return series.total || range.fromMs >= range.toMs ? [] : [{ series, range }];
   });
   const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
@@ -53,6 +55,32 @@ export function nextTail(all: readonly Series[], limit: Limit): Ask | null {
   const lengthMs = lengthOf(first, limit);
   const ranges = first.flatMap(({ series }) => tailRange(series.held, series.rules, lengthMs) ?? []);
   return askFor("tail", first, { fromMs: Math.min(...ranges.map((range) => range.fromMs)), toMs });
+}
+
+/** What a person asked for, newest first; before the configured backfill, because somebody waits for it. */
+export function nextOrder(
+  all: readonly Series[],
+  orders: readonly BackfillOrder[],
+  nowMs: number,
+  limit: Limit,
+): Ask | null {
+  for (const order of orders) {
+    const wanted = all.flatMap((series) => {
+      const { rules, held, total, placed } = series;
+      if (total || rules.resolution !== order.resolution || !order.matches(placed)) return [];
+      const range = pendingOf(order, held, rules, nowMs).at(-1);
+      return range === undefined ? [] : [{ series, range }];
+    });
+    const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
+    if (first === undefined) continue;
+    const { toMs } = first[0].range;
+    const { resolution, timeZone } = first[0].series.rules;
+    const start = bucketStart(toMs - lengthOf(first, limit), resolution, timeZone);
+    const least = Math.min(...first.map(({ range }) => range.fromMs));
+    const fromMs = Math.max(least, start < toMs ? start : bucketBefore(toMs - 1, resolution, timeZone));
+    return askFor("order", first, { fromMs, toMs });
+  }
+  return null;
 }
 
 /** One period at a time, because a reply holds one number per tag. */

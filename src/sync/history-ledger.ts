@@ -1,6 +1,7 @@
 import type { Resolution } from "../building.ts";
 import { isoUtc } from "../clock.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "./history-buckets.ts";
+import { merged, type Range, subtract } from "./history-ranges.ts";
 import type { Point, ToldValues } from "./history-told.ts";
 import type { HeldHistory } from "./snapshot.ts";
 
@@ -12,12 +13,6 @@ export interface SeriesRules {
   readonly backfillMs: number;
   readonly graceMs: number;
   readonly lookBackMs: number;
-}
-
-/** Milliseconds since 1970, the end not included. */
-export interface Range {
-  readonly fromMs: number;
-  readonly toMs: number;
 }
 
 /**
@@ -96,7 +91,7 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
 /** What the backfill fetches next, newest first, of at most `lengthMs`; null when it is done. */
 export function tailRange(held: HeldHistory, rules: SeriesRules, lengthMs: number): Range | null {
   const toMs = ms(held.reached);
-  const targetMs = ms(held.target);
+  const targetMs = tailFloor(held);
   if (toMs <= targetMs) return null;
   const from = bucketStart(toMs - lengthMs, rules.resolution, rules.timeZone);
   const fromMs = Math.max(
@@ -155,13 +150,58 @@ export function settleHead(
   return { held: { ...next, rememberedFrom: isoUtc(rememberFrom(next, rules)) }, fresh, revised };
 }
 
+/** Where a request of the backfill ends: at its target, or at what an order has fetched before it. */
+export function tailFloor(held: HeldHistory): number {
+  return Math.max(ms(held.target), ...islandsOf(held).map(({ toMs }) => toMs));
+}
+
+function islandsOf(held: HeldHistory): readonly Range[] {
+  return (held.islands ?? []).map(({ from, to }) => ({ fromMs: ms(from), toMs: ms(to) }));
+}
+
+/** What is fetched and told, or known to be empty. */
+export function toldRanges(held: HeldHistory): readonly Range[] {
+  return merged([
+    { fromMs: ms(held.reached), toMs: ms(held.watermark) },
+    { fromMs: ms(held.wished), toMs: ms(held.target) },
+    ...islandsOf(held),
+  ]);
+}
+
+/** What of a range is neither told nor known to be empty, ascending. */
+export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
+  return subtract(range, toldRanges(held));
+}
+
+/** A range that was fetched apart from the rest; what touches the rest becomes part of it. */
+function withIslands(held: HeldHistory, ranges: readonly Range[]): HeldHistory {
+  const { islands: _before, ...rest } = held;
+  let reachedMs = ms(held.reached);
+  const apart: Range[] = [];
+  for (const island of merged(ranges).toReversed()) {
+    if (island.toMs >= reachedMs) reachedMs = Math.min(reachedMs, island.fromMs);
+    else apart.unshift(island);
+  }
+  const reached = isoUtc(reachedMs);
+  if (apart.length === 0) return { ...rest, reached };
+  const islands = apart.map(({ fromMs, toMs }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs) }));
+  return { ...rest, reached, islands };
+}
+
+/** A fetched range of an order: new as far as it was not told by another way meanwhile. */
+export function settleOrder(held: HeldHistory, points: readonly Point[], range: Range): Settled {
+  const fresh = unfetched(held, range).flatMap((part) => inRange(points, part));
+  return { held: withIslands(held, [...islandsOf(held), range]), fresh, revised: [] };
+}
+
 /** A fetched range of the backfill: all of it is new. */
 export function settleTail(held: HeldHistory, points: readonly Point[], range: Range): Settled {
   const own = {
-    fromMs: Math.max(range.fromMs, ms(held.target)),
+    fromMs: Math.max(range.fromMs, tailFloor(held)),
     toMs: Math.min(range.toMs, ms(held.reached)),
   };
-  return { held: { ...held, reached: isoUtc(own.fromMs) }, fresh: inRange(points, own), revised: [] };
+  const reached = { ...held, reached: isoUtc(own.fromMs) };
+  return { held: withIslands(reached, islandsOf(held)), fresh: inRange(points, own), revised: [] };
 }
 
 /** From where on told points may be met again, and have to be remembered. It never goes back. */

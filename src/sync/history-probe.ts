@@ -28,7 +28,12 @@ export interface Probe {
   readonly again: boolean;
 }
 
-export function createHistoryProbe(book: HistoryBook, size: number): HistoryProbe {
+/** `wantedFrom`: from when on anybody wants the series, milliseconds since 1970. */
+export function createHistoryProbe(
+  book: HistoryBook,
+  size: number,
+  wantedFrom: (series: Series) => number = ({ held }) => ms(held.wished),
+): HistoryProbe {
   const testing = createGroupTesting<string>(size);
   const known = new Set<string>();
 
@@ -37,7 +42,7 @@ export function createHistoryProbe(book: HistoryBook, size: number): HistoryProb
     const [first] = series;
     if (first === undefined) return null;
     const { timeZone } = first.rules;
-    const fromMs = Math.min(...series.map(({ held }) => ms(held.wished)), nowMs - 24 * 3_600_000);
+    const fromMs = Math.min(...series.map(wantedFrom), nowMs - 24 * 3_600_000);
     return {
       tagIds,
       // One month more than needed, because the interface does not say whether a bucket at the start is included.

@@ -5,7 +5,7 @@ import { type DocumentChange, documentSet, type Store } from "../store/store.ts"
 import type { Ask } from "./history-ask.ts";
 import type { Series } from "./history-book.ts";
 import { bucketEnd, rangeTime } from "./history-buckets.ts";
-import { ms, type Settled, settleHead, settleTail } from "./history-ledger.ts";
+import { ms, type Settled, settleHead, settleOrder, settleTail } from "./history-ledger.ts";
 import { type Point, packTold, spanOf, type ToldValues, unpackTold } from "./history-told.ts";
 import { type HeldHistory, type HeldTold, syncSet } from "./snapshot.ts";
 import { subjectOf } from "./subject.ts";
@@ -65,7 +65,9 @@ export function createHistorySettle(options: {
         const settled: Settled =
           ask.kind === "head"
             ? settleHead(series.held, rules, points, range, told, nowMs)
-            : settleTail(series.held, points, range);
+            : ask.kind === "order"
+              ? settleOrder(series.held, points, range)
+              : settleTail(series.held, points, range);
         put.push([series.key, settled.held]);
         settledSeries.push([series, settled.held]);
         const rememberedMs = ms(settled.held.rememberedFrom);

@@ -1,18 +1,20 @@
 import type { TagLog, TagTotal } from "../building.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError, meaningOf, Throttled } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { type HistoryQuery, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
-import { type Ask, nextHead, nextTail, nextTotal } from "./history-ask.ts";
-import { createHistoryBook, isFollowed, type Series } from "./history-book.ts";
+import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./history-ask.ts";
+import { createHistoryBook, followedSeries, isFollowed, type Series } from "./history-book.ts";
 import { bucketBefore, rangeTime } from "./history-buckets.ts";
-import { ms, withoutLog } from "./history-ledger.ts";
+import { ms, settleOrder, withoutLog } from "./history-ledger.ts";
+import { type BackfillOrders, loadOrders, pendingOf } from "./history-orders.ts";
 import { createHistoryProbe, type Probe } from "./history-probe.ts";
 import { type HistoryProgress, progressOf } from "./history-progress.ts";
 import { createHistorySettle } from "./history-settle.ts";
 import { answered, failed, UNKNOWN_WINDOW, windowValues } from "./history-window.ts";
 import { type JobOutcome, OK } from "./job.ts";
+import { followingPerMinute } from "./plan-share.ts";
 import { culprits } from "./plan-split.ts";
 import type { HistoryConfig } from "./read-config.ts";
 import { isMemberRefusal } from "./read-refused.ts";
@@ -29,6 +31,8 @@ export interface HistoryPull {
   /** Whether there is work for slots that nobody needs. */
   wants(): boolean;
   progress(): HistoryProgress;
+  /** Requests per minute that it takes to keep the followed series complete. */
+  requestsPerMinute(): number;
 }
 
 export interface HistoryPullOptions {
@@ -39,6 +43,8 @@ export interface HistoryPullOptions {
   readonly classes: HistoryConfig;
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
+  /** Whether live reads leave slots free now: only then the past is asked for. Live following has its turn anyway. */
+  readonly room?: () => boolean;
   /** Values that one request may ask for at most; about 51 bytes each. */
   readonly valuesMax?: number;
 }
@@ -64,7 +70,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const windowSet = syncSet("history-window", source.name);
   const { classes, timeZone } = options;
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
-  const probe = createHistoryProbe(book, TAGS_PER_REQUEST);
+  let orders: BackfillOrders = { open: [], paused: false };
+  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, ({ held, placed }) =>
+    Math.min(
+      ms(held.wished),
+      ...orders.open.filter((order) => order.matches(placed)).map((order) => ms(order.held.from)),
+    ),
+  );
   const settle = createHistorySettle({ store, clock, source: source.name });
   let window: HeldWindow = UNKNOWN_WINDOW;
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
@@ -78,14 +90,47 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (refreshedAtMs === Number.NEGATIVE_INFINITY) {
       window = (await store.document<HeldWindow>(windowSet, "values")) ?? UNKNOWN_WINDOW;
     }
-    await book.refresh(clock.now());
+    orders = await loadOrders(store, source.name);
+    await book.refresh(clock.now(), orders.open);
     probe.refresh();
     refreshedAtMs = clock.monotonic();
+    await endOrders();
+  }
+
+  /** Says of the orders that nothing is left of that they are done. */
+  async function endOrders(): Promise<void> {
+    const nowMs = clock.now();
+    const done = orders.open.filter((order) => {
+      const concerned = book
+        .series()
+        .filter(
+          ({ placed, rules, total }) =>
+            !total && rules.resolution === order.resolution && order.matches(placed),
+        );
+      return concerned.every(
+        ({ held, rules }) =>
+          held.state === "no-log" ||
+          (held.state === "following" && pendingOf(order, held, rules, nowMs).length === 0),
+      );
+    });
+    if (done.length === 0) return;
+    const doneAt = isoUtc(nowMs);
+    await store.commit({
+      documents: [
+        {
+          set: syncSet("backfill", source.name),
+          put: done.map(({ id, held }) => [id, { ...held, doneAt }] as const),
+        },
+      ],
+    });
+    log.info({ orders: done.map(({ id }) => id) }, "a backfill is done");
+    orders = { ...orders, open: orders.open.filter((order) => !done.includes(order)) };
   }
 
   type Task = { readonly ask: Ask } | { readonly probe: Probe };
 
-  function nextTask(): Task | null {
+  /** `past`: also what lies before the first sight. */
+  function nextTask(past: boolean): Task | null {
     const nowMs = clock.now();
     const free = book
       .series()
@@ -95,7 +140,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (live !== null) return { ask: live };
     const toLearn = probing ? null : probe.next(nowMs);
     if (toLearn !== null) return { probe: toLearn };
-    const tail = nextTail(free, limit);
+    if (!past || orders.paused) return null;
+    const tail = nextOrder(free, orders.open, nowMs, limit) ?? nextTail(free, limit);
     return tail === null ? null : { ask: tail };
   }
 
@@ -166,7 +212,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const range = ask.ranges.get(series.key);
       // In the past the service says that this range has no log; at the head that the tag has none (any more).
       if (ask.kind === "tail" && range !== undefined) {
-        changed.set(series, { ...series.held, reached: new Date(range.fromMs).toISOString() });
+        changed.set(series, { ...series.held, reached: isoUtc(range.fromMs) });
+      } else if (ask.kind === "order" && range !== undefined) {
+        changed.set(series, settleOrder(series.held, [], range).held);
       } else {
         changed.set(series, withoutLog(series.held, clock.now()));
       }
@@ -213,6 +261,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       failures = 0;
       running = true;
       let lookAtMs = Number.NEGATIVE_INFINITY;
+      let waitsForRoom = false;
       const start = (task: Task) => {
         const work = perform(task, signal)
           .catch((error: unknown) => {
@@ -225,10 +274,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         while (failure === undefined && clock.monotonic() < endAtMs) {
           const isOld = clock.monotonic() - refreshedAtMs >= REFRESH_MS;
           if (isOld || (book.series().length === 0 && underWay.size === 0)) await refresh();
-          if (clock.monotonic() >= lookAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
-            const task = nextTask();
+          const room = options.room?.() ?? true;
+          const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
+          if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
+            const task = nextTask(room);
+            waitsForRoom = task === null && !room && nextTask(true) !== null;
             if (task !== null) start(task);
-            else if (underWay.size === 0) break;
+            else if (underWay.size === 0 && !waitsForRoom) break;
             else lookAtMs = clock.monotonic() + IDLE_LOOK_MS;
           }
           await clock.sleep(PEEK_MS, signal);
@@ -240,8 +292,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       if (failure !== undefined) throw failure;
       return OK;
     },
-    wants: () => running && nextTask() !== null,
-    progress: () => progressOf(book.series(), windowValues(window, limits), probe.waiting(), clock.now()),
+    wants: () => running && nextTask(true) !== null,
+    progress: () =>
+      progressOf(book.series(), orders, windowValues(window, limits), probe.waiting(), clock.now()),
+    requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),
   };
 }
 
@@ -251,6 +305,7 @@ function hasMoved(before: HeldHistory | undefined, after: HeldHistory): boolean 
     before === undefined ||
     ms(after.watermark) > ms(before.watermark) ||
     ms(after.reached) < ms(before.reached) ||
+    after.islands !== before.islands ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
 }

@@ -4,6 +4,7 @@
  */
 export interface Wish {
   readonly name: string;
+  /** A tag that is read less often because it keeps failing counts as less than one. */
   readonly tags: number;
   readonly everyMs: number;
   readonly firm: boolean;
@@ -21,21 +22,27 @@ export interface Stretch {
 }
 
 /** Share of the slots that a plan may fill; the rest takes up what integer slots and jitter cost. */
-const PLANNABLE_SHARE = 0.97;
+export const PLANNABLE_SHARE = 0.97;
 
 /** Share that the firm classes may take together, so that the others are never starved. */
 const FIRM_SHARE = 0.8;
 
-export function stretch(wishes: readonly Wish[], slotMs: number, size: number): Stretch {
+/** `share`: what part of the slots may be planned with; less than all where history needs some. */
+export function stretch(
+  wishes: readonly Wish[],
+  slotMs: number,
+  size: number,
+  share = PLANNABLE_SHARE,
+): Stretch {
   const demandAt = (factorOf: (wish: Wish) => number) =>
     wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slotMs, size), 0);
   const demand = demandAt(() => 1);
   const firm = wishes.filter((wish) => wish.firm);
   const firmDemand = firm.reduce((sum, wish) => sum + slotsPerSlot(wish, 1, slotMs, size), 0);
-  const firmKept = firmDemand <= FIRM_SHARE;
+  const firmKept = firmDemand <= Math.min(FIRM_SHARE, share);
   const factorOf = (wish: Wish, scale: number) =>
     wish.firm && firmKept ? 1 : 1 + (scale - 1) / wish.importance;
-  const scale = demand <= PLANNABLE_SHARE ? 1 : smallestScale((s) => demandAt((wish) => factorOf(wish, s)));
+  const scale = demand <= share ? 1 : smallestScale((s) => demandAt((wish) => factorOf(wish, s)), share);
   return {
     demand,
     factors: new Map(wishes.map((wish) => [wish.name, factorOf(wish, scale)])),
@@ -44,19 +51,19 @@ export function stretch(wishes: readonly Wish[], slotMs: number, size: number): 
 }
 
 /** Requests per slot, every place filled, with the interval rounded down to whole slots as the planner must. */
-function slotsPerSlot(wish: Wish, factor: number, slotMs: number, size: number): number {
+export function slotsPerSlot(wish: Wish, factor: number, slotMs: number, size: number): number {
   const period = Math.max(1, Math.floor((wish.everyMs * factor) / slotMs));
   return wish.tags / (period * size);
 }
 
 /** By bisection; the demand falls as the scale grows. */
-function smallestScale(demandAt: (scale: number) => number): number {
+function smallestScale(demandAt: (scale: number) => number, share: number): number {
   let low = 1;
   let high = 2;
-  while (demandAt(high) > PLANNABLE_SHARE && high < 1e6) high *= 2;
+  while (demandAt(high) > share && high < 1e6) high *= 2;
   for (let step = 0; step < 40; step++) {
     const middle = (low + high) / 2;
-    if (demandAt(middle) > PLANNABLE_SHARE) low = middle;
+    if (demandAt(middle) > share) low = middle;
     else high = middle;
   }
   return high;

@@ -23,7 +23,36 @@ export interface Board {
   quarantine(id: string, untilMs: number): void;
   release(id: string): void;
   quarantined(): readonly string[];
-  stretch(slotMs: number, size: number): Stretch;
+  /** How the wishes fit into that share of the slots; the intervals follow it from now on. */
+  stretch(slotMs: number, size: number, share: number): Stretch;
+  /** By class, how old values became since it was asked last, and how old the oldest is now. */
+  freshness(nowMs: number): readonly ClassFreshness[];
+  /** What is known of one tag. */
+  known(id: string): TagState | undefined;
+}
+
+/** Milliseconds. */
+export interface ClassFreshness {
+  readonly name: string;
+  readonly tags: number;
+  /** How old a value may become by the present plan. */
+  readonly promisedMs: number;
+  /** How old one has become at most; tags that keep answering nothing are left out. Null while none was read. */
+  readonly achievedMs: number | null;
+}
+
+export interface TagState {
+  readonly watched: WatchedTag;
+  /** Monotonic time of its last answer, null when there was none. */
+  readonly lastMs: number | null;
+  /** The interval as wished, stretched by the plan, and as it is kept, with the back-off. */
+  readonly wishedMs: number;
+  readonly stretchedMs: number;
+  readonly intervalMs: number;
+  readonly troubles: number;
+  readonly gatewayOffline: boolean;
+  readonly underWay: boolean;
+  readonly quarantinedUntilMs: number | null;
 }
 
 export interface Known {
@@ -32,6 +61,9 @@ export interface Known {
   /** Monotonic time of a wall time in the past or the future. */
   toMonotonic(time: string): number;
 }
+
+/** Failures in a row after which a tag counts as silent: no promise is kept for it. */
+const SILENT = 3;
 
 interface State {
   watched: WatchedTag;
@@ -44,6 +76,16 @@ interface State {
 export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board {
   let states = new Map<string, State>();
   let factors: ReadonlyMap<string, number> = new Map();
+
+  /** By class, the largest age at which a value was replaced since it was asked last. */
+  let oldest = new Map<string, number>();
+
+  const intervals = ({ watched, troubles }: State) => {
+    const wishedMs = watched.readClass.every;
+    const stretchedMs = wishedMs * (factors.get(watched.readClass.name) ?? 1);
+    const offline = gatewayOffline(watched);
+    return { wishedMs, stretchedMs, offline, intervalMs: backedOff(stretchedMs, troubles, offline) };
+  };
 
   const change = (id: string, make: (state: State) => void) => {
     const state = states.get(id);
@@ -79,9 +121,7 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
       const tags: PlannedTag[] = [];
       for (const [id, state] of states) {
         if (state.underWay || state.quarantinedUntilMs !== null) continue;
-        const { readClass } = state.watched;
-        const wishedMs = readClass.every * (factors.get(readClass.name) ?? 1);
-        const intervalMs = backedOff(wishedMs, state.troubles, gatewayOffline(state.watched));
+        const { intervalMs } = intervals(state);
         tags.push({ id, intervalMs, lastMs: state.lastMs, apart: labelOf(id) });
       }
       return tags;
@@ -98,6 +138,9 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
     },
     answered(id, troubles, nowMs) {
       change(id, (state) => {
+        const { name } = state.watched.readClass;
+        if (state.lastMs !== null && state.troubles < SILENT)
+          oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
         state.troubles = troubles === "none" ? 0 : state.troubles + 1;
       });
@@ -112,13 +155,15 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
       change(id, (state) => (state.quarantinedUntilMs = null));
     },
     quarantined: () => [...states].filter(([, state]) => state.quarantinedUntilMs !== null).map(([id]) => id),
-    stretch(slotMs, size) {
+    stretch(slotMs, size, share) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
-      for (const { watched, quarantinedUntilMs } of states.values()) {
-        if (quarantinedUntilMs !== null) continue;
-        const { readClass } = watched;
+      for (const state of states.values()) {
+        if (state.quarantinedUntilMs !== null) continue;
+        const { readClass } = state.watched;
+        const { stretchedMs, intervalMs } = intervals(state);
         const count = counts.get(readClass.name) ?? { tags: 0, readClass };
-        counts.set(readClass.name, { ...count, tags: count.tags + 1 });
+        // What is read less often leaves its places to the others.
+        counts.set(readClass.name, { ...count, tags: count.tags + stretchedMs / intervalMs });
       }
       const wishes = [...counts.values()].map(({ tags, readClass }) => ({
         name: readClass.name,
@@ -127,9 +172,34 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
         firm: readClass.firm,
         importance: readClass.importance,
       }));
-      const result = stretch(wishes, slotMs, size);
+      const result = stretch(wishes, slotMs, size, share);
       factors = result.factors;
       return result;
+    },
+    freshness(nowMs) {
+      const classes = new Map<string, { tags: number; promisedMs: number; achievedMs: number | null }>();
+      for (const state of states.values()) {
+        const { name } = state.watched.readClass;
+        const known = classes.get(name);
+        const ageMs =
+          state.lastMs === null || state.troubles >= SILENT || state.quarantinedUntilMs !== null
+            ? null
+            : Math.max(nowMs - state.lastMs, oldest.get(name) ?? 0);
+        classes.set(name, {
+          tags: (known?.tags ?? 0) + 1,
+          promisedMs: intervals(state).stretchedMs,
+          achievedMs: ageMs === null ? (known?.achievedMs ?? null) : Math.max(ageMs, known?.achievedMs ?? 0),
+        });
+      }
+      oldest = new Map();
+      return [...classes].map(([name, each]) => ({ name, ...each }));
+    },
+    known(id) {
+      const state = states.get(id);
+      if (state === undefined) return undefined;
+      const { offline, ...times } = intervals(state);
+      const { watched, lastMs, troubles, underWay, quarantinedUntilMs } = state;
+      return { watched, lastMs, troubles, underWay, quarantinedUntilMs, gatewayOffline: offline, ...times };
     },
   };
 }

@@ -19,7 +19,7 @@ export interface ReadCommitOptions {
   readonly source: Source;
   readonly store: Store;
   readonly clock: Clock;
-  readonly metrics: Pick<Metrics, "tagsRead">;
+  readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
   /** The offline gateway that a tag is behind, where the building says so; the interface links no tag to one. */
   readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
   /** Our clock minus the service's, milliseconds; null when unknown. */

@@ -5,8 +5,9 @@ import { documentSet } from "../store/store.ts";
 import { heldTags } from "./inventory.ts";
 import { type JobOutcome, OK } from "./job.ts";
 import { type Plan, planGroup } from "./plan.ts";
+import { liveShare } from "./plan-share.ts";
 import type { Stretch } from "./plan-stretch.ts";
-import { createBoard } from "./read-board.ts";
+import { type ClassFreshness, createBoard, type TagState } from "./read-board.ts";
 import { createReadCommit, type ReadCommitOptions } from "./read-commit.ts";
 import type { ReadConfig } from "./read-config.ts";
 import { isMemberRefusal, searchRefused } from "./read-refused.ts";
@@ -22,6 +23,10 @@ export interface LiveReads {
   /** Reads what is due, for some minutes, then returns; nothing that it learned is lost between two runs. */
   run(signal: AbortSignal): Promise<JobOutcome>;
   status(): LiveReadStatus;
+  /** Whether a slot is free now that no promise needs: the past may be fetched. */
+  leavesRoom(): boolean;
+  /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
+  known(id: string): (TagState & { readonly apart: string | null }) | undefined;
 }
 
 export interface LiveReadStatus {
@@ -30,6 +35,8 @@ export interface LiveReadStatus {
   readonly quarantined: readonly string[];
   /** How the wishes fit into the quota; null before the first run. */
   readonly stretch: Stretch | null;
+  /** Promised and achieved, by class, as of the last minute. */
+  readonly freshness: readonly ClassFreshness[];
 }
 
 export interface LiveReadOptions extends ReadCommitOptions {
@@ -37,6 +44,8 @@ export interface LiveReadOptions extends ReadCommitOptions {
   readonly classes: ReadConfig;
   /** Whether history has work for the slots that the promises to live values leave free. */
   readonly historyWants?: () => boolean;
+  /** Requests per minute that following history needs of the same quota. */
+  readonly historyPerMinute?: () => number;
 }
 
 /** How long one run goes on, so that its state is told now and then, in milliseconds. */
@@ -60,11 +69,19 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let lastStretch: Stretch | null = null;
   let failures = 0;
+  let freshness: readonly ClassFreshness[] = [];
+  let running = false;
+  let roomUntilMs = Number.NEGATIVE_INFINITY;
+  const underWay = new Set<Promise<void>>();
 
   const slotMs = () => {
     const buckets = source.quota().buckets;
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
-    return 60_000 / Math.max(1, bucket?.perMinute ?? 20);
+    return 60_000 / Math.max(1, bucket?.pacedPerMinute ?? 20);
+  };
+  const share = () => {
+    const { buckets } = source.quota();
+    return liveShare(60_000 / slotMs(), options.historyPerMinute?.() ?? 0, buckets.length === 1);
   };
   const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.live > 0);
   /** How long a read takes from now to its reply; a hold makes everything late anyway. */
@@ -87,7 +104,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, quarantine, toMonotonic });
     refreshedAtMs = clock.monotonic();
-    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST));
+    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST, share()));
+    freshness = board.freshness(clock.monotonic());
+    for (const { name, promisedMs, achievedMs } of freshness) {
+      const labels = { source: source.name, class: name };
+      options.metrics.freshnessPromised.set(labels, promisedMs / 1_000);
+      if (achievedMs !== null) options.metrics.freshnessAchieved.set(labels, achievedMs / 1_000);
+    }
   }
 
   /** Once when it begins or changes much, and once when it is over. */
@@ -160,10 +183,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       await refresh();
       if (board.size() === 0) return OK;
       const endAtMs = clock.monotonic() + RUN_MS;
-      const underWay = new Set<Promise<void>>();
       let planAtMs = Number.NEGATIVE_INFINITY;
       let failure: unknown;
       failures = 0;
+      running = true;
       const start = (group: readonly string[]) => {
         const reading = readGroup(group, signal)
           .catch((error: unknown) => {
@@ -178,17 +201,29 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
           if (clock.monotonic() >= planAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
             const { group, againAtMs } = nextPlan();
             planAtMs = againAtMs;
+            roomUntilMs = group.length === 0 ? againAtMs : Number.NEGATIVE_INFINITY;
             if (group.length > 0) start(group);
           }
           await clock.sleep(PEEK_MS, signal);
         }
       } finally {
         await Promise.all(underWay);
+        running = false;
       }
       if (failure !== undefined) throw failure;
       return OK;
     },
-    status: () => ({ tags: board.size(), quarantined: board.quarantined(), stretch: lastStretch }),
+    status: () => ({
+      tags: board.size(),
+      quarantined: board.quarantined(),
+      stretch: lastStretch,
+      freshness,
+    }),
+    leavesRoom: () => !running || clock.monotonic() < roomUntilMs || underWay.size >= UNDER_WAY_MAX,
+    known(id) {
+      const state = board.known(id);
+      return state && { ...state, apart: slow.labelOf(id) };
+    },
   };
 }
 

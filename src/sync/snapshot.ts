@@ -14,7 +14,9 @@ export type SyncSet =
   | "availability"
   | "quarantine"
   | "history-told"
-  | "history-window";
+  | "history-window"
+  | "backfill"
+  | "backfill-pause";
 
 export function syncSet(name: SyncSet, source: string): string {
   return `${name}/${source}`;
@@ -141,6 +143,25 @@ export interface HeldHistory {
   readonly askAgainAt: string | null;
   /** Answers 404 in a row. */
   readonly refusals: number;
+  /** Stretches before `reached` that an order had fetched and told, ascending; absent when there are none. */
+  readonly islands?: readonly { readonly from: string; readonly to: string }[];
+}
+
+/** A stretch of the past that `plenum backfill` asked for (set `backfill`, keyed by id). Times are UTC. */
+export interface HeldBackfill {
+  readonly from: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  /** A selection as in the configuration. */
+  readonly select: unknown;
+  readonly askedAt: string;
+  /** When everything was fetched or known to be empty; null until then. */
+  readonly doneAt: string | null;
+}
+
+/** That nothing of the past is fetched for now (set `backfill-pause`, key `pause`). */
+export interface HeldPause {
+  readonly pausedAt: string | null;
 }
 
 /** Points that were told and may still change (set `history-told`), keyed by `<history key> <number of the span>`. */
