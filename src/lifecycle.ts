@@ -1,3 +1,6 @@
+import type { Clock } from "./clock.ts";
+import type { Log } from "./log.ts";
+
 /**
  * What the worker starts and stops: scheduler, dispatcher, status server, command intake.
  *
@@ -21,4 +24,36 @@ export class Stopping extends Error {
 
 export function isStopping(error: unknown): boolean {
   return error instanceof Stopping;
+}
+
+/** A service, and the share of a stop's deadline that it may take at most, 0 to 1. */
+export interface Member {
+  readonly service: Service;
+  readonly share: number;
+}
+
+/**
+ * Several services as one: started in order, what receives before what sends, and stopped in the opposite order.
+ * When one does not start, those before it are left to the caller's `stop`; a stop goes on past one that fails.
+ */
+export function inOrder(
+  members: readonly Member[],
+  { clock, log }: { readonly clock: Clock; readonly log: Log },
+): Pick<Service, "start" | "stop"> {
+  return {
+    async start(signal) {
+      for (const { service } of members) await service.start(signal);
+    },
+    async stop(deadlineMs) {
+      const until = clock.monotonic() + deadlineMs;
+      for (const { service, share } of members.toReversed()) {
+        const left = Math.max(100, Math.min(until - clock.monotonic(), deadlineMs * share));
+        try {
+          await service.stop(left);
+        } catch (error) {
+          log.warn({ service: service.name, err: error }, "a part did not stop cleanly");
+        }
+      }
+    },
+  };
 }

@@ -1,0 +1,50 @@
+import { CATALOG } from "../connectors/catalog.ts";
+import type { Clock } from "./clock.ts";
+import { type Config, connectorOf } from "./config/config.ts";
+import type { Accept, CommandSource, ConnectorContext, ConnectorDefinition } from "./connector.ts";
+import type { ConfiguredSink } from "./delivery/dispatcher.ts";
+import type { Service } from "./lifecycle.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+
+export interface BuiltSinks {
+  readonly sinks: readonly ConfiguredSink[];
+  /** Where commands come from: the connectors that can listen and are told to. */
+  readonly listeners: readonly CommandSource[];
+}
+
+/** Every enabled sink of the configuration, by the connector that its entry names. */
+export function buildSinks(options: {
+  readonly config: Config["sinks"];
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+}): BuiltSinks {
+  const { clock, metrics } = options;
+  const sinks: ConfiguredSink[] = [];
+  const listeners: CommandSource[] = [];
+  for (const [name, entry] of Object.entries(options.config)) {
+    if (!entry.enabled) continue;
+    const connector = connectorOf(entry);
+    const definition = CATALOG[connector] as ConnectorDefinition;
+    const context: ConnectorContext = { name, log: options.log.child({ sink: name }), clock, metrics };
+    const sink = definition.sink?.(entry[connector], context);
+    if (sink !== undefined) sinks.push({ name, connector, sink, delivery: entry });
+    const listener = definition.commands?.(entry[connector], context);
+    if (listener !== undefined) listeners.push(listener);
+  }
+  return { sinks, listeners };
+}
+
+/** Hands what the listeners hear to the gate. */
+export function listening(listeners: readonly CommandSource[], accept: Accept): Service {
+  return {
+    name: "listening",
+    async start(signal) {
+      for (const listener of listeners) await listener.open(accept, signal);
+    },
+    async stop() {
+      for (const listener of listeners) await listener.close();
+    },
+  };
+}
