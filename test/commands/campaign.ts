@@ -58,7 +58,6 @@ export async function runCampaign(options: {
 
   const rig: Rig = await createRig({
     simulator: { sites: SITES, seed: options.seed },
-    inMemory: true,
     onPost: judgeWrites,
   });
   const world = [...rig.simulator.world.tags.values()].filter((tag) => tag.kind === "analog");

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -58,13 +58,21 @@ export type ConfigInput = z.input<typeof CommandsConfig>;
 export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
-  /** Keep the state in memory where the system has a place for that: for runs of many thousand commits. */
-  readonly inMemory?: boolean;
   /** Called when a write is about to leave. */
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
 
+/** The state lies in memory where the system has room for that: these tests commit a hundred thousand times. */
 const MEMORY = "/dev/shm";
+
+function isRoomy(folder: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(folder);
+    return bavail * bsize > 1e9;
+  } catch {
+    return false;
+  }
+}
 
 export const START_MS = Date.parse("2026-11-20T12:00:00Z");
 /** A site with enough numbers for a group of 20, and one with a boolean. */
@@ -94,9 +102,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => clock.now() },
   );
-  const folder = mkdtempSync(
-    join(options.inMemory === true && existsSync(MEMORY) ? MEMORY : tmpdir(), "plenum-commands-"),
-  );
+  const folder = mkdtempSync(join(isRoomy(MEMORY) ? MEMORY : tmpdir(), "plenum-commands-"));
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);
