@@ -154,8 +154,8 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   try {
     sink = definition.sink?.(entry[connector], { name, log, clock: systemClock, metrics: createMetrics() });
     if (sink?.probe === undefined) return { what, result: "ok", detail: `${connector}: nothing to ask` };
-    const { probe } = sink;
-    await within(signal, (limited) => probe.call(sink, limited));
+    const asked = sink;
+    await within(signal, async (limited) => asked.probe?.(limited));
     return { what, result: "ok", detail: `${connector} answers` };
   } catch (error) {
     signal.throwIfAborted();

@@ -61,7 +61,11 @@ async function ask(
   door: OperatorDoor,
   path: string,
   signal: AbortSignal,
-  request: RequestInit = {},
+  request: {
+    readonly method?: string;
+    readonly headers?: Record<string, string>;
+    readonly body?: string;
+  } = {},
 ): Promise<Response> {
   const authorization = `Bearer ${door.key.reveal()}`;
   try {

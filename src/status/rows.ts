@@ -1,5 +1,5 @@
 import type { Alarm, Tag } from "../building.ts";
-import type { Event } from "../event.ts";
+import type { AnyEvent } from "../event.ts";
 import { documentSet, type LoggedEvent } from "../store/store.ts";
 import type { Held, HeldAlarm, HeldValue } from "../sync/snapshot.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
@@ -96,20 +96,33 @@ export interface EventRow {
 }
 
 export function eventRow({ position, committedAt, event }: LoggedEvent): EventRow {
-  return { position, time: committedAt, type: event.type, gist: gistOf(event) };
+  return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
 }
 
 /** What a person wants to know of an event besides its kind. */
-function gistOf({ type, data, subject }: Event): string {
-  const told = data as Readonly<Record<string, unknown>>;
-  const named = (noun: string) => (told[noun] as { readonly displayName?: string } | undefined)?.displayName;
-  if (type.startsWith("alarm-")) {
-    const { alarm } = told as { readonly alarm: Alarm };
-    return `${alarm.trigger.displayName} · ${alarm.site.displayName}`;
+function gistOf(event: AnyEvent): string {
+  switch (event.type) {
+    case "command-result":
+      return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
+    case "token-expiring":
+      return `in ${event.data.daysLeft} days`;
+    case "delivery-gap":
+      return `${event.data.sink}: ${event.data.count} events lost by ${event.data.reason}`;
+    case "source-unavailable":
+      return event.data.reason;
+    case "source-available":
+      return `away since ${event.data.unavailableSince}`;
+    default:
+      return nameOf(event);
   }
-  if (type === "command-result") return `tag ${told.tagId ?? "?"} ${told.outcome}: ${told.message}`;
-  if (type === "token-expiring") return `in ${told.daysLeft} days`;
-  if (type === "delivery-gap") return `${told.sink}: ${told.count} events lost by ${told.reason}`;
-  const name = ["gateway", "host", "system", "tag", "site"].map(named).find((each) => each !== undefined);
-  return name ?? (typeof told.reason === "string" ? told.reason : subject);
+}
+
+/** The name of the thing that an event is about. */
+function nameOf({ data, subject }: AnyEvent): string {
+  if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
+  if ("gateway" in data) return data.gateway.displayName;
+  if ("host" in data) return data.host.displayName;
+  if ("system" in data) return data.system.displayName;
+  if ("tag" in data) return data.tag.displayName;
+  return "site" in data ? data.site.displayName : subject;
 }

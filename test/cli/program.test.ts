@@ -67,7 +67,7 @@ describe("README.md", () => {
   test("names every command, and only those", () => {
     const leading = rows.flatMap(([names]) => [...names.matchAll(/`([^`]+)`/g)].map(([, text = ""]) => text));
     const named = new Set(leading.map((text) => text.split(" ")[0]));
-    expect([...named].toSorted()).toEqual(program.commands.map((command) => command.name()).toSorted());
+    expect(named).toEqual(new Set(program.commands.map((command) => command.name())));
     for (const text of leading) {
       const words = text.replace(/ <.*/, "");
       expect([...all.keys()], text).toContain(words);

@@ -160,7 +160,7 @@ describe("who may look", () => {
     onTestFinished(() => void vi.useRealTimers());
     const { get } = await routes({ password: new Secret("correct horse") });
     const guess = () => get("/api/status", { authorization: "Basic d3Jvbmc=" });
-    const answers = await Promise.all(Array.from({ length: 5 }, guess));
+    const answers = await Promise.all([guess(), guess(), guess(), guess(), guess()]);
     expect(answers.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
     const crowd = Array.from({ length: 21 }, guess);
     expect((await crowd[20])?.status).toBe(429);
