@@ -54,7 +54,7 @@ const STOPPED: Finish = {
   reason: "stopped",
   message: "The worker stopped before the command left; nothing was written.",
 };
-const AGAIN_AFTER_MS = 1_000;
+const AGAIN_AFTER_MS = 3_000;
 /** A moment's rest while all that wait need a reading that takes its time. */
 const LOOK_AGAIN_MS = 100;
 
@@ -213,6 +213,16 @@ export function createWriter(options: WriterOptions): Writer {
     }
   }
 
+  /** Without a token nothing can leave until a person has acted, and each try would cost a slot. */
+  async function refuseUnsendable(error: unknown, signal: AbortSignal): Promise<void> {
+    const failure = meaningOf(error);
+    if (failure.kind !== "config") return;
+    const end: Finish = { outcome: "rejected", reason: "no-ability", message: sentence(failure) };
+    for (const accepted of candidates()) {
+      if (room.take(accepted)) await endings.end(accepted.command, end, signal);
+    }
+  }
+
   /** A refusal before execution ends the command; anything else leaves its fate to the read-back. */
   async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal) {
     // Cut in mid-flight: the journal says `sending`, and the next start reads back.
@@ -260,6 +270,7 @@ export function createWriter(options: WriterOptions): Writer {
         } catch (error) {
           if (stopping.aborted) break;
           log.error({ err: error }, "commands could not be sent");
+          await refuseUnsendable(error, cutting);
           await clock.sleep(AGAIN_AFTER_MS, stopping).catch(() => undefined);
         }
       }

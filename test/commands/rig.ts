@@ -58,6 +58,7 @@ export type ConfigInput = z.input<typeof CommandsConfig>;
 export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
+  readonly hasToken?: boolean;
   /** Called when a write is about to leave. */
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
@@ -160,7 +161,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       metrics,
       log,
       transport,
-      environment: { TOKEN: DEFAULT_TOKEN },
+      environment: options.hasToken === false ? {} : { TOKEN: DEFAULT_TOKEN },
       random: () => 0.5,
     });
     const config = CommandsConfig.parse({
