@@ -4,6 +4,7 @@ import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { createSource } from "./source/client.ts";
 import { createQuota, type Quota } from "./source/quota.ts";
+import { type RequestTrace, traced } from "./source/request-trace.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import type { Store } from "./store/store.ts";
@@ -13,6 +14,8 @@ export interface BuiltSource {
   readonly entry: SourceEntry;
   readonly source: Source;
   readonly quota: Quota;
+  /** The last tag requests. */
+  readonly trace: RequestTrace;
 }
 
 /** One source with its quota: the worker builds them, and so does the command line when no worker is running. */
@@ -41,7 +44,7 @@ export function buildSource(options: {
     metrics,
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });
-  const source = createSource({
+  const client = createSource({
     name,
     config: entry,
     limiter: quota,
@@ -51,5 +54,5 @@ export function buildSource(options: {
     ...(options.environment === undefined ? {} : { environment: options.environment }),
     ...(options.transport === undefined ? {} : { transport: options.transport }),
   });
-  return { name, entry, source, quota };
+  return { name, entry, quota, ...traced(client, clock) };
 }

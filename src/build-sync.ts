@@ -1,20 +1,26 @@
 import { statSync } from "node:fs";
 import type { BuiltSource } from "./build-source.ts";
 import type { Clock } from "./clock.ts";
+import type { SourceEntry } from "./config/config.ts";
 import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
+import type { SourceWork } from "./operator/work.ts";
 import type { Store } from "./store/store.ts";
 import { createHistoryPull } from "./sync/history.ts";
 import type { HistoryProgress } from "./sync/history-progress.ts";
 import type { Job } from "./sync/job.ts";
+import { factsFromState, type PlanSettings } from "./sync/plan-facts.ts";
+import { planReport } from "./sync/plan-report.ts";
 import { createLiveReads } from "./sync/read.ts";
 import type { Ticker } from "./sync/schedule.ts";
 import { createSync } from "./sync/sync.ts";
+import { liveTag } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
   history(): HistoryProgress;
+  readonly work: SourceWork;
 }
 
 /** Everything that follows one source: lists and alarms by createSync, and what spends the quota, as further jobs. */
@@ -80,7 +86,29 @@ export async function buildSync(options: {
     jobs,
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
-  return { service, history: () => pull.progress() };
+  const plan = async () => {
+    const { buckets } = source.quota();
+    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    const quota = {
+      polls: bucket?.pacedPerMinute ?? entry.quota.requests_per_minute,
+      shared: buckets.length < 2,
+    };
+    const { freshness } = live.status();
+    const facts = await factsFromState(store, planSettings(built.name, entry), clock, { quota, freshness });
+    return planReport(facts);
+  };
+  const work: SourceWork = {
+    plan,
+    tag: (id) => liveTag(live, id, clock),
+    requests: () => built.trace.latest(),
+  };
+  return { service, history: () => pull.progress(), work };
+}
+
+/** The part of a source's configuration that its plan is made from. */
+export function planSettings(source: string, entry: SourceEntry): PlanSettings {
+  const { read, history, quota, time_zone: timeZone } = entry;
+  return { source, read, history, quota, timeZone };
 }
 
 /** Changes when the token file does. A file that is away for a moment is being replaced. */

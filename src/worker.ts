@@ -11,6 +11,7 @@ import { createLog, type Log } from "./log.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
 import { operatorRoutes } from "./operator/routes.ts";
+import { workRoutes } from "./operator/work.ts";
 import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
@@ -91,6 +92,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   );
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
   const syncs = await Promise.all(sources.map((built) => buildSync({ ...shared, built, ticker })));
+  const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
   const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
@@ -136,7 +138,10 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     metrics: metrics.registry,
     notReady: () => (ready ? null : "The worker is starting or stopping."),
     refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
-    mounted: [{ path: "/operator", app: operator }],
+    mounted: [
+      { path: "/operator", app: operator },
+      { path: "/operator/work", app: workRoutes({ key: door.key, sources: works }) },
+    ],
     log,
   });
 

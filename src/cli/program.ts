@@ -7,6 +7,7 @@ import { createCliContext } from "./context.ts";
 import { addDemo } from "./demo.ts";
 import { addHistory } from "./history.ts";
 import { addOutbox } from "./outbox.ts";
+import { addPlan } from "./plan.ts";
 import { addRead } from "./read.ts";
 import { addRun } from "./run.ts";
 import { addSchema } from "./schema.ts";
@@ -43,6 +44,7 @@ export function createProgram(
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
   for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
+  addPlan(program, context);
   addSchema(program);
   return program;
 }

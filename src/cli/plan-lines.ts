@@ -1,0 +1,99 @@
+import type { PlanReport } from "../sync/plan-report.ts";
+
+/** The plan of one source for a person. */
+export function planLines(plan: PlanReport): readonly string[] {
+  const { quota, backfill } = plan;
+  return [
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${notRead(plan)}, ${plan.basis === "state" ? "as the worker's state knows them" : "as the service lists them"}`,
+    "",
+    ...table(
+      ["requests", "a minute", "of the quota"],
+      [
+        ...plan.lanes.map(({ lane, requestsPerMinute, share }) => [
+          lane === "spare" ? "spare" : lane,
+          requestsPerMinute.toFixed(2),
+          `${(share * 100).toFixed(1)} %`,
+        ]),
+        ["all", quota.perMinute.toFixed(2), politeText(plan)],
+      ],
+    ),
+    "",
+    ...(plan.classes.length === 0
+      ? ["No live reads: `read` is empty."]
+      : table(
+          ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
+          plan.classes.map((each) => [
+            each.name,
+            String(each.tags),
+            span(each.wishedSeconds),
+            span(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+            span(each.atBestSeconds),
+            each.measuredSeconds === null ? "–" : span(each.measuredSeconds),
+            each.requestsPerMinute.toFixed(2),
+          ]),
+        )),
+    ...(plan.classes.length === 0
+      ? []
+      : [`Reading every one of them once takes ${span(plan.fullSweepSeconds)}.`]),
+    ...(plan.history.length === 0
+      ? []
+      : [
+          "",
+          ...table(
+            ["history", "tags", "resolution", "requests a minute", "without a log"],
+            plan.history.map((each) => [
+              each.name,
+              String(each.tags),
+              `${each.resolution}${each.total ? " total" : ""}`,
+              each.requestsPerMinute.toFixed(3),
+              String(each.withoutLog),
+            ]),
+          ),
+        ]),
+    ...(backfill === null
+      ? []
+      : [
+          backfill.doneAt === null
+            ? `The backfill is paused with ${backfill.requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
+            : `The backfill takes ${backfill.requestsLeft} requests, ${backfill.requestsPerMinute.toFixed(1)} a minute, and is done at ${backfill.doneAt.slice(0, 16)}Z.`,
+        ]),
+    "",
+    ...verdict(plan),
+    "",
+  ];
+}
+
+function verdict({ fits, load, changes }: PlanReport): readonly string[] {
+  if (fits)
+    return [`It fits: ${(load * 100).toFixed(0)} % of what can be planned with. No value is ever late.`];
+  const [cheapest, ...others] = changes;
+  return [
+    `It does not fit: the wishes need ${(load * 100).toFixed(0)} % of what can be planned with.`,
+    ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
+    ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
+  ];
+}
+
+function notRead({ tagsNotRead, classes }: PlanReport): string {
+  return tagsNotRead === 0 || classes.length === 0 ? "" : ` (${tagsNotRead} in no class of live reads)`;
+}
+
+function politeText({ quota }: PlanReport): string {
+  if (quota.polls >= quota.perMinute) return "100.0 %";
+  return `polls get ${quota.polls.toFixed(1)}`;
+}
+
+/** Seconds in the unit that a person would say. */
+export function span(seconds: number): string {
+  if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
+  if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
+  if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;
+  return `${Number((seconds / 86_400).toFixed(1))} d`;
+}
+
+function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
+  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i]?.length ?? 0)));
+  const line = (cells: readonly string[]) =>
+    `  ${cells.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join("  ")}`;
+  return [line(head), ...rows.map(line)];
+}

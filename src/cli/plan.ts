@@ -1,0 +1,118 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { buildSource } from "../build-source.ts";
+import { planSettings } from "../build-sync.ts";
+import { systemClock } from "../clock.ts";
+import type { SourceEntry } from "../config/config.ts";
+import { ConfigError } from "../errors.ts";
+import { createLog } from "../log.ts";
+import { createMetrics } from "../metrics.ts";
+import { openDoor } from "../operator/remote.ts";
+import { askPlan } from "../operator/work.ts";
+import { openStore } from "../store/open.ts";
+import { factsFromLists, factsFromState } from "../sync/plan-facts.ts";
+import { type PlanReport, planReport } from "../sync/plan-report.ts";
+import type { CliContext } from "./context.ts";
+import { planLines } from "./plan-lines.ts";
+
+interface PlanOptions {
+  readonly source?: string;
+  readonly ask?: boolean;
+}
+
+/** What the quota buys, before anything runs or beside a worker. It sends no tag request and writes nothing. */
+export function addPlan(program: Command, context: CliContext): void {
+  program
+    .command("plan")
+    .description("what the quota buys: requests by lane, freshness of each class, when the backfill is done")
+    .option("--source <name>", "only this source")
+    .option("--ask", "list sites and tags at the service, even where the state knows them")
+    .addHelpText(
+      "after",
+      "\nLists cost nothing of the quota. Change the configuration and plan again: nothing has to run for it." +
+        "\n\nExample:\n  plenum plan --json",
+    )
+    .action(async (options: PlanOptions) => {
+      const terminal = context.terminal();
+      const { sources, state } = context.config();
+      const chosen = Object.entries(sources).filter(([name]) => (options.source ?? name) === name);
+      if (chosen.length === 0) throw new ConfigError(`There is no source ${options.source}.`);
+      const reports = await terminal.progress("Planning", async (update) => {
+        const made: PlanReport[] = [];
+        for (const [name, entry] of chosen) {
+          const known = options.ask === true ? null : await fromState(context, state.folder, name, entry);
+          made.push(known ?? (await fromLists(context, name, entry, update)));
+        }
+        return made;
+      });
+      terminal.object(reports, reports.flatMap(planLines));
+    });
+}
+
+/**
+ * From the running worker, which knows what it achieves; without one from its state. Null without an inventory. The
+ * configuration that counts is the file's: a worker that runs with another one is asked for its measurements only.
+ */
+async function fromState(
+  context: CliContext,
+  folder: string,
+  name: string,
+  entry: SourceEntry,
+): Promise<PlanReport | null> {
+  const store = await openForReading(folder);
+  if (store === null) return null;
+  try {
+    const door = await openDoor(folder, context.signal);
+    const running = door === null ? null : await askPlan(door, name, context.signal).catch(() => null);
+    const freshness = (running?.classes ?? []).map((each) => ({
+      name: each.name,
+      tags: each.tags,
+      promisedMs: each.promisedSeconds * 1_000,
+      achievedMs: each.measuredSeconds === null ? null : each.measuredSeconds * 1_000,
+    }));
+    const { quota } = entry;
+    const usual = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
+    const live = running && {
+      // What refusals or a foreign client take now counts, a change of the file as well.
+      quota: { polls: Math.min(usual, running.quota.polls), shared: running.quota.shared },
+      freshness,
+    };
+    const facts = await factsFromState(store, planSettings(name, entry), systemClock, live);
+    return facts.tags === 0 ? null : planReport(facts);
+  } finally {
+    await store.close();
+  }
+}
+
+async function openForReading(folder: string) {
+  try {
+    return await openStore({ folder, clock: systemClock, readOnly: true });
+  } catch (error) {
+    // No state yet is no trouble: then the service is asked.
+    if (error instanceof ConfigError) return null;
+    throw error;
+  }
+}
+
+async function fromLists(
+  context: CliContext,
+  name: string,
+  entry: SourceEntry,
+  update: (text: string) => void,
+): Promise<PlanReport> {
+  // A state of its own, thrown away: the real one may belong to a running worker.
+  const folder = mkdtempSync(join(tmpdir(), "plenum-plan-"));
+  const store = await openStore({ folder, clock: systemClock });
+  const log = createLog({ level: "silent" });
+  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
+  try {
+    const settings = planSettings(name, entry);
+    return planReport(await factsFromLists(source, settings, systemClock, context.signal, update));
+  } finally {
+    await source.close();
+    await store.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

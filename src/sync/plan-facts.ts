@@ -1,0 +1,233 @@
+import type { Clock } from "../clock.ts";
+import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import { documentSet, type Store } from "../store/store.ts";
+import { ledgerFor, wantedSeries } from "./history-book.ts";
+import { type BackfillOrders, loadOrders } from "./history-orders.ts";
+import { type HistoryProgress, type LedgerOf, progressOf } from "./history-progress.ts";
+import { UNKNOWN_WINDOW, windowValues } from "./history-window.ts";
+import { compareIds, heldTags, type PlacedTag, visibleSites } from "./inventory.ts";
+import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan-report.ts";
+import type { ClassFreshness } from "./read-board.ts";
+import type { HistoryConfig, ReadConfig } from "./read-config.ts";
+import { firstMatch } from "./select.ts";
+import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
+
+/** What a plan needs of the configuration. */
+export interface PlanSettings {
+  readonly source: string;
+  readonly read: ReadConfig;
+  readonly history: HistoryConfig;
+  readonly timeZone: string;
+  readonly quota: {
+    readonly requests_per_minute: number;
+    readonly polite: number;
+    readonly reserve_for_writes: number;
+    readonly separate_endpoints: boolean;
+  };
+}
+
+/** What only a running worker knows. */
+export interface PlanLive {
+  readonly quota: Pick<QuotaFacts, "polls" | "shared">;
+  readonly freshness: readonly ClassFreshness[];
+}
+
+/** Nulls in a row after which a tag is read less often, and ten times less often in the end. */
+const SILENT = 6;
+const SILENT_WEIGHT = 0.1;
+/** Values in one request that a plan counts with: what is learned, within what the worker asks for at most. */
+const VALUES_MAX = 100_000;
+
+/** From the inventory and the ledgers that a worker keeps; the store is only read. */
+export async function factsFromState(
+  store: Store,
+  settings: PlanSettings,
+  clock: Clock,
+  live: PlanLive | null,
+): Promise<PlanFacts> {
+  const { source } = settings;
+  const [tags, sites, values, ledgers, orders, window] = await Promise.all([
+    heldTags(store, source),
+    visibleSites(store, source),
+    store.documents<HeldValue>(documentSet("value", source)),
+    store.documents<HeldHistory>(documentSet("history", source)),
+    loadOrders(store, source),
+    store.document<HeldWindow>(syncSet("history-window", source), "values"),
+  ]);
+  const silent = new Set([...values].filter(([, { nulls }]) => nulls >= SILENT).map(([id]) => id));
+  return factsOf({
+    settings,
+    basis: "state",
+    sites: sites.length,
+    tags,
+    silent,
+    ledgers,
+    orders,
+    window: window ?? UNKNOWN_WINDOW,
+    nowMs: clock.now(),
+    live,
+  });
+}
+
+/** From the service's lists of sites and tags, which cost nothing of the quota. `told` hears how far it is. */
+export async function factsFromLists(
+  source: Source,
+  settings: PlanSettings,
+  clock: Clock,
+  signal: AbortSignal,
+  told: (text: string) => void,
+): Promise<PlanFacts> {
+  const sites: number[] = [];
+  for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
+  const tags = new Map<string, PlacedTag>();
+  const systems = await systemsOfTags(source, sites, settings, signal);
+  for (const [i, siteId] of sites.entries()) {
+    for await (const page of source.tags({ siteId }, signal)) {
+      for (const tag of page.items) {
+        if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systems.get(tag.id) ?? [] });
+      }
+      told(`Listing tags: ${tags.size}, site ${i + 1} of ${sites.length}`);
+    }
+  }
+  return factsOf({
+    settings,
+    basis: "lists",
+    sites: sites.length,
+    tags: [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id)),
+    silent: new Set(),
+    ledgers: new Map(),
+    orders: { open: [], paused: false },
+    window: UNKNOWN_WINDOW,
+    nowMs: clock.now(),
+    live: null,
+  });
+}
+
+/** Only where a selection asks for systems: it takes a listing for each of them. */
+async function systemsOfTags(
+  source: Source,
+  sites: readonly number[],
+  { read, history }: PlanSettings,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, readonly string[]>> {
+  const asked = [...read, ...history].flatMap(({ select }) => [
+    ...(select.systems ?? []),
+    ...(select.exclude?.systems ?? []),
+  ]);
+  const found = new Map<string, string[]>();
+  for (const systemId of new Set(asked)) {
+    for (const siteId of sites) {
+      for await (const page of source.tags({ siteId, systemId }, signal)) {
+        for (const { id } of page.items) found.set(id, [...(found.get(id) ?? []), systemId]);
+      }
+    }
+  }
+  return found;
+}
+
+function factsOf(known: {
+  readonly settings: PlanSettings;
+  readonly basis: PlanFacts["basis"];
+  readonly sites: number;
+  readonly tags: readonly PlacedTag[];
+  readonly silent: ReadonlySet<string>;
+  readonly ledgers: ReadonlyMap<string, HeldHistory>;
+  readonly orders: BackfillOrders;
+  readonly window: HeldWindow;
+  readonly nowMs: number;
+  readonly live: PlanLive | null;
+}): PlanFacts {
+  const { settings, tags, orders, nowMs, live } = known;
+  const ledgers = ledgersOf(settings, tags, known.ledgers, orders, nowMs);
+  const values = windowValues(known.window, { most: VALUES_MAX });
+  const progress = progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs);
+  return {
+    source: settings.source,
+    basis: known.basis,
+    nowMs,
+    sites: known.sites,
+    tags: tags.length,
+    classes: classFacts(settings.read, tags, known.silent, live?.freshness ?? []),
+    history: historyFacts(settings.history, ledgers.byClass),
+    backfill: { requestsLeft: requestsLeft(progress), paused: orders.paused },
+    quota: quotaFacts(settings.quota, live),
+  };
+}
+
+function classFacts(
+  read: ReadConfig,
+  tags: readonly PlacedTag[],
+  silent: ReadonlySet<string>,
+  freshness: readonly ClassFreshness[],
+): readonly ClassFacts[] {
+  const members = Map.groupBy(tags, firstMatch(read));
+  return read.map((readClass) => {
+    const own = members.get(readClass) ?? [];
+    const quiet = own.filter(({ tag }) => silent.has(tag.id)).length;
+    return {
+      name: readClass.name,
+      tags: own.length - quiet * (1 - SILENT_WEIGHT),
+      allTags: own.length,
+      everyMs: readClass.every,
+      firm: readClass.firm,
+      importance: readClass.importance,
+      measuredMs: freshness.find(({ name }) => name === readClass.name)?.achievedMs ?? null,
+    };
+  });
+}
+
+interface Ledgers {
+  readonly all: readonly LedgerOf[];
+  readonly byClass: ReadonlyMap<string | null, readonly LedgerOf[]>;
+}
+
+/** As the worker would begin or go on with them. */
+function ledgersOf(
+  settings: PlanSettings,
+  tags: readonly PlacedTag[],
+  held: ReadonlyMap<string, HeldHistory>,
+  orders: BackfillOrders,
+  nowMs: number,
+): Ledgers {
+  const seriesOf = wantedSeries(settings.history, settings.timeZone);
+  const all = tags.flatMap((placed) =>
+    seriesOf(placed, orders.open).map(({ key, rules, total, className }) => ({
+      placed,
+      rules,
+      total,
+      className,
+      held: ledgerFor(held.get(key), rules, total, nowMs),
+    })),
+  );
+  return { all, byClass: Map.groupBy(all, ({ className }) => className) };
+}
+
+function historyFacts(history: HistoryConfig, byClass: Ledgers["byClass"]): readonly HistoryFacts[] {
+  return history.map(({ name, resolution, total, every }) => {
+    const own = byClass.get(name) ?? [];
+    const withoutLog = own.filter(({ held }) => held.state === "no-log").length;
+    return { name, resolution, total, everyMs: every, tags: own.length - withoutLog, withoutLog };
+  });
+}
+
+function unprovenTags(series: readonly LedgerOf[]): number {
+  const ids = series.filter(({ held }) => held.state === "unproven").map(({ placed }) => placed.tag.id);
+  return new Set(ids).size;
+}
+
+/** With the probes that show which tags have a log: about one for a full group where most have one. */
+function requestsLeft({ requestsLeft: values, unproven }: HistoryProgress): number {
+  return values + Math.ceil(unproven / TAGS_PER_REQUEST);
+}
+
+function quotaFacts(quota: PlanSettings["quota"], live: PlanLive | null): QuotaFacts {
+  const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = quota;
+  return {
+    perMinute,
+    reserve,
+    polite,
+    polls: live?.quota.polls ?? Math.max(1, perMinute * polite - reserve),
+    shared: live?.quota.shared ?? !quota.separate_endpoints,
+    size: TAGS_PER_REQUEST,
+  };
+}
