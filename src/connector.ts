@@ -29,7 +29,10 @@ import type { Metrics } from "./metrics.ts";
  *
  * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
  * tried again with back-off; `Throttled` waits for the time it was told, which is not an attempt; `ConfigError`
- * stops this sink, visibly, and is tried again slowly (or never, with the reason `gone`).
+ * stops this sink, visibly, and is tried again slowly (or never, with the reason `gone`). `Rejected` says that the
+ * far end answered to the first kept event itself and did not take it, though it may one day: it is tried again by
+ * the sink's `schedule`, and after that it is a dead letter, so that one event cannot hold up all others for ever.
+ * An outage never uses up that schedule.
  *
  * `close` frees everything; it is called once, after the last write returned, also when `open` never succeeded.
  *
@@ -113,8 +116,9 @@ export interface ConnectorDefinition<C = unknown> {
   readonly summary: string;
   readonly Config: ZodType<C>;
   /**
-   * Waits between the attempts for one event, in milliseconds, where the far end's own convention names them; after
-   * the last the event becomes a dead letter. A sink's `schedule` overrides it. Absent: tried as long as it is kept.
+   * Waits between the attempts for one event that the far end answers but does not take (`Rejected`), in
+   * milliseconds, where a convention names them; after the last it becomes a dead letter. A sink's `schedule`
+   * overrides it. Absent: tried as long as it is kept.
    */
   readonly scheduleMs?: readonly number[];
   sink?(config: C, context: ConnectorContext): Sink;

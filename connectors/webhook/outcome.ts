@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, Retryable, Throttled } from "../../src/errors.ts";
+import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/errors.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
 
 export interface Answer {
@@ -40,11 +40,11 @@ export function failureOf(answer: Answer, origin: string, nowMs: number): Failur
     });
   }
   if (status === 413) {
-    return new Retryable(`${said}: the event is larger than it takes.`, {
+    return new Rejected(`${said}: the event is larger than it takes.`, {
       hint: "Raise the receiver's limit, or filter that kind of event.",
     });
   }
-  return new Retryable(`${said}.`);
+  return new Rejected(`${said}.`);
 }
 
 /** Codes of TLS that time does not heal. */

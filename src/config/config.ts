@@ -50,7 +50,7 @@ const Sink = z
       .optional()
       .meta({
         description:
-          "Waits between the attempts for one event, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. False: it is tried with the waits of `retry` for as long as it is kept. The default is the connector's: false, but for webhook the schedule of Standard Webhooks.",
+          "Waits between the attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h]; after the last it becomes a dead letter. An outage does not count. False: it is tried with the waits of `retry` for as long as it is kept. The default is the connector's: false, but for webhook the schedule of Standard Webhooks.",
       }),
   })
   .superRefine((sink, context) => {

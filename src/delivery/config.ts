@@ -24,7 +24,7 @@ export const DeliveryConfig = z
     retry: Retry.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:
-        "Waits between attempts for one event, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept.",
+        "Waits between attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept. An outage does not count.",
     }),
     deadline: Duration.prefault("30s").meta({ description: "How long one write may take." }),
   })

@@ -58,6 +58,8 @@ export async function deliver(loop: SinkLoop): Promise<void> {
   /** Whose turn it is, and how often it failed in a row. */
   let head: string | null = null;
   let attempts = 0;
+  /** Answers of the far end to the event whose turn it is that did not take it; what `schedule` counts. */
+  let refusals = 0;
   /** Failures and ordered waits since the last progress. */
   let failures = 0;
   let holds = 0;
@@ -95,6 +97,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
       await settle(outcome.settlement);
       head = null;
       attempts = 0;
+      refusals = 0;
       failures = 0;
       holds = 0;
     }
@@ -156,14 +159,16 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     isOpen = false;
     failures += 1;
     attempts = head === what ? attempts + 1 : 1;
+    const judged = failure.kind === "rejected" && kept !== null;
+    if (head !== what) refusals = 0;
+    if (judged) refusals += 1;
     head = what;
-    if (kept !== null && config.schedule !== undefined && attempts > config.schedule.length) {
+    if (judged && config.schedule !== undefined && refusals > config.schedule.length) {
       await giveUp(kept.portion, kept.outcome, failure);
       return false;
     }
     const waitMs =
-      (kept === null ? undefined : config.schedule?.[attempts - 1]) ??
-      backoffMs(backoff(), failures, loop.random);
+      (judged ? config.schedule?.[refusals - 1] : undefined) ?? backoffMs(backoff(), failures, loop.random);
     state.trouble("retrying", failure, attempts, waitMs);
     await rest(clock, waitMs, draining);
     return false;
@@ -184,6 +189,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     loop.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
     head = null;
     attempts = 0;
+    refusals = 0;
   }
 
   function count({ accepted, settlement, kept }: Outcome): void {

@@ -96,7 +96,7 @@ describe("webhook: signature", () => {
     const clock = clockAt("2026-11-21T12:00:00Z");
     const { stub, sink } = await signed({}, 1, clock);
     stub.answer = () => ({ status: 500 });
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "rejected" });
     stub.answer = () => ({ status: 200 });
     clock.set("2026-11-21T12:05:00Z");
     await sink.write([valueEvent(1)], never());
@@ -164,7 +164,7 @@ describe("webhook: request and answer", () => {
       return { status: calls === 3 ? 500 : 204 };
     };
     const receipt = await sink.write(batch, never());
-    expect(receipt).toMatchObject({ rejected: [], kept: { from: 2, error: { kind: "retryable" } } });
+    expect(receipt).toMatchObject({ rejected: [], kept: { from: 2, error: { kind: "rejected" } } });
     await sink.write(batch.slice(2), never());
     const ids = stub.seen.map(({ headers }) => headers["webhook-id"]);
     expect(ids).toEqual([0, 1, 2, 2, 3].map((n) => batch[n]?.id));
@@ -173,13 +173,13 @@ describe("webhook: request and answer", () => {
   test.each<[StubAnswer, object]>([
     [{ status: 301, headers: { location: "http://127.0.0.1:1/" } }, { kind: "config" }],
     [{ status: 307, headers: { location: "/elsewhere" } }, { kind: "config" }],
-    [{ status: 400 }, { kind: "retryable" }],
+    [{ status: 400 }, { kind: "rejected" }],
     [{ status: 401 }, { kind: "config", reason: "unauthenticated" }],
     [{ status: 403 }, { kind: "config", reason: "forbidden" }],
-    [{ status: 404 }, { kind: "retryable" }],
+    [{ status: 404 }, { kind: "rejected" }],
     [{ status: 410 }, { kind: "config", reason: "gone" }],
-    [{ status: 413 }, { kind: "retryable" }],
-    [{ status: 422 }, { kind: "retryable" }],
+    [{ status: 413 }, { kind: "rejected" }],
+    [{ status: 422 }, { kind: "rejected" }],
     [
       { status: 429, headers: { "retry-after": "7" } },
       { kind: "throttled", retryAfterMs: 7_000, scope: "bucket" },
@@ -194,7 +194,7 @@ describe("webhook: request and answer", () => {
     ],
     [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT" } }, { retryAfterMs: null }],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
-    [{ status: 500, body: "secret details" }, { kind: "retryable" }],
+    [{ status: 500, body: "secret details" }, { kind: "rejected" }],
   ])("the answer %j", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
     stub.answer = () => answer;

@@ -195,7 +195,9 @@ describe("delivery", () => {
   test("after the last wait of a schedule the event becomes a dead letter and the next has its turn", async () => {
     const poison = valueEvent(0).id;
     const sink = scriptedSink((batch) =>
-      batch[0]?.id === poison ? Promise.reject(new Retryable("500")) : { rejected: [] },
+      batch[0]?.id === poison
+        ? { rejected: [], kept: { from: 0, error: new Rejected("500") } }
+        : { rejected: [] },
     );
     await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
     await commit(values(0, 2));
@@ -206,6 +208,18 @@ describe("delivery", () => {
     await workshop.clock.advance(1);
     expect(written(sink)).toEqual([poison, poison, poison, valueEvent(1).id]);
     expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
+  });
+
+  test("an outage never uses up the schedule of an event", async () => {
+    const sink = scriptedSink(() => Promise.reject(new Retryable("no answer")));
+    await started({ a: sink }, { schedule: ["1s"], batch: 1 });
+    await commit(values(0, 1));
+    await workshop.clock.advance(6 * 3_600_000);
+    expect(sink.writes.length).toBeGreaterThan(50);
+    expect(await workshop.store.outbox.deadLetters()).toEqual([]);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(300_000);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
   test.each([
