@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Source } from "../source/source.ts";
+import { abortable } from "./abortable.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
 
@@ -15,8 +16,6 @@ export interface Outage {
   isOn(): boolean;
   /** Resolves when the service is to be had; at once when it is. */
   over(signal: AbortSignal): Promise<void>;
-  /** Resolves when an outage begins; at once when there is one. */
-  begins(signal: AbortSignal): Promise<void>;
   /** What a failure of a job says about the whole service; true when it is an outage now. */
   judge(failure: Failure, repeated: boolean, signal: AbortSignal): Promise<boolean>;
   /** Probes until the service is back, as long as there is an outage. Runs beside everything else. */
@@ -114,10 +113,7 @@ export function createOutage(options: OutageOptions): Outage {
   return {
     isOn,
     async over(signal) {
-      while (isOn()) await withSignal(wake.promise, signal);
-    },
-    async begins(signal) {
-      if (!isOn()) await withSignal(begun.promise, signal);
+      while (isOn()) await abortable(wake.promise, signal);
     },
     noteSuccess() {
       lastSuccessMs = clock.monotonic();
@@ -145,7 +141,7 @@ export function createOutage(options: OutageOptions): Outage {
 
     async watch(signal) {
       for (;;) {
-        if (!isOn()) await withSignal(begun.promise, signal);
+        if (!isOn()) await abortable(begun.promise, signal);
         attempts = 0;
         while (isOn()) {
           // After a restart in the middle of an outage the cause is not known any more: look at once.
@@ -188,13 +184,4 @@ function reasonOf(failure: Failure): string {
           ? "unusable-answers"
           : "unreachable";
   return `${kind}: ${sentence(failure)}`;
-}
-
-function withSignal<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const abort = () => reject(signal.reason);
-    if (signal.aborted) return abort();
-    signal.addEventListener("abort", abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
-  });
 }

@@ -4,6 +4,7 @@ import { ConfigError, sentence } from "../errors.ts";
 import { isStopping, type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { abortable } from "./abortable.ts";
 import type { Availability } from "./availability.ts";
 import type { Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
@@ -45,6 +46,9 @@ export function createScheduler(options: SchedulerOptions): Service {
   const underWay = new Set<Promise<void>>();
   const runs = new Set<Promise<void>>();
   const pending = new Set<Job>(jobs.filter((job) => job.firstRun));
+  /** Jobs that take ticks: those that had their first run, or need none. */
+  const ticking = new Set<Job>(jobs.filter((job) => !job.firstRun));
+  let postponed = Promise.withResolvers<void>();
   const waiting = new Map<Runner, AbortController>();
   let stops: readonly (() => void)[] = [];
 
@@ -67,9 +71,11 @@ export function createScheduler(options: SchedulerOptions): Service {
   async function runOnce(runner: Runner): Promise<void> {
     if (waits.signal.aborted) return;
     if (outage.isOn()) {
-      pending.add(runner.job);
+      postpone(runner.job);
       return;
     }
+    pending.delete(runner.job);
+    ticking.add(runner.job);
     waiting.get(runner)?.abort(new Stopping());
     const result = await runner.run(end.signal);
     if (result === null) return;
@@ -107,7 +113,7 @@ export function createScheduler(options: SchedulerOptions): Service {
     const { failure } = result;
     log.warn({ source, job: job.name, err: failure }, "a poll failed");
     const whole = await outage.judge(failure, runner.failures() > 1, end.signal);
-    if (whole) pending.add(job);
+    if (whole) postpone(job);
     else if (failure instanceof ConfigError) await availability.featureDown(job.name, explain(job, failure));
     await remember(job, explain(job, failure), false);
   }
@@ -131,23 +137,30 @@ export function createScheduler(options: SchedulerOptions): Service {
     });
   }
 
+  /** For as soon as the service is back, if no tick is sooner. */
+  function postpone(job: Job): void {
+    pending.add(job);
+    postponed.resolve();
+  }
+
   /** First runs, and after an outage what was missed: one after the other, in order, whatever comes of each. */
   async function catchUp(): Promise<void> {
     for (;;) {
       await outage.over(end.signal);
-      for (const runner of runners) {
-        if (outage.isOn()) break;
-        if (!pending.has(runner.job)) continue;
-        await run(runner);
-        if (!outage.isOn()) pending.delete(runner.job);
+      const runner = runners.find((one) => pending.has(one.job));
+      if (runner === undefined) {
+        await abortable(postponed.promise, end.signal);
+        postponed = Promise.withResolvers();
+        continue;
       }
-      await outage.begins(end.signal);
+      pending.delete(runner.job);
+      await run(runner);
     }
   }
 
   function onTick(runner: Runner, offsetMs: number): void {
     if (runner.isRunning()) metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
-    else if (!pending.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
+    else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
   }
 
   return {

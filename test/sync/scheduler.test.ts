@@ -223,6 +223,44 @@ describe("jobs", () => {
     expect(store.events.map((event) => event.type)).toEqual(["source-unavailable", "source-available"]);
   });
 
+  test("an outage that comes and goes during the long first run of one job takes no other job away for ever", async () => {
+    let down = false;
+    const runs: number[] = [];
+    const { clock, store, service } = await schedule((time) => [
+      job(
+        "alarms",
+        async () => {
+          if (down) throw new Retryable("unreachable");
+          runs.push(seconds(time));
+          return { kind: "ok" };
+        },
+        { firstRun: true },
+      ),
+      job(
+        "tags",
+        async (signal) => {
+          await time.sleep(900_000, signal);
+          return { kind: "ok" };
+        },
+        { firstRun: true, schedule: "0 0 * * *" },
+      ),
+    ]);
+    await clock.advance(90_000);
+    down = true;
+    service.me = async () => {
+      throw new Retryable("unreachable");
+    };
+    await clock.advance(150_000);
+    down = false;
+    service.me = async () => ({ sites: [] });
+    runs.length = 0;
+    await clock.advance(1_800_000);
+    expect(store.events.map((event) => event.type)).toEqual(["source-unavailable", "source-available"]);
+    // Neither for ever nor until the long run is over.
+    expect(runs[0]).toBeLessThan(330);
+    expect(runs.length).toBeGreaterThanOrEqual(29);
+  });
+
   test("a stop ends what waits at once, lets a run finish, and gives up at the deadline", async () => {
     let finished = 0;
     let aborted = 0;
