@@ -80,7 +80,7 @@ export function createResolvedSweep(
         holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
         holding.get<Held<Host>>(documentSet("host", source.name)),
       ),
-      fromMs: fromMs ?? Date.parse(next.watermark) - settings.resolved_overlap,
+      fromMs: fromMs ?? firstFromMs(next) - settings.resolved_overlap,
       isHistory: (alarm) => isHistory(alarm, known !== undefined),
       silent: first && settings.startup === "silent",
     });
@@ -100,6 +100,15 @@ export function createResolvedSweep(
     return steady || known !== undefined
       ? OK
       : incomplete("The list of resolved alarms changed while it was read.");
+  }
+
+  /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */
+  function firstFromMs({ watermark }: HeldSweep): number {
+    const sites = [...holding.get<HeldAlarmSite>(siteSet).values()];
+    const listed = sites.flatMap(({ activeSince }) =>
+      activeSince === null ? [] : [Date.parse(activeSince)],
+    );
+    return Math.min(Date.parse(watermark), ...listed);
   }
 
   /** At the first sweep of a site, what began after its active alarms were first listed is news all the same. */

@@ -18,7 +18,7 @@ export async function judge(trial: TrialSync, circumstances: Circumstances): Pro
   return [
     ...wordless(story),
     ...repeated(trial, story),
-    ...(await untold(trial, story)),
+    ...(await untold(trial, story, circumstances)),
     ...late(trial, story, circumstances),
     ...vanishedWrongly(story, circumstances),
     ...outsideWrongly(story, circumstances),
@@ -67,7 +67,11 @@ function repeated({ store }: TrialSync, { keys }: Story): string[] {
   return [...twice, ...store.repeated.map((id) => `committed twice: ${id}`)];
 }
 
-async function untold({ simulator, clock, store }: TrialSync, { keys }: Story): Promise<string[]> {
+async function untold(
+  { simulator, clock, store }: TrialSync,
+  { keys }: Story,
+  { hidden }: Circumstances,
+): Promise<string[]> {
   const sites = await store.documents<HeldAlarmSite>(syncSet("alarm-site", "main"));
   const raised = new Set(keys("alarm-raised"));
   const resolved = new Set(keys("alarm-resolved"));
@@ -81,7 +85,12 @@ async function untold({ simulator, clock, store }: TrialSync, { keys }: Story): 
     const followed = sites.get(String(alarm.siteId))?.activeSince ?? null;
     const ofBefore = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
     const half = raised.has(key) !== resolved.has(key);
-    return ofBefore && !half ? [] : [`listed as resolved and not told: ${key}`];
+    const { triggeredAtMs, resolvedAtMs } = alarm;
+    // What came and went while its site was out of sight is told only if the sweep still looks that far back.
+    const unseen = (hidden.get(alarm.siteId) ?? []).some(
+      ([fromMs, toMs]) => fromMs <= triggeredAtMs && resolvedAtMs <= toMs,
+    );
+    return (ofBefore || unseen) && !half ? [] : [`listed as resolved and not told: ${key}`];
   });
 }
 
