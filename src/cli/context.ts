@@ -65,7 +65,8 @@ export function createCliContext(program: Command, signal: AbortSignal): CliCont
   };
 }
 
-function choose(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
+/** The source that is meant: the one of this name, or the only one. */
+export function choose(config: Config, wanted: string | undefined): readonly [string, SourceEntry] {
   const all = Object.entries(config.sources);
   const names = all.map(([name]) => name).join(", ");
   const found = wanted === undefined && all.length === 1 ? all[0] : all.find(([name]) => name === wanted);

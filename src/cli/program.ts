@@ -2,9 +2,11 @@ import { Command } from "commander";
 import { VERSION } from "../version.ts";
 import { addAlarms } from "./alarms.ts";
 import { addAudit } from "./audit.ts";
+import { addBackfill } from "./backfill.ts";
 import { addCheck } from "./check.ts";
 import { createCliContext } from "./context.ts";
 import { addDemo } from "./demo.ts";
+import { addGaps } from "./gaps.ts";
 import { addHistory } from "./history.ts";
 import { addOutbox } from "./outbox.ts";
 import { addPlan } from "./plan.ts";
@@ -44,7 +46,7 @@ export function createProgram(
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
   for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
-  addPlan(program, context);
+  for (const add of [addPlan, addGaps, addBackfill]) add(program, context);
   addSchema(program);
   return program;
 }

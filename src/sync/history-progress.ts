@@ -45,6 +45,8 @@ export interface ResolutionProgress {
   readonly pendingRanges: number;
   /** Values expected in them. */
   readonly pendingValues: number;
+  /** Requests that they take, at the present size of a request. */
+  readonly requestsLeft: number;
   /** Share of the wished past that is fetched or known to be empty, 0 to 1. */
   readonly done: number;
 }
@@ -60,15 +62,12 @@ export function progressOf(
   nowMs: number,
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
-  const resolutions = [...groups.values()].flatMap((members) => progressOfGroup(members, nowMs) ?? []);
+  const resolutions = [...groups.values()].flatMap(
+    (members) => progressOfGroup(members, valuesPerRequest, nowMs) ?? [],
+  );
   const orders = open.map((order) => progressOfOrder(order, series, valuesPerRequest, nowMs));
   const requestsLeft = [
-    ...resolutions.map(({ total, pendingValues, pendingRanges }) =>
-      // A total is one value per tag and request.
-      total
-        ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
-        : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
-    ),
+    ...resolutions.map((each) => each.requestsLeft),
     ...orders.map((order) => order.requestsLeft),
   ].reduce((sum, each) => sum + each, 0);
   return { resolutions, unproven, requestsLeft, paused, orders };
@@ -114,7 +113,11 @@ function progressOfOrder(
   };
 }
 
-function progressOfGroup(members: readonly LedgerOf[], nowMs: number): ResolutionProgress | null {
+function progressOfGroup(
+  members: readonly LedgerOf[],
+  valuesPerRequest: number,
+  nowMs: number,
+): ResolutionProgress | null {
   const [first] = members;
   if (first === undefined) return null;
   const { resolution } = first.rules;
@@ -134,6 +137,7 @@ function progressOfGroup(members: readonly LedgerOf[], nowMs: number): Resolutio
   const watermarks = followed
     .filter(({ held }) => held.state === "following")
     .map(({ held }) => held.watermark);
+  const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
   return {
     resolution,
     total: first.total,
@@ -142,7 +146,11 @@ function progressOfGroup(members: readonly LedgerOf[], nowMs: number): Resolutio
     complete: followed.length - pendingRanges,
     oldestWatermark: watermarks.toSorted()[0] ?? null,
     pendingRanges,
-    pendingValues: Math.round(pendingMs / BUCKET_MS[resolution]),
+    pendingValues,
+    // A total is one value per tag and request.
+    requestsLeft: first.total
+      ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
+      : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
     done: wishedMs === 0 ? 1 : 1 - pendingMs / wishedMs,
   };
 }

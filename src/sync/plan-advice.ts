@@ -17,6 +17,7 @@ export interface AdviceFacts {
   readonly size: number;
   /** Share of the polls' requests that live reads may plan with. */
   readonly share: number;
+  readonly replyMs: number;
   /** Requests per minute that polls get, now and at most; why not now, as a change. */
   readonly perMinute: number;
   readonly unused: readonly { readonly perMinute: number; readonly text: string; readonly yaml: string }[];
@@ -26,10 +27,10 @@ const MOST_FACTOR = 1_000;
 
 /** The changes that make the wishes fit, each by itself, cheapest first; empty when they fit. Pure. */
 export function changesThatFit(facts: AdviceFacts): readonly Change[] {
-  const { wishes, size, share, stretched, unused } = facts;
+  const { wishes, size, share, replyMs, stretched, unused } = facts;
   const slotMs = 60_000 / facts.perMinute;
   const demandWith = (factorOf: (wish: Wish) => number, slot = slotMs) =>
-    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slot, size), 0);
+    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slot, size, replyMs), 0);
   if (demandWith(() => 1) <= share) return [];
 
   const free = unused

@@ -46,27 +46,47 @@ export async function factsFromState(
   live: PlanLive | null,
 ): Promise<PlanFacts> {
   const { source } = settings;
-  const [tags, sites, values, ledgers, orders, window] = await Promise.all([
-    heldTags(store, source),
+  const [past, sites, values] = await Promise.all([
+    heldPast(store, source),
     visibleSites(store, source),
     store.documents<HeldValue>(documentSet("value", source)),
-    store.documents<HeldHistory>(documentSet("history", source)),
-    loadOrders(store, source),
-    store.document<HeldWindow>(syncSet("history-window", source), "values"),
   ]);
   const silent = new Set([...values].filter(([, { nulls }]) => nulls >= SILENT).map(([id]) => id));
   return factsOf({
     settings,
     basis: "state",
     sites: sites.length,
-    tags,
     silent,
-    ledgers,
-    orders,
-    window: window ?? UNKNOWN_WINDOW,
+    ...past,
     nowMs: clock.now(),
     live,
   });
+}
+
+async function heldPast(store: Store, source: string) {
+  const [tags, ledgers, orders, window] = await Promise.all([
+    heldTags(store, source),
+    store.documents<HeldHistory>(documentSet("history", source)),
+    loadOrders(store, source),
+    store.document<HeldWindow>(syncSet("history-window", source), "values"),
+  ]);
+  return { tags, ledgers, orders, window: window ?? UNKNOWN_WINDOW };
+}
+
+/** The ledgers of every series that is wanted now, and how far they are; the store is only read. */
+export async function pastFromState(
+  store: Store,
+  settings: PlanSettings,
+  nowMs: number,
+): Promise<{
+  readonly ledgers: readonly LedgerOf[];
+  readonly orders: BackfillOrders;
+  readonly progress: HistoryProgress;
+}> {
+  const { tags, ledgers, orders, window } = await heldPast(store, settings.source);
+  const { all } = ledgersOf(settings, tags, ledgers, orders, nowMs);
+  const values = windowValues(window, { most: VALUES_MAX });
+  return { ledgers: all, orders, progress: progressOf(all, orders, values, unprovenTags(all), nowMs) };
 }
 
 /** From the service's lists of sites and tags, which cost nothing of the quota. `told` hears how far it is. */

@@ -101,15 +101,19 @@ export interface BackfillPlan {
 /** Least share of the quota that the backfill gets however much is asked for, because a waiting lane is not starved. */
 const BACKFILL_SHARE_MIN = 0.03;
 
+/** What a plan allows for a reply and the look at the clock before it; a worker counts with what it measures. */
+const REPLY_MS = 200;
+
 export function planReport(facts: PlanFacts): PlanReport {
   const { quota, classes, history } = facts;
   const slotMs = 60_000 / quota.polls;
   const following = followingPerMinute(history, quota.size);
   const share = liveShare(quota.polls, following, quota.shared);
   const wishes = classes.filter(({ tags }) => tags > 0);
-  const stretched = stretch(wishes, slotMs, quota.size, share);
+  const stretched = stretch(wishes, slotMs, quota.size, share, REPLY_MS);
   const factorOf = (wish: Wish) => stretched.factors.get(wish.name) ?? 1;
-  const perMinuteOf = (wish: Wish) => slotsPerSlot(wish, factorOf(wish), slotMs, quota.size) * quota.polls;
+  const perMinuteOf = (wish: Wish) =>
+    slotsPerSlot(wish, factorOf(wish), slotMs, quota.size, REPLY_MS) * quota.polls;
   const live = wishes.reduce((sum, wish) => sum + perMinuteOf(wish), 0);
   const spare = Math.max(0, quota.polls - live - (quota.shared ? following : 0));
   const forPast = quota.shared ? spare : quota.polls - following;
@@ -174,6 +178,7 @@ export function planReport(facts: PlanFacts): PlanReport {
       stretched,
       size: quota.size,
       share,
+      replyMs: REPLY_MS,
       perMinute: quota.polls,
       unused: unusedQuota(quota),
     }),

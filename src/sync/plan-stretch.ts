@@ -27,18 +27,22 @@ export const PLANNABLE_SHARE = 0.97;
 /** Share that the firm classes may take together, so that the others are never starved. */
 const FIRM_SHARE = 0.8;
 
-/** `share`: what part of the slots may be planned with; less than all where history needs some. */
+/**
+ * `share`: what part of the slots may be planned with; less than all where history needs some. `replyMs`: how long a
+ * reply takes; an interval has to contain it.
+ */
 export function stretch(
   wishes: readonly Wish[],
   slotMs: number,
   size: number,
   share = PLANNABLE_SHARE,
+  replyMs = 0,
 ): Stretch {
   const demandAt = (factorOf: (wish: Wish) => number) =>
-    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slotMs, size), 0);
+    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slotMs, size, replyMs), 0);
   const demand = demandAt(() => 1);
   const firm = wishes.filter((wish) => wish.firm);
-  const firmDemand = firm.reduce((sum, wish) => sum + slotsPerSlot(wish, 1, slotMs, size), 0);
+  const firmDemand = firm.reduce((sum, wish) => sum + slotsPerSlot(wish, 1, slotMs, size, replyMs), 0);
   const firmKept = firmDemand <= Math.min(FIRM_SHARE, share);
   const factorOf = (wish: Wish, scale: number) =>
     wish.firm && firmKept ? 1 : 1 + (scale - 1) / wish.importance;
@@ -51,8 +55,8 @@ export function stretch(
 }
 
 /** Requests per slot, every place filled, with the interval rounded down to whole slots as the planner must. */
-export function slotsPerSlot(wish: Wish, factor: number, slotMs: number, size: number): number {
-  const period = Math.max(1, Math.floor((wish.everyMs * factor) / slotMs));
+export function slotsPerSlot(wish: Wish, factor: number, slotMs: number, size: number, replyMs = 0): number {
+  const period = Math.max(1, Math.floor((wish.everyMs * factor - replyMs) / slotMs));
   return wish.tags / (period * size);
 }
 

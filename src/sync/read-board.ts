@@ -24,7 +24,7 @@ export interface Board {
   release(id: string): void;
   quarantined(): readonly string[];
   /** How the wishes fit into that share of the slots; the intervals follow it from now on. */
-  stretch(slotMs: number, size: number, share: number): Stretch;
+  stretch(slotMs: number, size: number, share: number, replyMs: number): Stretch;
   /** By class, how old values became since it was asked last, and how old the oldest is now. */
   freshness(nowMs: number): readonly ClassFreshness[];
   /** What is known of one tag. */
@@ -155,7 +155,7 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
       change(id, (state) => (state.quarantinedUntilMs = null));
     },
     quarantined: () => [...states].filter(([, state]) => state.quarantinedUntilMs !== null).map(([id]) => id),
-    stretch(slotMs, size, share) {
+    stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
       for (const state of states.values()) {
         if (state.quarantinedUntilMs !== null) continue;
@@ -172,7 +172,7 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
         firm: readClass.firm,
         importance: readClass.importance,
       }));
-      const result = stretch(wishes, slotMs, size, share);
+      const result = stretch(wishes, slotMs, size, share, replyMs);
       factors = result.factors;
       return result;
     },

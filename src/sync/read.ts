@@ -104,7 +104,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, quarantine, toMonotonic });
     refreshedAtMs = clock.monotonic();
-    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST, share()));
+    tellStretch(
+      board.stretch(slotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + Math.min(slotMs(), slow.typicalMs())),
+    );
     freshness = board.freshness(clock.monotonic());
     for (const { name, promisedMs, achievedMs } of freshness) {
       const labels = { source: source.name, class: name };

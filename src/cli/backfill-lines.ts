@@ -1,0 +1,48 @@
+import type { Resolution } from "../building.ts";
+
+/** How far one stretch of the past is. Times are UTC. */
+export interface Remaining {
+  /** Null for what the configuration asks for. */
+  readonly id: string | null;
+  readonly from: string | null;
+  readonly to: string | null;
+  readonly resolution: Resolution;
+  readonly tags: number;
+  readonly requestsLeft: number;
+  /** Share that is fetched or known to be empty, 0 to 1. */
+  readonly done: number;
+  readonly paused: boolean;
+  readonly doneAt: string | null;
+  /** When it will be done by the plan; null while it is paused, and when it is done. */
+  readonly expectedAt: string | null;
+}
+
+const CELLS = 24;
+
+export function barLine({ done, requestsLeft, paused, expectedAt }: Remaining): string {
+  const full = Math.floor(done * CELLS);
+  const bar = `${"█".repeat(full)}${"░".repeat(CELLS - full)}`;
+  const end = paused ? "paused" : expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
+  return `${bar} ${percent(done)}, ${requestsLeft} requests left, ${end}`;
+}
+
+export function remainingLines(all: readonly Remaining[]): readonly string[] {
+  if (all.length === 0) return ["Nothing of the past is to be fetched."];
+  return all.map((each) => {
+    const what =
+      each.id === null
+        ? "configured backfill"
+        : `order ${each.id}, ${minute(each.from ?? "")} to ${minute(each.to ?? "")}`;
+    if (each.doneAt !== null) return `${what}, ${each.resolution}: done at ${minute(each.doneAt)}`;
+    return `${what}, ${each.resolution}, ${each.tags} tags: ${barLine(each)}`;
+  });
+}
+
+/** Never 100 % before the end. */
+function percent(share: number): string {
+  return `${Math.min(99, Math.floor(share * 100))} %`;
+}
+
+function minute(time: string): string {
+  return `${time.slice(0, 16)}Z`;
+}

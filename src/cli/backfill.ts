@@ -1,0 +1,232 @@
+import { randomBytes } from "node:crypto";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { DateTime } from "luxon";
+import { planSettings } from "../build-sync.ts";
+import { RESOLUTIONS, type Resolution } from "../building.ts";
+import { isoUtc, systemClock } from "../clock.ts";
+import type { SourceEntry } from "../config/config.ts";
+import { parseDuration } from "../duration.ts";
+import { ConfigError } from "../errors.ts";
+import { openDoor } from "../operator/remote.ts";
+import { openStore } from "../store/open.ts";
+import type { Store } from "../store/store.ts";
+import { factsFromState, pastFromState } from "../sync/plan-facts.ts";
+import { type PlanReport, planReport } from "../sync/plan-report.ts";
+import { Selection } from "../sync/select.ts";
+import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";
+import { barLine, type Remaining, remainingLines } from "./backfill-lines.ts";
+import { type CliContext, choose, integer } from "./context.ts";
+
+interface BackfillOptions {
+  readonly source?: string;
+  readonly from?: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  readonly site?: readonly number[];
+  readonly name?: readonly string[];
+  readonly unit?: readonly string[];
+  readonly detach?: boolean;
+  readonly pause?: boolean;
+  readonly resume?: boolean;
+  readonly cancel?: string;
+}
+
+/** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
+export function addBackfill(program: Command, context: CliContext): void {
+  const several = <T>(value: T, before: readonly T[] = []) => [...before, value];
+  program
+    .command("backfill")
+    .description("fetch a stretch of the past beside live work, or show how far it is")
+    .argument("[tag...]", "only these tags; with no selection at all, every tag")
+    .option("--source <name>", "which source, when there are several")
+    .option(
+      "--from <time>",
+      "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
+      moment,
+    )
+    .option("--to <time>", "end: ISO 8601, or an age", moment, moment("0s"))
+    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
+    .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
+      several(integer(text), before),
+    )
+    .option("--name <pattern>", "only tags with such a name, * is any text", several<string>)
+    .option("--unit <unit>", "only tags with this unit", several<string>)
+    .option("--detach", "do not wait for the end")
+    .option("--pause", "fetch nothing of the past for now; live work goes on")
+    .option("--resume", "go on with it")
+    .option("--cancel <id>", "give an order up; what is told stays told")
+    .addHelpText(
+      "after",
+      "\nCtrl-C ends the waiting, not the backfill. What is told already is not told again.\n" +
+        "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
+    )
+    .action(async (tagIds: string[], options: BackfillOptions) => {
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      const store = await openStore({ folder: config.state.folder, clock: systemClock, lock: false });
+      try {
+        const running = (await openDoor(config.state.folder, context.signal)) !== null;
+        const work = { context, store, name, entry, running };
+        if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
+        else if (options.cancel !== undefined) await cancel(work, options.cancel);
+        else if (options.from === undefined) await show(work);
+        else await order(work, tagIds, { ...options, from: options.from });
+      } finally {
+        await store.close();
+      }
+    });
+}
+
+interface Work {
+  readonly context: CliContext;
+  readonly store: Store;
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly running: boolean;
+}
+
+const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
+const LOOK_EVERY_MS = 2_000;
+
+async function order(work: Work, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
+  const { context, store, name, running } = work;
+  const terminal = context.terminal();
+  if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
+  const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+  const select = Selection.parse({
+    ...(ids.length > 0 ? { ids } : {}),
+    ...(options.site === undefined ? {} : { sites: options.site }),
+    ...(options.name === undefined ? {} : { name: options.name }),
+    ...(options.unit === undefined ? {} : { units: options.unit }),
+  });
+  const held: HeldBackfill = {
+    from: options.from,
+    to: options.to,
+    resolution: options.resolution,
+    select,
+    askedAt: isoUtc(systemClock.now()),
+    doneAt: null,
+  };
+  const id = randomBytes(4).toString("hex");
+  const set = syncSet("backfill", name);
+  await store.commit({ documents: [{ set, insert: [[id, held]] }] });
+  const first = await remaining(work, id);
+  if (first.tags === 0) {
+    await store.commit({ documents: [{ set, remove: [id] }] });
+    throw new ConfigError("No known tag fits this selection.", {
+      hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
+    });
+  }
+  if (terminal.json || options.detach === true || !running) {
+    terminal.object({ ...held, ...first }, remainingLines([first]));
+    if (!running) terminal.say(NO_WORKER);
+    return;
+  }
+  terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
+  await terminal.progress("Backfilling", async (update) => {
+    for (;;) {
+      const now = await remaining(work, id);
+      if (now.doneAt !== null) return;
+      update(barLine(now));
+      await systemClock.sleep(LOOK_EVERY_MS, context.signal);
+    }
+  });
+  terminal.say(`Order ${id} is done.`);
+}
+
+async function show(work: Work): Promise<void> {
+  const terminal = work.context.terminal();
+  const all = await allRemaining(work);
+  terminal.object(all, remainingLines(all));
+  if (!work.running) terminal.say(NO_WORKER);
+}
+
+async function setPause({ context, store, name, running }: Work, paused: boolean): Promise<void> {
+  const held: HeldPause = { pausedAt: paused ? isoUtc(systemClock.now()) : null };
+  await store.commit({ documents: [{ set: syncSet("backfill-pause", name), put: [["pause", held]] }] });
+  context
+    .terminal()
+    .object(held, [
+      paused
+        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within a minute."
+        : "The past is fetched again; the worker heeds it within a minute.",
+    ]);
+  if (!running) context.terminal().say(NO_WORKER);
+}
+
+async function cancel({ context, store, name }: Work, id: string): Promise<void> {
+  const set = syncSet("backfill", name);
+  if ((await store.document(set, id)) === undefined) {
+    throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
+  }
+  await store.commit({ documents: [{ set, remove: [id] }] });
+  context.terminal().object({ cancelled: id }, [`Order ${id} is given up; what is told stays told.`]);
+}
+
+async function remaining(work: Work, id: string): Promise<Remaining> {
+  const found = (await allRemaining(work)).find((each) => each.id === id);
+  if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
+  return found;
+}
+
+/** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
+async function allRemaining({ store, name, entry }: Work): Promise<readonly Remaining[]> {
+  const settings = planSettings(name, entry);
+  const nowMs = systemClock.now();
+  const [{ orders, progress }, facts, held] = await Promise.all([
+    pastFromState(store, settings, nowMs),
+    factsFromState(store, settings, systemClock, null),
+    store.documents<HeldBackfill>(syncSet("backfill", name)),
+  ]);
+  const perMinute = paceOf(planReport(facts));
+  let before = 0;
+  const endOf = (requests: number) => {
+    before += requests;
+    return orders.paused ? null : isoUtc(nowMs + (before / perMinute) * 60_000);
+  };
+  const open = progress.orders.map((each): Remaining => {
+    const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
+    return { ...each, requestsLeft, paused: orders.paused, doneAt: null, expectedAt: endOf(requestsLeft) };
+  });
+  const done = [...held].flatMap(([id, { from, to, resolution, doneAt }]): readonly Remaining[] => {
+    if (doneAt === null) return [];
+    return [
+      {
+        id,
+        from,
+        to,
+        resolution,
+        tags: 1,
+        requestsLeft: 0,
+        done: 1,
+        paused: false,
+        doneAt,
+        expectedAt: null,
+      },
+    ];
+  });
+  const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
+    if (each.total || each.pendingRanges === 0) return [];
+    const { resolution, tags, requestsLeft, done: share } = each;
+    const rest = { from: null, to: null, paused: orders.paused, doneAt: null };
+    return [
+      { id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) },
+    ];
+  });
+  return [...done, ...open, ...configured];
+}
+
+function paceOf({ backfill, lanes, quota }: PlanReport): number {
+  const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
+  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
+}
+
+function moment(text: string): string {
+  const age = parseDuration(text);
+  const time =
+    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
+  if (iso === null)
+    throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
+  return iso;
+}

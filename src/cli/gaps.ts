@@ -1,0 +1,88 @@
+import type { Command } from "commander";
+import { planSettings } from "../build-sync.ts";
+import { systemClock } from "../clock.ts";
+import { openStore } from "../store/open.ts";
+import { type Hole, type HoleReason, holesIn } from "../sync/history-gaps.ts";
+import { pastFromState } from "../sync/plan-facts.ts";
+import { type CliContext, choose } from "./context.ts";
+
+const WHY: Readonly<Record<HoleReason, string>> = {
+  ordered: "asked for by `plenum backfill`, still to be fetched",
+  backfill: "the configured backfill, still to be fetched",
+  behind: "closed and overdue",
+  between: "nobody asked for it",
+  "no-log": "the service has no log of it",
+  unproven: "not known yet whether it has a log",
+};
+
+interface Group {
+  readonly tags: number;
+  /** The only tag, or the first. */
+  readonly example: string;
+  readonly hole: Hole;
+}
+
+/** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
+export function addGaps(program: Command, context: CliContext): void {
+  program
+    .command("gaps")
+    .description("holes in the history that is followed: what is not told, and why")
+    .argument("[tag...]", "only these tags; then one line for each tag")
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText(
+      "after",
+      "\nTags with the same hole share a line; --json names every tag.\n\nExample:\n  plenum gaps 10001",
+    )
+    .action(async (tagIds: string[], options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
+      try {
+        const nowMs = systemClock.now();
+        const { ledgers, orders } = await pastFromState(store, planSettings(name, entry), nowMs);
+        const wanted = new Set(tagIds);
+        const holes = holesIn(ledgers, orders, nowMs).filter(
+          ({ tagId }) => wanted.size === 0 || wanted.has(tagId),
+        );
+        if (terminal.json) {
+          terminal.object(holes, []);
+          return;
+        }
+        if (holes.length === 0) terminal.say(noHoles(ledgers.length));
+        if (holes.length === 0) return;
+        terminal.rows<Group>(grouped(holes, wanted.size > 0), [
+          { title: "tags", value: (group) => group.tags },
+          { title: wanted.size > 0 ? "tag" : "for one", value: (group) => group.example },
+          {
+            title: "resolution",
+            value: ({ hole }) => `${hole.resolution}${hole.total ? " total" : ""}`,
+          },
+          { title: "from", value: ({ hole }) => hole.from },
+          { title: "to", value: ({ hole }) => hole.to },
+          { title: "why", value: ({ hole }) => WHY[hole.why] },
+        ]);
+      } finally {
+        await store.close();
+      }
+    });
+}
+
+function noHoles(series: number): string {
+  return series === 0
+    ? "No history is followed: `history` is empty, or no tags are known yet."
+    : `No holes: all ${series} series are told up to now.`;
+}
+
+function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
+  const groups = Map.groupBy(
+    holes,
+    ({ resolution, total, from, to, why, tagId }) =>
+      `${why} ${resolution} ${total} ${from} ${to} ${single ? tagId : ""}`,
+  );
+  return [...groups.values()].flatMap((members) => {
+    const [hole] = members;
+    if (hole === undefined) return [];
+    return [{ tags: members.length, example: `${hole.tagId} ${hole.tagName}`, hole }];
+  });
+}

@@ -1,0 +1,86 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Running, runPlenum } from "../plenum-process.ts";
+import { freePort, temporaryFolder } from "../real-servers.ts";
+
+/**
+ * `npm run integration:quota`: ties virtual time to real time. Five minutes, two processes, real sockets: the
+ * simulator with a window that opens at the first hit, and the worker with more wishes than the quota can fulfil.
+ * Ends with exit code 1 when a request is refused or less than 98 % of the quota is used.
+ */
+const MINUTES = 5;
+const PER_MINUTE = 20;
+const GOAL = 0.98;
+/** The worker has to list the tags first, and without a record of the quota it is careful for a minute. */
+const SETTLE_MS = 75_000;
+const folder = temporaryFolder();
+const ports = { service: await freePort(), status: await freePort() };
+writeFileSync(join(folder, "simulator.yaml"), "limits: {tag_endpoints: {model: first_hit_window}}\n");
+writeFileSync(
+  join(folder, "plenum.yaml"),
+  `state: {folder: ${join(folder, "state")}}
+status: {port: ${ports.status}}
+log: {level: warn}
+sources:
+  real:
+    base_url: http://127.0.0.1:${ports.service}
+    token: {env: TOKEN}
+    time_zone: Europe/Oslo
+    read: [{name: all, every: 10s}]
+    history: [{name: five, resolution: 5m, backfill: 30d}]
+`,
+);
+
+const running: Running[] = [];
+const start = (...args: string[]) => {
+  const child = runPlenum(args, { cwd: folder, environment: { TOKEN: "simulator-token" } });
+  running.push(child);
+  return child;
+};
+
+try {
+  const service = start("simulate", "--options", "simulator.yaml", "--port", String(ports.service));
+  await service.says("answers at");
+  const worker = start("--config", "plenum.yaml", "run");
+  await worker.says("is running");
+  await pass(SETTLE_MS, "until the careful first minute is over");
+  const before = await counted();
+  const beganMs = performance.now();
+  await pass(MINUTES * 60_000, "measuring");
+  const tookMs = performance.now() - beganMs;
+  const after = await counted();
+  const requests = after.ok - before.ok;
+  const utilisation = requests / ((PER_MINUTE * tookMs) / 60_000);
+  const { refused } = after;
+  const left = await worker.end("SIGTERM");
+  process.stdout.write(
+    `\n${requests} tag requests in ${(tookMs / 1_000).toFixed(1)} s: ${(utilisation * 100).toFixed(2)} % of the quota ` +
+      `(at least ${GOAL * 100} %), ${refused} refused since the start (0), exit code of the worker ${left}\n`,
+  );
+  process.exitCode = refused === 0 && utilisation >= GOAL && left === 0 ? 0 : 1;
+} finally {
+  for (const child of running) await child.end("SIGKILL");
+  rmSync(folder, { recursive: true, force: true });
+}
+
+/** By the service's own count of the three tag endpoints. */
+async function counted(): Promise<{ readonly ok: number; readonly refused: number }> {
+  const reply = await fetch(`http://127.0.0.1:${ports.service}/_simulator/truth/totals`);
+  const { data } = (await reply.json()) as { data: { totals: Record<string, number> } };
+  const tagRequests = Object.entries(data.totals).filter(([name]) => /^(read|write|history) /.test(name));
+  const sum = (isRefused: boolean) =>
+    tagRequests
+      .filter(([name]) => name.endsWith(" 429") === isRefused)
+      .reduce((total, [, count]) => total + count, 0);
+  return { ok: sum(false), refused: sum(true) };
+}
+
+async function pass(ms: number, what: string): Promise<void> {
+  const until = performance.now() + ms;
+  while (performance.now() < until) {
+    const { ok, refused } = await counted();
+    const seconds = Math.round((until - performance.now()) / 1_000);
+    process.stdout.write(`${what}: ${seconds} s to go, ${ok} answered, ${refused} refused\n`);
+    await new Promise((resolve) => setTimeout(resolve, Math.min(30_000, until - performance.now())));
+  }
+}
