@@ -1,7 +1,7 @@
 import { buildSinks, listening } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
 import { buildSync } from "./build-sync.ts";
-import { type Clock, systemClock } from "./clock.ts";
+import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createCommands } from "./commands/commands.ts";
 import type { Config } from "./config/config.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
@@ -127,6 +127,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     key: door.key,
     sources: byName,
     accept: commands.accept,
+    expectedWaitMs: commands.expectedWaitMs,
     clock,
     report: status.report,
   });
@@ -138,6 +139,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     metrics: metrics.registry,
     notReady: () => (ready ? null : "The worker is starting or stopping."),
     refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
+    stopWrites: config.commands.enabled
+      ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
+      : null,
     mounted: [
       { path: "/operator", app: operator },
       { path: "/operator/work", app: workRoutes({ key: door.key, sources: works }) },

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type Command, InvalidArgumentError } from "commander";
 import type { TagScalar } from "../building.ts";
+import { parseDuration } from "../duration.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import type { CommandResult, Event } from "../event.ts";
 import { openDoor, sendCommand } from "../operator/remote.ts";
@@ -15,6 +16,7 @@ export function addWrite(program: Command, context: CliContext): void {
     .argument("<tag>", "tag id; it must be listed under commands.allow")
     .argument("<value>", "a number, true or false", scalar)
     .option("--source <name>", "which source, when there are several")
+    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", time)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText(
       "after",
@@ -24,7 +26,7 @@ export function addWrite(program: Command, context: CliContext): void {
       async (
         tagId: string,
         value: TagScalar,
-        options: { readonly source?: string; readonly id?: string },
+        options: { readonly source?: string; readonly id?: string; readonly for?: number },
       ) => {
         const terminal = context.terminal();
         const { state } = context.config();
@@ -35,10 +37,15 @@ export function addWrite(program: Command, context: CliContext): void {
           });
         }
         const id = options.id ?? `cli-${randomUUID()}`;
-        const result = await terminal.progress("Writing", async () => {
+        const result = await terminal.progress("Writing", async (update) => {
           const results = await watchResults(state.folder);
           try {
-            await sendCommand(door, { id, source: options.source ?? null, tagId, value }, context.signal);
+            const { waitMs } = await sendCommand(
+              door,
+              { id, source: options.source ?? null, tagId, value, forSeconds: options.for ?? null },
+              context.signal,
+            );
+            if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
             return await results.of(id, context.signal);
           } finally {
             await results.close();
@@ -55,6 +62,12 @@ export function addWrite(program: Command, context: CliContext): void {
 function outcomeLine({ data }: Event<"command-result">): string {
   const { outcome, message, reason }: CommandResult = data;
   return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
+}
+
+function time(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return ms / 1_000;
 }
 
 function scalar(text: string): TagScalar {

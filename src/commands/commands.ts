@@ -242,15 +242,18 @@ export function operatorArrival(fields: {
   readonly source: string | null;
   readonly tagId: string;
   readonly value: TagScalar;
+  /** For this many seconds only; then the old value is restored. Null for good. */
+  readonly forSeconds: number | null;
   readonly receivedAtMs: number;
 }): Arrival {
-  const { id, value } = fields;
+  const { id, value, forSeconds } = fields;
+  const command = forSeconds === null ? { id, value } : { id, value, for_s: forSeconds };
   return {
     via: "operator",
     topic: "command line",
     tagId: fields.tagId,
     source: fields.source,
-    payload: new TextEncoder().encode(JSON.stringify({ id, value })),
+    payload: new TextEncoder().encode(JSON.stringify(command)),
     retained: false,
     duplicate: false,
     expirySeconds: null,

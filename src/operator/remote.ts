@@ -39,9 +39,10 @@ export function sendCommand(
     readonly source: string | null;
     readonly tagId: string;
     readonly value: TagScalar;
+    readonly forSeconds: number | null;
   },
   signal: AbortSignal,
-): Promise<unknown> {
+): Promise<{ readonly waitMs: number }> {
   return post(door, "/operator/commands", command, signal);
 }
 

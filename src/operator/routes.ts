@@ -17,6 +17,8 @@ export interface OperatorOptions {
   readonly key: Secret;
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: Accept;
+  /** Milliseconds that the quota would make a write wait now. */
+  readonly expectedWaitMs: (source: string | null) => number;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
 }
@@ -37,6 +39,7 @@ const CommandRequest = z.strictObject({
   source: z.string().nullable(),
   tagId: z.string(),
   value: z.union([z.number(), z.boolean()]),
+  forSeconds: z.number().positive().nullable(),
 });
 
 export function operatorRoutes(options: OperatorOptions): Hono {
@@ -68,7 +71,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     if (!request.success) return context.json({ failure: "config", message: "Not a command." }, 400);
     try {
       await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
-      return context.json({ result: "journaled" });
+      return context.json({ result: { waitMs: options.expectedWaitMs(request.data.source) } });
     } catch (error) {
       return context.json(tellFailure(error), 502);
     }

@@ -21,6 +21,22 @@ export function guard(options: {
   return password === null ? knownHosts(options.host) : passwordOnly(password);
 }
 
+/**
+ * For what changes something: only our own page may ask for it. A form or a script of another site can send neither
+ * this header nor a matching origin without asking first, and nobody here answers such a question.
+ */
+export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
+  const origin = context.req.header("origin");
+  const site = context.req.header("sec-fetch-site");
+  const foreign =
+    (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
+    (site !== undefined && site !== "same-origin");
+  if (foreign || context.req.header("x-plenum") !== "status-page") {
+    return context.json({ message: "Only the status page itself may ask for this." }, 403);
+  }
+  return next();
+};
+
 function knownHosts(own: string): MiddlewareHandler {
   const known = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
   return async (context, next) => {

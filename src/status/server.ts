@@ -11,7 +11,7 @@ import type { Service } from "../lifecycle.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
-import { guard } from "./guard.ts";
+import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
 import { eventRow } from "./rows.ts";
 
@@ -32,6 +32,8 @@ export interface StatusServerOptions {
   /** Further routes, under a path of their own. */
   readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
   readonly log: Log;
+  /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
+  readonly stopWrites: (() => void) | null;
 }
 
 export interface StatusServer extends Service {
@@ -119,6 +121,11 @@ export function statusRoutes(options: StatusServerOptions): Hono {
         ...(search === undefined ? {} : { search }),
       }),
     );
+  });
+  app.post("/api/writes/stop", sameOriginOnly, (context) => {
+    if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
+    options.stopWrites();
+    return context.json({ stopped: true });
   });
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);

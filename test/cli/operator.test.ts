@@ -22,6 +22,7 @@ function routes(read: () => Promise<never> = () => Promise.reject(new Error("not
   const app = operatorRoutes({
     key: door.key,
     sources: new Map([["main", { read } as unknown as Source]]),
+    expectedWaitMs: () => 0,
     accept: async (arrival) => void accepted.push(arrival),
     clock: systemClock,
     report: () => Promise.reject(new Error("not asked")),

@@ -28,6 +28,40 @@ async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
   return { ...building, options, app, get };
 }
 
+describe("the stop of all writing", () => {
+  const OWN = {
+    ...LOCAL,
+    "x-plenum": "status-page",
+    origin: "http://127.0.0.1:9850",
+    "sec-fetch-site": "same-origin",
+  };
+
+  test("works from the page, and nothing lets go again", async () => {
+    const stopWrites = vi.fn();
+    const { app } = await routes({ stopWrites });
+    const answer = await app.request("/api/writes/stop", { method: "POST", headers: OWN });
+    expect([answer.status, stopWrites.mock.calls.length]).toEqual([200, 1]);
+    expect((await app.request("/api/writes/resume", { method: "POST", headers: OWN })).status).toBe(404);
+  });
+
+  test.each([
+    ["without the page's header", { ...LOCAL, origin: OWN.origin }],
+    ["from another site", { ...OWN, origin: "https://evil.example" }],
+    ["by a browser that says it is another site's doing", { ...OWN, "sec-fetch-site": "cross-site" }],
+    ["under a foreign name", { ...OWN, host: "evil.example" }],
+  ])("does nothing %s", async (_, headers) => {
+    const stopWrites = vi.fn();
+    const { app } = await routes({ stopWrites });
+    expect((await app.request("/api/writes/stop", { method: "POST", headers })).status).toBe(403);
+    expect(stopWrites).not.toHaveBeenCalled();
+  });
+
+  test("says so where nothing can be written", async () => {
+    const { app } = await routes();
+    expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(409);
+  });
+});
+
 describe("what is served", () => {
   test("health and readiness", async () => {
     let reason: string | null = "The worker is starting or stopping.";

@@ -137,6 +137,7 @@ export function serverOptions(
     readonly config?: object;
     readonly password?: Secret;
     readonly notReady?: () => string | null;
+    readonly stopWrites?: () => void;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
@@ -149,6 +150,7 @@ export function serverOptions(
     notReady: more.notReady ?? (() => null),
     refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
     mounted: [],
+    stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),
   };
 }

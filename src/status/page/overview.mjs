@@ -1,4 +1,4 @@
-import { html } from "/htm.mjs";
+import { html, useState } from "/htm.mjs";
 import { ago, at, counted, shown } from "/words.mjs";
 
 /** What is seen at first sight: does it work, what needs a person, and the figures. */
@@ -85,6 +85,17 @@ function Requests({ sources }) {
   return allowed === 0 ? "no tag request yet" : `${used} of ${allowed} requests used`;
 }
 
+/** Asks once more before it stops; letting go again is for a person at the machine. */
+function StopWriting() {
+  const [asked, ask] = useState(false);
+  const stop = async () => {
+    if (!asked) return ask(true);
+    await fetch("/api/writes/stop", { method: "POST", headers: { "x-plenum": "status-page" } });
+  };
+  return html`<button type="button" class="stop" onClick=${stop} onBlur=${() => ask(false)}>
+    ${asked ? "click again to stop" : "stop writing"}</button>`;
+}
+
 function Writing({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled
@@ -95,5 +106,6 @@ function Writing({ commands }) {
         ? ["rehearsal", "", "checked and answered, not written"]
         : ["armed", "warn", `${counted(commands.writable, "tag")} may be written`];
   return html`<${Tile} name="Writing" value=${value} mood=${mood}>
-    ${words}${commands.waiting > 0 ? ` · ${commands.waiting} waiting` : ""}<//>`;
+    ${words}${commands.waiting > 0 ? ` · ${commands.waiting} waiting` : ""}
+    ${commands.enabled && !commands.stopped && html`<${StopWriting} />`}<//>`;
 }
