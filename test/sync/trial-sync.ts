@@ -9,6 +9,7 @@ import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/limiter.ts";
+import type { Source } from "#src/source/source.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { SyncConfig } from "#src/sync/config.ts";
 import type { Job } from "#src/sync/job.ts";
@@ -33,6 +34,8 @@ export interface TrialSync {
   readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
   /** Called after each request that the service answered, e.g. to move the world between two pages. */
   onRequest(listener: (path: string, query: URLSearchParams) => void): void;
+  /** The client that the worker uses since its last start. */
+  source(): Source;
   start(): Promise<void>;
   stop(): Promise<void>;
   /** Stops at once, as a kill does, and begins anew with what is in the store. */
@@ -86,6 +89,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   const listeners: ((path: string, query: URLSearchParams) => void)[] = [];
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   let service: Service | null = null;
+  let client: Source | null = null;
   let run = new AbortController();
 
   const transport: Transport = async (request, signal) => {
@@ -114,6 +118,10 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     metrics,
     requests,
     polls,
+    source() {
+      if (client === null) throw new Error("The trial has not been started.");
+      return client;
+    },
     onRequest: (listener) => void listeners.push(listener),
     async start() {
       run = new AbortController();
@@ -133,6 +141,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
         environment: { TOKEN: "simulator-token" },
         random: options.random ?? (() => 0.5),
       });
+      client = source;
       service = await createSync({
         source,
         store,

@@ -1,0 +1,100 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { AlarmFact, Event } from "#src/event.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { ALARMS_ONLY, createTrial, type TrialSync } from "./trial-sync.ts";
+
+/** The alarm feed in numbers: what holds for one must hold for a thousand. */
+
+const MINUTE = 60_000;
+let trial: TrialSync;
+
+const factOf = (event: Event) => event.data as AlarmFact & { initial: boolean };
+const idOf = (event: Event) => factOf(event).alarm.id;
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+describe("a thousand times", () => {
+  test("trap 37: 1,000 alarms that no poll saw are all told afterwards, raised before resolved, marked late", async () => {
+    trial = createTrial();
+    const { control } = trial.simulator;
+    await trial.start();
+    await trial.clock.advance(MINUTE + 5_000);
+    const ids: string[] = [];
+    for (let burst = 0; burst < 40; burst += 1) {
+      for (let i = 0; i < 25; i += 1) ids.push(control.raiseAlarm({ siteId: 2 + (i % 3) }));
+      await trial.clock.advance(10_000);
+      for (const id of ids.slice(-25)) control.resolveAlarm(id);
+      await trial.clock.advance(20_000);
+    }
+    await trial.clock.advance(5 * MINUTE);
+    const told = Map.groupBy(trial.events("alarm-raised", "alarm-resolved"), idOf);
+    expect(ids).toHaveLength(1_000);
+    for (const id of ids) {
+      expect(told.get(id)?.map((event) => event.type)).toEqual(["alarm-raised", "alarm-resolved"]);
+    }
+    expect(trial.events("alarm-raised", "alarm-resolved").every((event) => factOf(event).late)).toBe(true);
+    expect(trial.events("alarm-vanished")).toEqual([]);
+  });
+
+  test("trap 38: 500 times the same id again are 500 episodes, each raised and resolved once", async () => {
+    trial = createTrial();
+    const { control } = trial.simulator;
+    await trial.start();
+    await trial.clock.advance(20_000);
+    const id = control.raiseAlarm({ siteId: 3 });
+    for (let i = 0; i < 500; i += 1) {
+      await trial.clock.advance(MINUTE);
+      control.resolveAlarm(id);
+      await trial.clock.advance(MINUTE);
+      if (i < 499) control.retriggerAlarm(id);
+    }
+    await trial.clock.advance(5 * MINUTE);
+    const told = Map.groupBy(
+      trial.store.events.filter((event) => event.type.startsWith("alarm-")),
+      (event) => factOf(event).episode,
+    );
+    expect(told.size).toBe(500);
+    for (const events of told.values()) {
+      expect(events.map((event) => event.type)).toEqual(["alarm-raised", "alarm-resolved"]);
+    }
+    expect(trial.store.repeated).toEqual([]);
+  });
+
+  test("trap 40: the state is lost a hundred times; the same alarms have the same ids, all marked initial", async () => {
+    const ids = new Set<string>();
+    const keep = createTrial();
+    const alarms = Array.from({ length: 30 }, (_, i) =>
+      keep.simulator.control.raiseAlarm({ siteId: 2 + (i % 3) }),
+    );
+    for (let loss = 0; loss < 100; loss += 1) {
+      trial = createTrial({ store: createMemoryStore() });
+      for (let i = 0; i < 30; i += 1) trial.simulator.control.raiseAlarm({ siteId: 2 + (i % 3) });
+      await trial.clock.advance(loss * 7_000);
+      await trial.start();
+      await trial.clock.advance(MINUTE);
+      const raised = trial.events("alarm-raised");
+      expect(raised.map(idOf).sort()).toEqual([...alarms].sort());
+      expect(raised.every((event) => factOf(event).initial)).toBe(true);
+      for (const { id } of raised) ids.add(id);
+      await trial.stop();
+    }
+    expect(ids.size).toBe(30);
+  });
+
+  test("trap 35: every alarm is told within two polls of 2,000 that change 200 times a minute", async () => {
+    const { storm } = await import("../bench/alarms/storm.ts");
+    trial = createTrial({ sync: ALARMS_ONLY });
+    const figures = await storm({
+      sites: [2, 3, 4],
+      active: 2_000,
+      changesPerMinute: 200,
+      minutes: 4,
+      sweepEveryMinutes: 2,
+    });
+    expect(figures).toMatchObject({ untold: 0, beyondTwoPolls: 0 });
+    expect(figures.changes).toBeGreaterThan(700);
+    expect(figures.longestBriefMs).toBeLessThan(3 * MINUTE);
+  }, 60_000);
+});

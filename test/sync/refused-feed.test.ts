@@ -1,0 +1,198 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { Job } from "#src/sync/job.ts";
+import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
+import { createTrial, type TrialSync } from "./trial-sync.ts";
+
+/** Answers that are errors, whatever they look like, through the whole feed: nothing is told of them but that. */
+
+const MINUTE = 60_000;
+const SCHEDULES = {
+  token: "0 * * * *",
+  sites: "10 * * * * *",
+  alarms: "*/30 * * * * *",
+  resolved_sweep: "20 * * * * *",
+  gateways: "30 * * * * *",
+  hosts: "40 */2 * * * *",
+  systems: "45 */2 * * * *",
+  tags: "50 */2 * * * *",
+} as const;
+let trial: TrialSync;
+
+/** Every job at work, live reads and history by the simplest jobs that ask for them. */
+async function started(): Promise<void> {
+  const asking = (name: string, ask: Job["run"]): Job => ({
+    name,
+    schedule: "25 * * * * *",
+    firstRun: false,
+    run: ask,
+  });
+  const tagIds = (["read", "history"] as const).map(() => "");
+  trial = createTrial({
+    simulator: { sites: [3] },
+    sync: { schedules: SCHEDULES, spread: "0s" },
+    jobs: [
+      asking("live", async (signal) => {
+        await trial.source().read(tagIds.slice(0, 1), "live", signal);
+        return { kind: "ok" };
+      }),
+      asking("history", async (signal) => {
+        const to = new Date(Math.floor(trial.clock.now() / 1000) * 1000);
+        const from = new Date(to.getTime() - 3_600_000);
+        const range = { from: from.toISOString(), to: to.toISOString() };
+        const query = { tagIds: tagIds.slice(1), ...range, resolution: "1h", timeZone: "Europe/Stockholm" };
+        await trial.source().history({ ...query, resolution: "1h" }, "history", signal);
+        return { kind: "ok" };
+      }),
+    ],
+  });
+  const [tag] = trial.simulator.world.tags.keys();
+  tagIds.fill(tag ?? "");
+  trial.simulator.control.raiseAlarm({ siteId: 3 });
+  await trial.start();
+  await trial.clock.advance(4 * MINUTE);
+}
+
+/** What happens in the building while its service answers with errors. */
+function change(): void {
+  const { control, world } = trial.simulator;
+  const [gateway] = world.gateways.keys();
+  control.raiseAlarm({ siteId: 3 });
+  control.setGateway(gateway ?? 0, false);
+  control.changeInventory("tags", [...world.tags.keys()][1] ?? "", { removed: true });
+}
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+const LISTS = ["sites", "alarms", "tags", "gateways", "hosts", "systems", "me"] as const;
+
+describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
+  test.each([401, 403, 404, 422, 429, 500, 503, 504])(
+    "%i from every endpoint: no event and no change of what is held, but that the service is away",
+    async (status) => {
+      await started();
+      const before = trial.store.events.length;
+      const held = await trial.store.documents("alarm/main");
+      trial.simulator.control.setFaults([{ fault: { kind: "error", status } }]);
+      change();
+      await trial.clock.advance(10 * MINUTE);
+      const told = trial.store.events.slice(before).filter((event) => !event.type.startsWith("source-"));
+      expect(told).toEqual([]);
+      expect(await trial.store.documents("alarm/main")).toEqual(held);
+    },
+  );
+
+  test.each(LISTS.flatMap((endpoint) => [401, 404, 422, 500].map((status) => [status, endpoint] as const)))(
+    "%i from %s alone: what it lists stays as it was",
+    async (status, endpoint) => {
+      await started();
+      const before = trial.store.events.length;
+      trial.simulator.control.setFaults([
+        { match: { endpoints: [endpoint] }, fault: { kind: "error", status } },
+      ]);
+      change();
+      await trial.clock.advance(5 * MINUTE);
+      const kinds = trial.store.events.slice(before).map((event) => event.type);
+      const own = endpoint === "me" ? "token" : endpoint.replace(/s$/, "");
+      expect(kinds.filter((kind) => kind.startsWith(own))).toEqual([]);
+    },
+  );
+});
+
+describe("trap 2: errors and data in every combination, from every endpoint", () => {
+  const errors = {
+    "no errors": {},
+    "null errors": { errors: null },
+    "empty errors": { errors: [] },
+    "an error": { errors: [{ status: 500, message: "half" }] },
+  };
+  const combinations = Object.keys(CALLS).flatMap((endpoint) =>
+    Object.keys(errors).flatMap((form) => [
+      [endpoint, form, "data"] as const,
+      [endpoint, form, "no data"] as const,
+    ]),
+  );
+  test.each(combinations)("%s with %s and %s", async (endpoint, form, data) => {
+    trial = createTrial();
+    const body = {
+      ...(data === "data" ? (GOOD[endpoint] as object) : {}),
+      ...errors[form as keyof typeof errors],
+    };
+    const { source } = trialSource(() => reply(200, body));
+    const outcome = CALLS[endpoint]?.(source) ?? Promise.reject(new Error("no such endpoint"));
+    if (data === "data" && form !== "an error") await expect(outcome).resolves.toBeDefined();
+    else {
+      expect(await failureOf(outcome)).toMatchObject({
+        kind: form === "an error" ? "retryable" : "malformed",
+      });
+    }
+  });
+});
+
+describe("trap 24: one thing is forbidden", () => {
+  const message = "This action is unauthorized.";
+  const json = { "content-type": "application/json" };
+  const SHAPES = {
+    "inside HTTP 200": {
+      status: 200,
+      headers: json,
+      body: JSON.stringify({ errors: [{ status: 403, message }] }),
+    },
+    "as HTTP 403 with errors": {
+      status: 403,
+      headers: json,
+      body: JSON.stringify({ errors: [{ status: 403, message, meta: [] }] }),
+    },
+    "as HTTP 403 with the framework's message": {
+      status: 403,
+      headers: json,
+      body: JSON.stringify({ message }),
+    },
+    "as HTTP 403 with a page": {
+      status: 403,
+      headers: { "content-type": "text/html" },
+      body: "<h1>Forbidden</h1>",
+    },
+  };
+  /** The endpoint that is refused, and the jobs that live by it. */
+  const FEATURES = {
+    sites: ["sites"],
+    alarms: ["alarms", "resolved_sweep"],
+    tags: ["tags"],
+    gateways: ["gateways"],
+    hosts: ["hosts"],
+    systems: ["systems"],
+    read: ["live"],
+    history: ["history"],
+  };
+  const cases = Object.keys(FEATURES).flatMap((feature) =>
+    Object.keys(SHAPES).map((shape) => [feature, shape] as const),
+  );
+
+  test.each(cases)(
+    "%s %s: it is told once and asked every 15 minutes, the rest goes on",
+    async (name, form) => {
+      const jobs = FEATURES[name as keyof typeof FEATURES];
+      await started();
+      const before = trial.store.events.length;
+      const asked = trial.requests.length;
+      const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
+      trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
+      await trial.clock.advance(50 * MINUTE);
+      const features = jobs.map((job) => `source-unavailable feature/${job}`);
+      const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
+      expect(news().sort()).toEqual(features.sort());
+      const path = new RegExp(name === "read" || name === "history" ? `tags/${name}$` : `v1/${name}$`);
+      const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
+      expect(requests.length).toBeLessThanOrEqual(4 * jobs.length);
+      const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
+      expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
+
+      trial.simulator.control.setFaults([]);
+      await trial.clock.advance(16 * MINUTE);
+      const back = jobs.map((job) => `source-available feature/${job}`);
+      expect(news().slice(features.length).sort()).toEqual(back.sort());
+    },
+  );
+});
