@@ -6,6 +6,7 @@ import { addBackfill } from "./backfill.ts";
 import { addCheck } from "./check.ts";
 import { createCliContext } from "./context.ts";
 import { addDemo } from "./demo.ts";
+import { addExplain } from "./explain.ts";
 import { addGaps } from "./gaps.ts";
 import { addHistory } from "./history.ts";
 import { addOutbox } from "./outbox.ts";
@@ -46,7 +47,7 @@ export function createProgram(
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
   for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
-  for (const add of [addPlan, addGaps, addBackfill]) add(program, context);
+  for (const add of [addPlan, addGaps, addBackfill, addExplain]) add(program, context);
   addSchema(program);
   return program;
 }

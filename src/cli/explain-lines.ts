@@ -1,0 +1,126 @@
+import type { TracedRequest } from "../source/request-trace.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explain.ts";
+
+const SHOWN = 8;
+
+export function tagLines(explained: TagExplanation): readonly string[] {
+  const { tag, value, history, holes, commands } = explained;
+  return [
+    `tag ${tag.id} ${tag.displayName}${tag.unit === null ? "" : ` [${tag.unit}]`}, site ${explained.siteId ?? "unknown"} of ${explained.source}`,
+    ...(tag.description === null ? [] : [`  ${tag.description}`]),
+    ...(explained.missingSince === null
+      ? []
+      : [`  Complete listings do not show it since ${explained.missingSince}, so it is not asked for.`]),
+    "",
+    "Value",
+    value === null
+      ? "  Never read."
+      : `  ${value.value ?? "nothing"} (${value.quality}) at ${value.time}${value.nulls > 0 ? `, nothing ${value.nulls} times in a row` : ""}`,
+    ...(value?.lastGood && value.value === null
+      ? [`  last good: ${value.lastGood.value} at ${value.lastGood.time}`]
+      : []),
+    ...(explained.quarantine === null
+      ? []
+      : [`  Set aside until ${explained.quarantine.until}: ${explained.quarantine.reason}`]),
+    "",
+    "Next reading",
+    ...nextLines(explained),
+    "",
+    "Last requests",
+    ...requestLines(explained),
+    ...(history.length === 0 ? [] : ["", "History"]),
+    ...history.map(({ key, held }) =>
+      held.state === "no-log"
+        ? `  ${key}: the service has no log of it; it is asked again after ${held.askAgainAt}.`
+        : held.state === "unproven"
+          ? `  ${key}: it is not known yet whether it has a log.`
+          : `  ${key}: told from ${held.reached} to ${held.watermark}`,
+    ),
+    ...holes
+      .filter(({ from }) => from !== null)
+      .map((hole) => `  missing: ${hole.resolution} from ${hole.from} to ${hole.to} (${hole.why})`),
+    "",
+    "Sinks",
+    ...sinkLines(explained.sinks),
+    ...(commands.length === 0 ? [] : ["", "Last commands"]),
+    ...commands.map(
+      ({ commandId, outcome, requested, message }) =>
+        `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
+    ),
+  ];
+}
+
+function nextLines({ work, missingSince }: TagExplanation): readonly string[] {
+  if (work === null) return ["  No worker is running; nothing is due."];
+  if (work.live === null) {
+    return [
+      missingSince === null
+        ? "  No class of live reads selects it, or the worker has only just started."
+        : "  It is missing in the listings.",
+    ];
+  }
+  const { dueAt, everySeconds, reasons } = work.live;
+  return [
+    dueAt === null ? "  On its way." : `  Due by ${dueAt}, every ${everySeconds} s at the latest.`,
+    ...reasons.map((reason) => `  ${reason}`),
+    "  It may go earlier, when a request has a place left.",
+  ];
+}
+
+function requestLines({ work }: TagExplanation): readonly string[] {
+  if (work === null) return ["  Only a running worker remembers them."];
+  const { requests, remembered } = work;
+  const slots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
+  return [
+    ...requests.slice(-SHOWN).toReversed().map(requestLine),
+    `  It was in ${requests.length} of the last ${remembered.requests} tag requests (since ${remembered.since ?? "now"}): ${slots.toFixed(2)} of them are its share.`,
+  ];
+}
+
+function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, tookMs }: TracedRequest) {
+  const others = tagIds.length - 1;
+  const result = outcome === "ok" ? "" : `: ${outcome}${message === null ? "" : `, ${message}`}`;
+  return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${others} others, ${tookMs} ms with waiting${result}`;
+}
+
+export function alarmLines({ source, held, told, polls, sinks }: AlarmExplanation): readonly string[] {
+  const { alarm, state, since, misses, returns } = held;
+  return [
+    `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
+    `  ${state} since ${since}; triggered at ${alarm.triggeredAt}${alarm.resolvedAt === null ? "" : `, resolved at ${alarm.resolvedAt}`}`,
+    ...(misses > 0
+      ? [`  ${misses} complete listings in a row did not show it; evidence is looked for.`]
+      : []),
+    ...(returns > 0 ? [`  It came back ${returns} times in this episode.`] : []),
+    "",
+    "Told, newest first",
+    ...(told.length === 0 ? ["  Nothing that the log still has."] : []),
+    ...told
+      .slice(0, SHOWN)
+      .map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    "",
+    "Asked",
+    ...polls.map(
+      ({ job, lastAttempt, nextAt, problem }) =>
+        `  ${job}: last at ${lastAttempt}, next at ${nextAt ?? "no time: switched off"}${problem === null ? "" : `; ${problem}`}`,
+    ),
+    "",
+    "Sinks",
+    ...sinkLines(sinks),
+  ];
+}
+
+function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
+  if (sinks.length === 0) return ["  There are none."];
+  return sinks.map(({ sink, last, behind }) => {
+    const has =
+      last === null
+        ? "nothing was told lately"
+        : last === "settled"
+          ? "has the last event, or its filter leaves it out"
+          : last === "refused"
+            ? "refused the last event (`plenum outbox dead`)"
+            : "still waits for the last event";
+    return `  ${sink}: ${has}; ${behind} events behind`;
+  });
+}

@@ -1,0 +1,187 @@
+import type { Command } from "commander";
+import { planSettings } from "../build-sync.ts";
+import type { Tag } from "../building.ts";
+import { isoUtc, systemClock } from "../clock.ts";
+import type { SourceEntry } from "../config/config.ts";
+import { ConfigError } from "../errors.ts";
+import { type CommandResult, type Event, KINDS, type Kind, sourceUri } from "../event.ts";
+import { openDoor } from "../operator/remote.ts";
+import { askTag, type TagWork } from "../operator/work.ts";
+import { openStore } from "../store/open.ts";
+import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
+import { type Hole, holesIn } from "../sync/history-gaps.ts";
+import { pastFromState } from "../sync/plan-facts.ts";
+import { matcher } from "../sync/schedule.ts";
+import {
+  type Held,
+  type HeldAlarm,
+  type HeldHistory,
+  type HeldPoll,
+  type HeldQuarantine,
+  type HeldValue,
+  syncSet,
+} from "../sync/snapshot.ts";
+import { type CliContext, choose } from "./context.ts";
+import { alarmLines, tagLines } from "./explain-lines.ts";
+
+/** Everything that the state and a running worker know about one tag. */
+export interface TagExplanation {
+  readonly source: string;
+  readonly tag: Tag;
+  readonly siteId: number | null;
+  readonly missingSince: string | null;
+  readonly value: HeldValue | null;
+  readonly quarantine: HeldQuarantine | null;
+  /** Null when no worker is running: what is due and what was asked last only a worker knows. */
+  readonly work: TagWork | null;
+  readonly history: readonly { readonly key: string; readonly held: HeldHistory }[];
+  readonly holes: readonly Hole[];
+  readonly sinks: readonly SinkPlace[];
+  readonly commands: readonly CommandResult[];
+}
+
+export interface AlarmExplanation {
+  readonly source: string;
+  readonly held: HeldAlarm;
+  /** What was told of it, newest first. */
+  readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
+  readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
+  readonly sinks: readonly SinkPlace[];
+}
+
+/** Where a sink is, seen from the last event of the thing. */
+export interface SinkPlace {
+  readonly sink: string;
+  /** `settled`: delivered, or left out by the sink's filter. Null when nothing was told lately. */
+  readonly last: "settled" | "waiting" | "refused" | null;
+  readonly behind: number;
+}
+
+const EVENTS_LOOKED_AT = 2_000;
+const SHOWN = 5;
+
+export function addExplain(program: Command, context: CliContext): void {
+  program
+    .command("explain")
+    .description("why a tag or an alarm is as it is: requests, what is due next, what was skipped, sinks")
+    .argument("<id>", "id of a tag or of an alarm")
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText("after", "\nExample:\n  plenum explain 10001")
+    .action(async (id: string, options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
+      try {
+        const known = { store, name, entry };
+        const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
+        if (tag !== undefined) {
+          const door = await openDoor(config.state.folder, context.signal);
+          const work = door === null ? null : await askTag(door, name, id, context.signal);
+          const explanation = await explainTag(known, tag, work);
+          terminal.object(explanation, tagLines(explanation));
+          return;
+        }
+        const alarm = await store.document<HeldAlarm>(documentSet("alarm", name), id);
+        if (alarm === undefined) {
+          throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${name}.`, {
+            hint: "`plenum alarms` lists alarms; tags are on the status page.",
+          });
+        }
+        const explanation = await explainAlarm(known, alarm);
+        terminal.object(explanation, alarmLines(explanation));
+      } finally {
+        await store.close();
+      }
+    });
+}
+
+interface Known {
+  readonly store: Store;
+  readonly name: string;
+  readonly entry: SourceEntry;
+}
+
+async function explainTag(
+  { store, name, entry }: Known,
+  held: Held<Tag>,
+  work: TagWork | null,
+): Promise<TagExplanation> {
+  const { id } = held.value;
+  const nowMs = systemClock.now();
+  const [value, quarantine, ledgers, past, events, results] = await Promise.all([
+    store.document<HeldValue>(documentSet("value", name), id),
+    store.document<HeldQuarantine>(syncSet("quarantine", name), id),
+    store.documents<HeldHistory>(documentSet("history", name)),
+    pastFromState(store, planSettings(name, entry), nowMs),
+    store.outbox.latest(EVENTS_LOOKED_AT, ["tag-value", "tag-history", "tag-total"]),
+    store.outbox.latest(EVENTS_LOOKED_AT, ["command-result"]),
+  ]);
+  const own = events.find(
+    ({ event }) => event.source === sourceUri(name) && (event.data as { readonly tag?: Tag }).tag?.id === id,
+  );
+  return {
+    source: name,
+    tag: held.value,
+    siteId: held.siteId,
+    missingSince: held.missingSince,
+    value: value ?? null,
+    quarantine: quarantine ?? null,
+    work,
+    history: [...ledgers]
+      .filter(([key]) => key.startsWith(`${id} `))
+      .map(([key, ledger]) => ({ key, held: ledger })),
+    holes: holesIn(
+      past.ledgers.filter(({ placed }) => placed.tag.id === id),
+      past.orders,
+      nowMs,
+    ),
+    sinks: await sinkPlaces(store, own),
+    commands: results
+      .map(({ event }) => (event as Event<"command-result">).data)
+      .filter(({ tagId }) => tagId === id)
+      .slice(0, SHOWN),
+  };
+}
+
+async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Promise<AlarmExplanation> {
+  const [events, polls] = await Promise.all([
+    store.outbox.latest(
+      EVENTS_LOOKED_AT,
+      KINDS.filter((kind) => kind.startsWith("alarm-")),
+    ),
+    store.documents<HeldPoll>(documentSet("poll", name)),
+  ]);
+  const own = events.filter(
+    ({ event }) =>
+      event.source === sourceUri(name) && (event as Event<"alarm-raised">).data.alarm.id === held.alarm.id,
+  );
+  const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
+    const poll = polls.get(job);
+    const schedule = entry.schedules[job];
+    if (poll === undefined) return [];
+    return [
+      { job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) },
+    ];
+  });
+  return {
+    source: name,
+    held,
+    told: own.map(({ event }) => ({
+      time: event.time,
+      type: event.type,
+      late: (event as Event<"alarm-raised">).data.late,
+    })),
+    polls: jobs,
+    sinks: await sinkPlaces(store, own[0]),
+  };
+}
+
+async function sinkPlaces(store: Store, last: LoggedEvent | undefined): Promise<readonly SinkPlace[]> {
+  const [lags, letters] = await Promise.all([store.outbox.lag(), store.outbox.deadLetters()]);
+  return lags.map(({ sink, position, depth, again }): SinkPlace => {
+    const isRefused = letters.some((letter) => letter.sink === sink && letter.event.id === last?.event.id);
+    const place = last === undefined ? null : position >= last.position ? "settled" : "waiting";
+    return { sink, last: isRefused ? "refused" : place, behind: depth + again };
+  });
+}
