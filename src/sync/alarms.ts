@@ -160,7 +160,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     return siteIds.flatMap((siteId) => {
       const known = sites.get(String(siteId));
       if (known !== undefined && known.activeSince !== null) return [];
-      return [[String(siteId), { activeSince: at, resolvedSince: known?.resolvedSince ?? null }] as const];
+      return [[String(siteId), { resolvedSince: null, ...known, activeSince: at }] as const];
     });
   }
 

@@ -37,7 +37,8 @@ export function createResolvedSweep(
 
   async function sweep(signal: AbortSignal): Promise<JobOutcome> {
     const known = holding.get<HeldSweep>(sweepSet).get("resolved");
-    const fromMs = known === undefined ? null : (instant(known.watermark) ?? 0) - settings.resolved_overlap;
+    const visible = scope.known();
+    const fromMs = known === undefined ? null : knownUntilMs(known, visible) - settings.resolved_overlap;
     const trusted = known !== undefined && clock.now() - Date.parse(known.wholeAt) < ORDER_TRUSTED_MS;
     const readings: ResolvedReading[] = [];
     for (const siteId of settings.sites ?? [null]) {
@@ -51,7 +52,7 @@ export function createResolvedSweep(
         }),
       );
     }
-    return alone(() => compare(known, fromMs, readings));
+    return alone(() => compare(known, fromMs, visible, readings));
   }
 
   function openIds(): ReadonlySet<string> {
@@ -66,6 +67,7 @@ export function createResolvedSweep(
   async function compare(
     known: HeldSweep | undefined,
     fromMs: number | null,
+    visible: ReadonlySet<number> | null,
     readings: readonly ResolvedReading[],
   ): Promise<JobOutcome> {
     const at = isoUtc(clock.now());
@@ -86,7 +88,7 @@ export function createResolvedSweep(
     });
     const documents: DocumentChange[] = [{ set: alarmSet, put: diff.put }];
     if (steady) {
-      documents.push({ set: siteSet, put: newlyKnown(records, at) });
+      documents.push({ set: siteSet, put: [...newlyKnown(records, at), ...newlyHidden(known, visible)] });
       if (!sameSweep(known, next)) documents.push({ set: sweepSet, put: [["resolved", next]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
@@ -100,6 +102,28 @@ export function createResolvedSweep(
     return steady || known !== undefined
       ? OK
       : incomplete("The list of resolved alarms changed while it was read.");
+  }
+
+  /** A site that comes back into the scope is caught up with from where it left. */
+  function knownUntilMs({ watermark }: HeldSweep, visible: ReadonlySet<number> | null): number {
+    const back = [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, { sweptUntil }]) =>
+      sweptUntil !== undefined && visible?.has(Number(id)) ? [instant(sweptUntil) ?? 0] : [],
+    );
+    return Math.min(instant(watermark) ?? 0, ...back);
+  }
+
+  /** Sites that this sweep did not see, and those that it caught up with. */
+  function newlyHidden(
+    known: HeldSweep | undefined,
+    visible: ReadonlySet<number> | null,
+  ): readonly (readonly [string, HeldAlarmSite])[] {
+    if (known === undefined || visible === null) return [];
+    return [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, site]) => {
+      if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined))
+        return [];
+      const { sweptUntil, ...seen } = site;
+      return [[id, sweptUntil === undefined ? { ...seen, sweptUntil: known.watermark } : seen] as const];
+    });
   }
 
   /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */

@@ -62,6 +62,8 @@ export interface HeldAlarmSite {
   readonly activeSince: string | null;
   /** First listing of its resolved alarms, UTC. */
   readonly resolvedSince: string | null;
+  /** Up to when its resolved alarms are known, while the token does not see the site; absent while it does. */
+  readonly sweptUntil?: string;
 }
 
 /** How far the sweep over resolved alarms came (set `sweep`, key `resolved`). */

@@ -86,9 +86,9 @@ async function untold(
     const ofBefore = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
     const half = raised.has(key) !== resolved.has(key);
     const { triggeredAtMs, resolvedAtMs } = alarm;
-    // What came and went while its site was out of sight is told only if the sweep still looks that far back.
+    // What no poll saw begin, and ended out of sight, may have begun before anything that the sweep still looks at.
     const unseen = (hidden.get(alarm.siteId) ?? []).some(
-      ([fromMs, toMs]) => fromMs <= triggeredAtMs && resolvedAtMs <= toMs,
+      ([fromMs, toMs]) => triggeredAtMs <= fromMs && fromMs <= resolvedAtMs && resolvedAtMs <= toMs,
     );
     return (ofBefore || unseen) && !half ? [] : [`listed as resolved and not told: ${key}`];
   });

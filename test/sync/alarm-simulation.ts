@@ -109,9 +109,12 @@ export async function simulate(seed: number): Promise<SimulationResult> {
     circumstances.deleted.add(id);
   }
   function hide(siteId: number | null) {
-    for (const [one, fromMs] of hidden) note(one, fromMs, clock.now());
-    hidden.clear();
-    if (siteId !== null) hidden.set(siteId, clock.now());
+    for (const [one, fromMs] of hidden) {
+      if (one === siteId) continue;
+      note(one, fromMs, clock.now());
+      hidden.delete(one);
+    }
+    if (siteId !== null && !hidden.has(siteId)) hidden.set(siteId, clock.now());
     control.changeToken(TOKEN, { sites: siteId === null ? "all" : SITES.filter((id) => id !== siteId) });
   }
   const hiddenTimes = new Map<number, [number, number][]>();

@@ -8,7 +8,7 @@ import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/sync/history.ts";
 import { HistoryConfig } from "#src/sync/read-config.ts";
-import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { type HeldBackfill, type HeldHistory, syncSet } from "#src/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -503,4 +503,116 @@ describe("whatever happens", () => {
       expectComplete(toldPoints(await events()), logged, START - 1.9 * DAY_MS, settledUntil);
     },
   );
+});
+
+describe("an order for a stretch of the past", () => {
+  const HELD: Omit<HeldBackfill, "from" | "to"> = {
+    resolution: "5m",
+    select: {},
+    askedAt: "2026-11-02T06:00:00.000Z",
+    doneAt: null,
+  };
+  const iso = (ms: number) => new Date(ms).toISOString();
+  const wish = (id: string, fromMs: number, toMs: number, more: Partial<HeldBackfill> = {}) =>
+    store.commit({
+      documents: [
+        {
+          set: syncSet("backfill", "trial"),
+          put: [[id, { ...HELD, from: iso(fromMs), to: iso(toMs), ...more }]],
+        },
+      ],
+    });
+  const order = (id: string) => store.document<HeldBackfill>(syncSet("backfill", "trial"), id);
+
+  test("is fetched, marked as backfill, told once, and then said to be done", async () => {
+    const tags = ids(25);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
+    await wish("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
+    await wish("b", START - 27 * DAY_MS, START - 24 * DAY_MS);
+    await follow(history, 2 * HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START - 30 * DAY_MS, START - 24 * DAY_MS);
+    expectComplete(told, tags, START - 2 * DAY_MS, START + HOUR_MS);
+    // What nobody asked for is left out.
+    const times = [...(told.values.get("101 5m")?.keys() ?? [])];
+    expect(times.some((at) => at > START - 23 * DAY_MS && at < START - 3 * DAY_MS)).toBe(false);
+    expect(
+      told.facts.filter(
+        ({ origin, points }) => origin === "live" && Date.parse(points[0]?.time ?? "") < START - DAY_MS,
+      ),
+    ).toEqual([]);
+    expect((await order("a"))?.doneAt).not.toBeNull();
+    expect((await order("b"))?.doneAt).not.toBeNull();
+    expect(history.progress()).toMatchObject({ requestsLeft: 0, orders: [] });
+  });
+
+  test("needs no class that follows the tag", async () => {
+    const tags = ids(5);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, []);
+    await wish("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
+    await follow(history, 2 * HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, ["101", "102"], START - 3 * DAY_MS, START);
+    expect([...told.values.keys()].toSorted()).toEqual(["101 5m", "102 5m"]);
+    expect((await order("a"))?.doneAt).not.toBeNull();
+  });
+
+  test("inside a configured backfill is fetched first, and not again", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [{ ...FIVE, backfill: "30d" }]);
+    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
+    await follow(history, 4 * HOUR_MS);
+    const told = toldPoints(await events());
+    expectComplete(told, tags, START - 30 * DAY_MS, START + HOUR_MS);
+    const held = await ledger("101 5m");
+    expect(held?.islands).toBeUndefined();
+    expect(Date.parse(held?.reached ?? "")).toBeLessThanOrEqual(START - 30 * DAY_MS);
+  });
+
+  test("goes on after a restart, and rests while it is paused", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - 400 * DAY_MS, START + DAY_MS);
+    const first = await pull(tags, [FIVE]);
+    await wish("a", START - 300 * DAY_MS, START - 100 * DAY_MS);
+    const stop = new AbortController();
+    const run = first.run(stop.signal).catch(() => undefined);
+    await clock.advance(30_000);
+    const pause = (pausedAt: string | null) =>
+      store.commit({
+        documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }],
+      });
+    await pause(iso(clock.now()));
+    stop.abort(new Error("killed"));
+    await clock.advance(0);
+    await run;
+    const asked = service.asked.length;
+    const second = await pull(tags, [FIVE]);
+    await runOnce(second);
+    expect(second.progress().orders[0]?.done).toBeGreaterThan(0);
+    expect(second.progress().orders[0]?.done).toBeLessThan(1);
+    expect(service.asked.slice(asked).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
+    await pause(null);
+    await follow(second, 2 * HOUR_MS);
+    expectComplete(toldPoints(await events()), tags, START - 300 * DAY_MS, START - 100 * DAY_MS);
+    expect((await order("a"))?.doneAt).not.toBeNull();
+  });
+
+  test("leaves the slots to live reads that need them", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    let room = false;
+    const history = await pull(tags, [FIVE], { room: () => room });
+    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
+    const run = history.run(new AbortController().signal);
+    await clock.advance(60_000);
+    expect(history.wants()).toBe(true);
+    expect(history.progress().orders[0]?.done).toBe(0);
+    room = true;
+    await clock.advance(240_000);
+    await run;
+    expect(history.progress().orders).toEqual([]);
+  });
 });

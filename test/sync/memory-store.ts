@@ -12,6 +12,8 @@ export interface MemoryStore extends Store {
   /** Ids that were committed again. */
   readonly repeated: readonly string[];
   readonly commits: () => number;
+  /** Every document and every id is gone, as when the file is lost; only this test's list of events stays. */
+  forget(): void;
   /** The next commit with events fails, and leaves nothing. */
   failNext(): void;
 }
@@ -37,6 +39,10 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     toldAtMs: (id) => ids.get(id) ?? Number.NaN,
     repeated,
     commits: () => commits,
+    forget() {
+      sets.clear();
+      ids.clear();
+    },
     failNext() {
       fail = true;
     },

@@ -40,6 +40,8 @@ export interface TrialSync {
   stop(): Promise<void>;
   /** Stops at once, as a kill does, and begins anew with what is in the store. */
   restart(): Promise<void>;
+  /** Forgets everything that was remembered, but what was told, and begins anew. */
+  loseState(): Promise<void>;
   events(...kinds: readonly Kind[]): readonly Event[];
 }
 
@@ -164,6 +166,11 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     },
     async restart() {
       await trial.stop();
+      await trial.start();
+    },
+    async loseState() {
+      await trial.stop();
+      store.forget();
       await trial.start();
     },
     events: (...kinds) => store.events.filter((event) => kinds.length === 0 || kinds.includes(event.type)),
