@@ -177,15 +177,20 @@ export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
 function withIslands(held: HeldHistory, ranges: readonly Range[]): HeldHistory {
   const { islands: _before, ...rest } = held;
   let reachedMs = ms(held.reached);
+  let watermarkMs = ms(held.watermark);
   const apart: Range[] = [];
   for (const island of merged(ranges).toReversed()) {
-    if (island.toMs >= reachedMs) reachedMs = Math.min(reachedMs, island.fromMs);
-    else apart.unshift(island);
+    if (island.toMs < reachedMs) {
+      apart.unshift(island);
+    } else {
+      reachedMs = Math.min(reachedMs, island.fromMs);
+      watermarkMs = Math.max(watermarkMs, island.toMs);
+    }
   }
-  const reached = isoUtc(reachedMs);
-  if (apart.length === 0) return { ...rest, reached };
+  const joined = { ...rest, reached: isoUtc(reachedMs), watermark: isoUtc(watermarkMs) };
+  if (apart.length === 0) return joined;
   const islands = apart.map(({ fromMs, toMs }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs) }));
-  return { ...rest, reached, islands };
+  return { ...joined, islands };
 }
 
 /** A fetched range of an order: new as far as it was not told by another way meanwhile. */

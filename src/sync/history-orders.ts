@@ -47,6 +47,13 @@ export function orderRange({ held }: BackfillOrder, rules: SeriesRules, nowMs: n
   };
 }
 
+/** Whether everything of an order is told for one series, or known to be empty, its last bucket included. */
+export function isDone(order: BackfillOrder, held: HeldHistory, rules: SeriesRules, nowMs: number): boolean {
+  if (held.state === "no-log") return true;
+  const isClosed = closedUntil(rules, nowMs) >= ms(order.held.to) || Number.isFinite(rules.everyMs);
+  return held.state === "following" && isClosed && pendingOf(order, held, rules, nowMs).length === 0;
+}
+
 /** What of an order is neither told nor known to be empty for one series. */
 export function pendingOf(
   order: BackfillOrder,
@@ -54,8 +61,11 @@ export function pendingOf(
   rules: SeriesRules,
   nowMs: number,
 ): readonly Range[] {
-  const range = orderRange(order, rules, nowMs);
-  return range.fromMs < range.toMs ? unfetched(held, range) : [];
+  const { fromMs, toMs: closedMs } = orderRange(order, rules, nowMs);
+  // What has closed lately is fetched by live following, where there is any.
+  const isFollowed = Number.isFinite(rules.everyMs);
+  const toMs = isFollowed ? Math.min(closedMs, ms(held.watermark)) : closedMs;
+  return fromMs < toMs ? unfetched(held, { fromMs, toMs }) : [];
 }
 
 /** Rules of a series that only orders ask for: nothing is followed, nothing read again. */

@@ -8,7 +8,7 @@ import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./history-as
 import { createHistoryBook, followedSeries, isFollowed, type Series } from "./history-book.ts";
 import { bucketBefore, rangeTime } from "./history-buckets.ts";
 import { ms, settleOrder, withoutLog } from "./history-ledger.ts";
-import { type BackfillOrders, loadOrders, pendingOf } from "./history-orders.ts";
+import { type BackfillOrders, isDone, loadOrders } from "./history-orders.ts";
 import { createHistoryProbe, type Probe } from "./history-probe.ts";
 import { type HistoryProgress, progressOf } from "./history-progress.ts";
 import { createHistorySettle } from "./history-settle.ts";
@@ -107,11 +107,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           ({ placed, rules, total }) =>
             !total && rules.resolution === order.resolution && order.matches(placed),
         );
-      return concerned.every(
-        ({ held, rules }) =>
-          held.state === "no-log" ||
-          (held.state === "following" && pendingOf(order, held, rules, nowMs).length === 0),
-      );
+      // Without its tags, before the first listing say, nothing is known of an order.
+      return concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs));
     });
     if (done.length === 0) return;
     const doneAt = isoUtc(nowMs);
@@ -290,6 +287,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         running = false;
       }
       if (failure !== undefined) throw failure;
+      if (orders.open.length > 0) await endOrders();
       return OK;
     },
     wants: () => running && nextTask(true) !== null,

@@ -1,0 +1,117 @@
+import { describe, expect, test } from "vitest";
+import { type ClassFacts, type PlanFacts, planReport } from "#src/sync/plan-report.ts";
+
+const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
+
+const readClass = (
+  name: string,
+  tags: number,
+  everyS: number,
+  more: Partial<ClassFacts> = {},
+): ClassFacts => ({
+  name,
+  tags,
+  allTags: tags,
+  everyMs: everyS * 1_000,
+  firm: false,
+  importance: 1,
+  measuredMs: null,
+  ...more,
+});
+
+function facts(classes: readonly ClassFacts[], more: Partial<PlanFacts> = {}): PlanFacts {
+  return {
+    source: "trial",
+    basis: "state",
+    nowMs: NOW_MS,
+    sites: 1,
+    tags: classes.reduce((sum, { allTags }) => sum + allTags, 0),
+    classes,
+    history: [],
+    backfill: { requestsLeft: 0, paused: false },
+    quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
+    ...more,
+  };
+}
+
+const follow = (tags: number, everyMin: number) => ({
+  name: "five",
+  resolution: "5m" as const,
+  total: false,
+  tags,
+  everyMs: everyMin * 60_000,
+  withoutLog: 0,
+});
+
+describe("a plan that fits", () => {
+  const plan = planReport(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
+
+  test("promises what was wished, and says what it costs", () => {
+    expect(plan.fits).toBe(true);
+    expect(plan.changes).toEqual([]);
+    expect(plan.classes[0]).toMatchObject({ wishedSeconds: 600, promisedSeconds: 600, stretch: 1 });
+    expect(plan.fullSweepSeconds).toBe(300);
+  });
+
+  test("divides the quota into lanes that add up to it", () => {
+    const share = (lane: string) => plan.lanes.find((each) => each.lane === lane)?.share ?? Number.NaN;
+    // 3,000 tags at five minutes by hourly history: 13 % of the quota (limits study, 3.3).
+    expect(share("history")).toBeCloseTo(0.125, 3);
+    expect(share("live")).toBeCloseTo(0.5, 1);
+    expect(plan.lanes.reduce((sum, each) => sum + each.share, 0)).toBeCloseTo(1, 3);
+  });
+
+  test("gives the past what is left, and says when it is done", () => {
+    const past = planReport(
+      facts([readClass("all", 2_000, 600)], { backfill: { requestsLeft: 1_000, paused: false } }),
+    ).backfill;
+    const minutes = (Date.parse(past?.doneAt ?? "") - NOW_MS) / 60_000;
+    expect(minutes).toBeCloseTo(1_000 / (past?.requestsPerMinute ?? 0), 0);
+    expect(past?.requestsPerMinute).toBeCloseTo(10, 0);
+    const paused = { requestsLeft: 1_000, paused: true };
+    expect(planReport(facts([], { backfill: paused })).backfill?.doneAt).toBeNull();
+  });
+});
+
+describe("a plan that does not fit", () => {
+  const classes = [readClass("fast", 40, 10), readClass("minute", 130, 60), readClass("rest", 3_600, 3_600)];
+  const plan = planReport(facts(classes));
+
+  test("stretches every class by the same factor", () => {
+    expect(plan.fits).toBe(false);
+    const [first, ...others] = plan.classes.map(({ stretch }) => stretch);
+    expect(first).toBeGreaterThan(1);
+    for (const each of others) expect(each).toBe(first);
+  });
+
+  test("names the cheapest change first, and each change makes it fit", () => {
+    expect(plan.changes.length).toBeGreaterThan(1);
+    expect(plan.changes.map(({ cost }) => cost)).toEqual(
+      plan.changes.map(({ cost }) => cost).toSorted((a, b) => a - b),
+    );
+    for (const { yaml } of plan.changes) {
+      const changed = classes.map((each) => {
+        const seconds = new RegExp(`name: ${each.name}, every: ((\\d+h)?(\\d+m)?(\\d+s)?)[,}]`).exec(yaml);
+        const part = (unit: string) => Number(new RegExp(`(\\d+)${unit}`).exec(seconds?.[1] ?? "")?.[1] ?? 0);
+        const everyMs = ((part("h") * 60 + part("m")) * 60 + part("s")) * 1_000;
+        return everyMs === 0 ? each : { ...each, everyMs };
+      });
+      expect(planReport(facts(changed)).fits, yaml).toBe(true);
+    }
+  });
+
+  test("names a quota that is left unused before anything that makes values older", () => {
+    const quota = { perMinute: 20, reserve: 0, polite: 0.5, polls: 10, shared: true, size: 20 };
+    const polite = planReport(facts([readClass("all", 1_500, 300)], { quota }));
+    expect(polite.fits).toBe(false);
+    expect(polite.changes[0]).toMatchObject({ cost: 0, yaml: "quota: {polite: 1}" });
+  });
+
+  test("counts silent tags for what they cost", () => {
+    const loud = readClass("all", 3_000, 300);
+    expect(planReport(facts([loud])).fits).toBe(false);
+    const plan = planReport(facts([{ ...loud, tags: 1_700 }]));
+    expect(plan.fits).toBe(true);
+    expect(plan.classes[0]?.tags).toBe(3_000);
+  });
+});
