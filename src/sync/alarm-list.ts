@@ -18,8 +18,8 @@ export interface ActiveAlarms {
 export interface AlarmList {
   /** Reads the active alarms; `careful`: everything twice, however few pages. */
   read(careful: boolean, signal: AbortSignal): Promise<ActiveAlarms>;
-  /** True while each site is listed for itself: then only a site that is known of is seen. */
-  isPerSite(): boolean;
+  /** True when the last reading listed each site for itself: then only a site that is known of was seen. */
+  wasPerSite(): boolean;
 }
 
 export interface AlarmListOptions {
@@ -42,6 +42,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
   const follows = (siteId: number) => only === null || only.includes(siteId);
   /** Records on a page that was not the last one; null while one page is enough for all sites. */
   let full: number | null = null;
+  let perSiteLast = false;
 
   const list = (siteId: number | null, careful: boolean, maxPages: number | null, signal: AbortSignal) =>
     collectSteady(() => source.alarms({ status: "active", ...(siteId === null ? {} : { siteId }) }, signal), {
@@ -52,10 +53,11 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
     });
 
   return {
-    isPerSite: () => full !== null,
+    wasPerSite: () => perSiteLast,
 
     async read(careful, signal) {
       const followed = [...(only ?? sites())];
+      perSiteLast = false;
       if (full === null) {
         const all = await list(null, careful, followed.length > 1 ? 1 : null, signal);
         if (all.complete || all.shown !== null) {
@@ -68,6 +70,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
         }
         full = all.count;
       }
+      perSiteLast = true;
       const visits = await perSite(followed, (siteId) => list(siteId, careful, null, signal), signal);
       const lists = [...visits.seen.values()];
       const listed = lists.flatMap((one) => (one.complete ? one.items : (one.shown ?? [])));

@@ -136,7 +136,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       held()
         .values()
         .some((known) => known.state === "out-of-scope");
-    if (list.isPerSite() || outside()) await scope.tryRefresh(signal);
+    if (list.wasPerSite() || outside()) await scope.tryRefresh(signal);
   }
 
   /** Episodes that ended so long ago that no sweep will find them again. */
@@ -188,14 +188,14 @@ function isFollowed(known: HeldAlarm): boolean {
   return isOpen(known) && known.state !== "out-of-scope";
 }
 
-/** An alarm that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. */
+/** An episode that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. */
 function createPatience(always: number) {
   let polls = new Map<string, number>();
   return {
     worthAsking(absent: readonly HeldAlarm[]): readonly HeldAlarm[] {
-      polls = new Map(absent.map(({ alarm }) => [alarm.id, (polls.get(alarm.id) ?? 0) + 1]));
-      return absent.filter(({ alarm }) => {
-        const count = polls.get(alarm.id) ?? 1;
+      polls = new Map(absent.map(({ episode }) => [episode, (polls.get(episode) ?? 0) + 1]));
+      return absent.filter(({ episode }) => {
+        const count = polls.get(episode) ?? 1;
         return count <= always || Number.isInteger(Math.log2(count));
       });
     },

@@ -45,6 +45,7 @@ export function announce(held: HeldAlarm, startedAt: string, context: AlarmConte
 
 /** The episode is listed as active. Coming back from outside the scope is silent; coming back from its end is not. */
 export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
+  if (before.untold === true) return begin(alarm, false, context);
   const ended = before.state === "resolved" || before.state === "vanished";
   const away = ended || before.state === "out-of-scope";
   const held: HeldAlarm = {

@@ -37,9 +37,10 @@ export function diffResolved(
     const steps: readonly Step[] =
       known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
     for (const step of steps) {
-      put.set(record.id, step.held);
       const open = known !== undefined && isOpen(known) && !options.silent;
-      if (!history || open) events.push(...step.events);
+      const tells = !history || open;
+      put.set(record.id, tells ? step.held : { ...step.held, untold: true });
+      if (tells) events.push(...step.events);
     }
   }
   return { put, events };

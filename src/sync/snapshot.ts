@@ -52,6 +52,8 @@ export interface HeldAlarm {
   readonly since: string;
   /** Complete listings in a row that did not show it. */
   readonly misses: number;
+  /** True for an episode that was over before its site was followed, so that nobody was told of it. */
+  readonly untold?: true;
   /** How often the same episode came back after it had ended or left the scope; part of the ids of what follows. */
   readonly returns: number;
 }

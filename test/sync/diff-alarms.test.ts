@@ -313,6 +313,37 @@ describe("an absent alarm", () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
+  test("that was history and is active again within the second of its trigger is raised, as nobody knows of it", () => {
+    const resolved: Alarm = { ...ACTIVE, status: "resolved", resolvedAt: ACTIVE.triggeredAt };
+    const context = {
+      source: "/sources/main",
+      at: "2026-01-01T00:00:00.000Z",
+      late: true,
+      behindGateway: () => null,
+    };
+    const swept = diffResolved(new Map(), [resolved], {
+      ...context,
+      fromMs: 0,
+      isHistory: () => true,
+      silent: false,
+    });
+    expect(swept.events).toEqual([]);
+    const polled = diffAlarms(
+      swept.put,
+      { listed: [ACTIVE], coverage: () => "complete", found: [], searched: new Set(), scope: null },
+      {
+        ...context,
+        late: false,
+        vanishAfterMisses: 2,
+        isKnownSite: () => true,
+        startup: "reconcile",
+        startedAt: context.at,
+        isTakenOver: () => true,
+      },
+    );
+    expect(polled.events.map((event) => event.type)).toEqual(["alarm-raised"]);
+  });
+
   test("whose site leaves the scope twice is told twice, with two ids, listed in between or not", () => {
     for (const between of [{ listed: [ACTIVE] }, {}]) {
       const steps = follow({ listed: [ACTIVE] }, { scope: HIDDEN }, between, { scope: HIDDEN });
