@@ -8,7 +8,7 @@ import { quantile } from "../bench/quota/sum.ts";
 const seed = Number(process.env.QUOTA_SEED ?? Math.floor(Math.random() * 2 ** 31));
 const replay = `replay with QUOTA_SEED=${seed}`;
 
-describe(`two hours against limiters that it does not know (${replay})`, () => {
+describe(`trap 27: two hours against limiters that it does not know (${replay})`, () => {
   // The first minute without a record is slower; over two hours that is a fifth of a per cent.
   test.each(WINDOWS)("%s: no refusal, 99.5 % of the quota", async (limiter) => {
     const outcome = await simulate({ limiter, hours: 2, seed });

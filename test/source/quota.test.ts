@@ -71,7 +71,7 @@ describe("pace and window", () => {
   });
 });
 
-describe("lanes", () => {
+describe("lanes (trap 31)", () => {
   test("writes before on-demand before live before history", async () => {
     const rig = createRig({ perMinute: 4 });
     for (let i = 0; i < 4; i += 1) void rig.ask("on-demand", "filler");
@@ -165,7 +165,7 @@ describe("holds", () => {
     expect(rig.left).toHaveLength(1);
   });
 
-  test("refusals that go on are told as a stranger, once", async () => {
+  test("trap 30: refusals that go on are told as a stranger, once", async () => {
     const told: string[] = [];
     const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -186,7 +186,7 @@ describe("holds", () => {
   });
 });
 
-describe("one count or three", () => {
+describe("one count or three (trap 28)", () => {
   const alternate = async (rig: Rig, separate: boolean) => {
     const taken = { read: 0, history: 0, all: 0 };
     for (let i = 0; i < 30; i += 1) {
@@ -251,7 +251,7 @@ describe("one count or three", () => {
   });
 });
 
-describe("restarts", () => {
+describe("restarts (trap 29)", () => {
   const stored = (rig: Rig) => [...rig.store.slots.values()].flatMap((slots) => [...slots.values()]);
 
   test("a slot is durable, with its upper bound, before its request leaves", async () => {
