@@ -37,6 +37,7 @@ export async function buildSync(options: {
   const log = options.log.child({ source: built.name });
   // Each spends what the other leaves: the past is fetched in slots that no promise to a live value needs.
   let leavesRoom = () => true;
+  let offlineGatewayOf = (_siteId: number): string | null => null;
   const pull = createHistoryPull({
     source,
     store,
@@ -56,6 +57,7 @@ export async function buildSync(options: {
     historyWants: () => pull.wants(),
     historyPerMinute: () => pull.requestsPerMinute(),
     clockSkewMs: () => source.clockSkewMs(),
+    offlineGatewayOf: (tag) => offlineGatewayOf(tag.siteId),
   });
   leavesRoom = () => live.leavesRoom();
   const jobs: readonly Job[] = [
@@ -86,6 +88,7 @@ export async function buildSync(options: {
     jobs,
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
+  offlineGatewayOf = (siteId) => service.offlineGatewayOf(siteId);
   const plan = async () => {
     const { buckets } = source.quota();
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];

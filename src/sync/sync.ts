@@ -1,3 +1,4 @@
+import type { Gateway } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import type { Service } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
@@ -6,6 +7,7 @@ import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { createAlarmPoll } from "./alarms.ts";
 import { createAvailability } from "./availability.ts";
+import { offlineGateways } from "./behind-gateway.ts";
 import type { SyncConfig } from "./config.ts";
 import { createHolding } from "./holding.ts";
 import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory-poll.ts";
@@ -17,7 +19,7 @@ import { createResolvedSweep } from "./resolved-sweep.ts";
 import type { Ticker } from "./schedule.ts";
 import { createScheduler } from "./scheduler.ts";
 import { createScope } from "./scope.ts";
-import { type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
+import { type Held, type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
 export interface SyncOptions {
@@ -35,8 +37,16 @@ export interface SyncOptions {
   readonly random?: () => number;
 }
 
+export interface Sync extends Service {
+  /** The offline gateway that every tag of this site is behind, where that is certain. */
+  offlineGatewayOf(siteId: number): string | null;
+}
+
+/** For how long it is not looked again which gateways are offline, in milliseconds. */
+const GATEWAYS_LOOK_MS = 1_000;
+
 /** Follows one monitored service: polls, compares, commits. Everything held is read from the store here, once. */
-export async function createSync(options: SyncOptions): Promise<Service> {
+export async function createSync(options: SyncOptions): Promise<Sync> {
   const { source, store, config, clock, log, metrics, random = Math.random } = options;
   const { schedules } = config;
   const pollSet = documentSet("poll", source.name);
@@ -77,7 +87,7 @@ export async function createSync(options: SyncOptions): Promise<Service> {
     tokenStamp: options.tokenStamp ?? null,
   });
 
-  return createScheduler({
+  const scheduler = createScheduler({
     source: source.name,
     jobs: [...ownJobs(parts, alarms, createResolvedSweep(parts, alone)), ...(options.jobs ?? [])],
     ticker: options.ticker,
@@ -94,6 +104,19 @@ export async function createSync(options: SyncOptions): Promise<Service> {
       await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
     },
   });
+
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  let offline: ReadonlyMap<number, string> = new Map();
+  return {
+    ...scheduler,
+    offlineGatewayOf(siteId) {
+      if (clock.monotonic() - lookedAtMs >= GATEWAYS_LOOK_MS) {
+        offline = offlineGateways(holding.get<Held<Gateway>>(documentSet("gateway", source.name)));
+        lookedAtMs = clock.monotonic();
+      }
+      return offline.get(siteId) ?? null;
+    },
+  };
 }
 
 interface Runs {

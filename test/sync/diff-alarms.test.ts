@@ -79,6 +79,12 @@ function createWorld() {
     resolved,
     alarms,
     held: () => held,
+    /** The state file is gone; the world is not. */
+    forget() {
+      held = new Map();
+      known.clear();
+      sweptSites.clear();
+    },
     apply(next: Step) {
       minute += 1;
       switch (next.kind) {
@@ -223,6 +229,55 @@ describe("for any sequence of worlds and observations", () => {
         );
       }),
       { numRuns: 400, ...replay },
+    );
+  });
+});
+
+describe("for any sequence, too", () => {
+  test("what is there and seen is told within two complete polls", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+        const world = createWorld();
+        world.apply({ kind: "sweep" });
+        for (const next of [...steps, { kind: "scope", sites: SITES } as const, complete, complete]) {
+          world.apply(next);
+        }
+        const told = (type: string) =>
+          new Set(world.log.filter((event) => event.type === type).map((event) => factOf(event).episode));
+        const [raised, resolved] = [told("alarm-raised"), told("alarm-resolved")];
+        for (const alarm of world.alarms.values()) {
+          const episode = episodeOf(alarm);
+          if (!isResolved(alarm)) expect(raised).toContain(episode);
+          else if (raised.has(episode)) expect(resolved).toContain(episode);
+        }
+      }),
+      { numRuns: 300, ...replay },
+    );
+  });
+
+  test("the ids are the same after a lost state, and none means anything else than before", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 40 }), fc.nat(40), (steps, lossAt) => {
+        const kept = createWorld();
+        const lost = createWorld();
+        steps.forEach((next, index) => {
+          if (index === lossAt) lost.forget();
+          kept.apply(next);
+          lost.apply(next);
+        });
+        const before = new Map(kept.log.map((event) => [event.id, event]));
+        for (const event of lost.log) {
+          const same = before.get(event.id);
+          if (same !== undefined) expect([same.type, same.subject]).toEqual([event.type, event.subject]);
+          if (event.type !== "alarm-raised") continue;
+          // A raise has one id for one episode, whenever and by whomever it is told.
+          const raises = kept.log.filter(
+            (one) => one.type === "alarm-raised" && factOf(one).episode === factOf(event).episode,
+          );
+          for (const one of raises) expect(one.id).toBe(event.id);
+        }
+      }),
+      { numRuns: 300, ...replay },
     );
   });
 });

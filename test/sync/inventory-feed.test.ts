@@ -4,9 +4,11 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
+import { offlineGateways } from "#src/sync/behind-gateway.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import { heldTags } from "#src/sync/inventory.ts";
 import { dueWarning } from "#src/sync/token-poll.ts";
+import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
 
 /** Sites, gateways, hosts, systems, tags and the token against the simulated service. */
@@ -129,6 +131,29 @@ describe("inventories", () => {
         [4, String(host.gateway_id)],
         [2, null],
         [3, null],
+      ]),
+    );
+  });
+});
+
+describe("offline gateways", () => {
+  const held = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
+    [id, { value: { ...GATEWAY, id, online }, siteId, since: "", missingSince }] as const;
+
+  test("the only gateway of a site explains its values; one of two, or one that does not say, explains none", () => {
+    const gateways = new Map([
+      held("1", 1, false),
+      held("2", 2, false),
+      held("3", 2, true),
+      held("4", 3, null),
+      held("5", 4, false),
+      held("6", 4, true, "2026-01-01T00:00:00.000Z"),
+      held("7", 5, true),
+    ]);
+    expect(offlineGateways(gateways)).toEqual(
+      new Map([
+        [1, "1"],
+        [4, "5"],
       ]),
     );
   });
