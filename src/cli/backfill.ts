@@ -10,7 +10,7 @@ import { ConfigError } from "../errors.ts";
 import { openDoor } from "../operator/remote.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
-import { factsFromState, pastFromState } from "../sync/plan-facts.ts";
+import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan-report.ts";
 import { Selection } from "../sync/select.ts";
 import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";

@@ -1,5 +1,5 @@
 import type { TracedRequest } from "../source/request-trace.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explain.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explanation.ts";
 
 const SHOWN = 8;
 

@@ -4,13 +4,13 @@ import type { Tag } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
 import { ConfigError } from "../errors.ts";
-import { type CommandResult, type Event, KINDS, type Kind, sourceUri } from "../event.ts";
+import { type Event, KINDS, sourceUri } from "../event.ts";
 import { openDoor } from "../operator/remote.ts";
 import { askTag, type TagWork } from "../operator/work.ts";
 import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
-import { type Hole, holesIn } from "../sync/history-gaps.ts";
-import { pastFromState } from "../sync/plan-facts.ts";
+import { pastFromState } from "../sync/facts-for-plan.ts";
+import { holesIn } from "../sync/history-gaps.ts";
 import { matcher } from "../sync/schedule.ts";
 import {
   type Held,
@@ -23,39 +23,7 @@ import {
 } from "../sync/snapshot.ts";
 import { type CliContext, choose } from "./context.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
-
-/** Everything that the state and a running worker know about one tag. */
-export interface TagExplanation {
-  readonly source: string;
-  readonly tag: Tag;
-  readonly siteId: number | null;
-  readonly missingSince: string | null;
-  readonly value: HeldValue | null;
-  readonly quarantine: HeldQuarantine | null;
-  /** Null when no worker is running: what is due and what was asked last only a worker knows. */
-  readonly work: TagWork | null;
-  readonly history: readonly { readonly key: string; readonly held: HeldHistory }[];
-  readonly holes: readonly Hole[];
-  readonly sinks: readonly SinkPlace[];
-  readonly commands: readonly CommandResult[];
-}
-
-export interface AlarmExplanation {
-  readonly source: string;
-  readonly held: HeldAlarm;
-  /** What was told of it, newest first. */
-  readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
-  readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
-  readonly sinks: readonly SinkPlace[];
-}
-
-/** Where a sink is, seen from the last event of the thing. */
-export interface SinkPlace {
-  readonly sink: string;
-  /** `settled`: delivered, or left out by the sink's filter. Null when nothing was told lately. */
-  readonly last: "settled" | "waiting" | "refused" | null;
-  readonly behind: number;
-}
+import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explanation.ts";
 
 const EVENTS_LOOKED_AT = 2_000;
 const SHOWN = 5;

@@ -3,7 +3,7 @@ import { type Change, changesThatFit } from "./plan-advice.ts";
 import { type FollowedHistory, followingPerMinute, liveShare } from "./plan-share.ts";
 import { slotsPerSlot, stretch, type Wish } from "./plan-stretch.ts";
 
-/** What the plan is made from; src/sync/plan-facts.ts gathers it from the state or from the service's lists. */
+/** What the plan is made from; src/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
 export interface PlanFacts {
   readonly source: string;
   readonly basis: "state" | "lists";

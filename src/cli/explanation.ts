@@ -1,0 +1,38 @@
+import type { Tag } from "../building.ts";
+import type { CommandResult, Kind } from "../event.ts";
+import type { TagWork } from "../operator/work.ts";
+import type { Hole } from "../sync/history-gaps.ts";
+import type { HeldAlarm, HeldHistory, HeldPoll, HeldQuarantine, HeldValue } from "../sync/snapshot.ts";
+
+/** Everything that the state and a running worker know about one tag. */
+export interface TagExplanation {
+  readonly source: string;
+  readonly tag: Tag;
+  readonly siteId: number | null;
+  readonly missingSince: string | null;
+  readonly value: HeldValue | null;
+  readonly quarantine: HeldQuarantine | null;
+  /** Null when no worker is running: what is due and what was asked last only a worker knows. */
+  readonly work: TagWork | null;
+  readonly history: readonly { readonly key: string; readonly held: HeldHistory }[];
+  readonly holes: readonly Hole[];
+  readonly sinks: readonly SinkPlace[];
+  readonly commands: readonly CommandResult[];
+}
+
+export interface AlarmExplanation {
+  readonly source: string;
+  readonly held: HeldAlarm;
+  /** What was told of it, newest first. */
+  readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
+  readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
+  readonly sinks: readonly SinkPlace[];
+}
+
+/** Where a sink is, seen from the last event of the thing. */
+export interface SinkPlace {
+  readonly sink: string;
+  /** `settled`: delivered, or left out by the sink's filter. Null when nothing was told lately. */
+  readonly last: "settled" | "waiting" | "refused" | null;
+  readonly behind: number;
+}
