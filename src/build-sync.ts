@@ -10,7 +10,7 @@ import type { Store } from "./store/store.ts";
 import { createHistoryPull } from "./sync/history.ts";
 import type { HistoryProgress } from "./sync/history-progress.ts";
 import type { Job } from "./sync/job.ts";
-import { factsFromState, type PlanSettings } from "./sync/plan-facts.ts";
+import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
 import { planReport } from "./sync/plan-report.ts";
 import { createLiveReads } from "./sync/read.ts";
 import type { Ticker } from "./sync/schedule.ts";

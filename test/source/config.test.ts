@@ -55,6 +55,7 @@ it("the defaults are the interface's own limits", () => {
     page_size: { alarms: 500, others: 100 },
     quota: {
       requests_per_minute: 20,
+      polite: 1,
       separate_endpoints: false,
       reserve_for_writes: 0,
       list_requests_per_minute: 30,
