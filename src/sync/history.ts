@@ -126,7 +126,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   type Task = { readonly ask: Ask } | { readonly probe: Probe };
 
-  /** `past`: also what lies before the first sight. */
+  /** `past`: also what lies before the first sight, and learning who has any. */
   function nextTask(past: boolean): Task | null {
     const nowMs = clock.now();
     const free = book
@@ -135,9 +135,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const limit = { size: TAGS_PER_REQUEST, values: windowValues(window, limits) };
     const live = nextHead(free, nowMs, limit) ?? nextTotal(free, nowMs, limit);
     if (live !== null) return { ask: live };
+    if (!past) return null;
     const toLearn = probing ? null : probe.next(nowMs);
     if (toLearn !== null) return { probe: toLearn };
-    if (!past || orders.paused) return null;
+    if (orders.paused) return null;
     const tail = nextOrder(free, orders.open, nowMs, limit) ?? nextTail(free, limit);
     return tail === null ? null : { ask: tail };
   }
@@ -290,7 +291,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       if (orders.open.length > 0) await endOrders();
       return OK;
     },
-    wants: () => running && nextTask(true) !== null,
+    wants: () => running && (isWaiting() || nextTask(true) !== null),
     progress: () =>
       progressOf(book.series(), orders, windowValues(window, limits), probe.waiting(), clock.now()),
     requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),

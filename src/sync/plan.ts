@@ -24,6 +24,8 @@ export interface PlannedTag {
    * ordinary ones.
    */
   readonly apart: string | null;
+  /** It is being read: it is not to be chosen, but it comes round again. */
+  readonly underWay?: boolean;
 }
 
 export interface PlanRules {
@@ -33,6 +35,10 @@ export interface PlanRules {
   readonly size: number;
   /** How long a request takes from this decision until its reply, milliseconds: waiting, network, gateway. */
   readonly leadMs: number;
+  /** By how much two readings may come further apart than meant: the reply's time, a late look at the clock. */
+  readonly jitterMs?: number;
+  /** When it is asked again at the latest if this slot is left out, milliseconds; a slot from now unless given. */
+  readonly againMs?: number;
   /** Nobody else wants the slot. */
   readonly eager: boolean;
 }
@@ -56,6 +62,9 @@ const USABLE_SHARE = 0.97;
 /** Those that travel apart wait for a slot that nobody needs until they are this many times too old. */
 const STARVING = 2;
 
+/** Of its interval, before which a tag does not ride along for the sake of a later slot. */
+const HALF_WAY = 0.5;
+
 interface Place {
   readonly tag: PlannedTag;
   /** Slots that may still be left out before it is late; 0 = it must go now. */
@@ -67,16 +76,21 @@ interface Place {
 }
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
-  const again = { group: [], againAtMs: nowMs + rules.slotMs };
+  const again = { group: [], againAtMs: nowMs + (rules.againMs ?? rules.slotMs) };
   if (tags.length === 0) return again;
   const ordinary: Place[] = [];
+  const comingRound: Place[] = [];
   const apart = new Map<string, Place[]>();
   for (const tag of tags) {
     const place = placeOf(tag, nowMs, rules);
+    if (tag.underWay === true) {
+      comingRound.push({ ...place, slotsLeft: place.periodSlots });
+      continue;
+    }
     if (tag.apart === null) ordinary.push(place);
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
   }
-  const needs = needsByDeadline(ordinary, rules);
+  const needs = needsByDeadline([...ordinary, ...comingRound], rules);
   for (const places of apart.values()) {
     const worst = Math.max(...places.map((place) => place.index));
     // They do not displace an ordinary tag in need, but they do not starve either.
@@ -84,7 +98,8 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
       return { group: fill(places, [], rules.size), againAtMs: nowMs };
     }
   }
-  if (needs.length > 0) return { group: fill(ordinary, needs, rules.size), againAtMs: nowMs };
+  if (needs.length > 0)
+    return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner), againAtMs: nowMs };
   // A tag that was never read takes any slot that the promises to the others leave.
   const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
   if (!eager || ordinary.length === 0) return again;
@@ -92,7 +107,10 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
 }
 
 function placeOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Place {
-  const periodSlots = Math.max(1, Math.floor((tag.intervalMs - rules.leadMs) / rules.slotMs));
+  const periodSlots = Math.max(
+    1,
+    Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
+  );
   if (tag.lastMs === null)
     return { tag, slotsLeft: periodSlots, periodSlots, index: Number.POSITIVE_INFINITY };
   const ageMs = nowMs - tag.lastMs;
@@ -133,7 +151,12 @@ function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly N
 }
 
 /** Meets the needs, then takes the tags that are worst off; ties by interval and id, so that it is repeatable. */
-function fill(places: readonly Place[], needs: readonly Need[], size: number): readonly string[] {
+function fill(
+  places: readonly Place[],
+  needs: readonly Need[],
+  size: number,
+  order = worse,
+): readonly string[] {
   const worstFirst = [...places].sort(worse);
   const chosen = new Set<Place>();
   for (const need of needs) {
@@ -145,7 +168,7 @@ function fill(places: readonly Place[], needs: readonly Need[], size: number): r
       missing--;
     }
   }
-  for (const place of worstFirst) {
+  for (const place of order === worse ? worstFirst : [...places].sort(order)) {
     if (chosen.size >= size) break;
     chosen.add(place);
   }
@@ -155,6 +178,15 @@ function fill(places: readonly Place[], needs: readonly Need[], size: number): r
 /** Whether reading it now, instead of when it is due, saves a place up to that slot. */
 function relieves({ slotsLeft, periodSlots }: Place, slot: number): boolean {
   return slotsLeft <= slot && Math.floor((slot - slotsLeft) / periodSlots) === Math.floor(slot / periodSlots);
+}
+
+/**
+ * What would need one of the next slots, so that it may be left out then. Not what has just been read: it would come
+ * round so much earlier that more is lost than won.
+ */
+function sooner(a: Place, b: Place): number {
+  if (a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
+  return a.slotsLeft - b.slotsLeft || worse(a, b);
 }
 
 function worse(a: Place, b: Place): number {

@@ -12,7 +12,7 @@ export interface Board {
   watch(tags: readonly WatchedTag[], known: Known): void;
   watched(id: string): WatchedTag | undefined;
   size(): number;
-  /** The tags for the planner; those that are on their way and those in quarantine are left out. */
+  /** The tags for the planner; those in quarantine are left out. */
   planned(labelOf: (id: string) => string | null): readonly PlannedTag[];
   /** A tag in quarantine whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
@@ -120,9 +120,10 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
     planned(labelOf) {
       const tags: PlannedTag[] = [];
       for (const [id, state] of states) {
-        if (state.underWay || state.quarantinedUntilMs !== null) continue;
+        if (state.quarantinedUntilMs !== null) continue;
         const { intervalMs } = intervals(state);
-        tags.push({ id, intervalMs, lastMs: state.lastMs, apart: labelOf(id) });
+        const { lastMs, underWay } = state;
+        tags.push({ id, intervalMs, lastMs, apart: labelOf(id), underWay });
       }
       return tags;
     },

@@ -54,6 +54,12 @@ const RUN_MS = 300_000;
 const REFRESH_MS = 60_000;
 /** How often it is looked whether the lane is free again, in milliseconds. */
 const PEEK_MS = 100;
+/** How long it is not planned again at least after nothing was found to be due, in milliseconds. */
+const LEAST_PAUSE_MS = 250;
+/** Longer than the next run is away usually, in milliseconds. */
+const BETWEEN_RUNS_MS = 15_000;
+/** How much longer a run may take until it finds a good moment to end, in milliseconds. */
+const LONGEST_DELAY_MS = 60_000;
 const UNDER_WAY_MAX = 6;
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
@@ -71,7 +77,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let failures = 0;
   let freshness: readonly ClassFreshness[] = [];
   let running = false;
+  let endedAtMs = Number.NEGATIVE_INFINITY;
   let roomUntilMs = Number.NEGATIVE_INFINITY;
+  let planAtMs = Number.NEGATIVE_INFINITY;
   const underWay = new Set<Promise<void>>();
 
   const slotMs = () => {
@@ -84,11 +92,15 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return liveShare(60_000 / slotMs(), options.historyPerMinute?.() ?? 0, buckets.length === 1);
   };
   const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.live > 0);
-  /** How long a read takes from now to its reply; a hold makes everything late anyway. */
-  const leadMs = () => {
+  /** Until the next slot; a hold makes everything late anyway. */
+  const nextSlotMs = () => {
     const waits = source.quota().buckets.map((bucket) => bucket.nextSlotInMs);
-    return Math.min(slotMs(), Math.max(0, ...waits)) + Math.min(slotMs(), slow.typicalMs());
+    return Math.min(slotMs(), Math.max(0, ...waits));
   };
+  /** Until the next slot is gone, or, where it is free already, until it is planned again. */
+  const roomMs = () => (nextSlotMs() > 0 ? nextSlotMs() : LEAST_PAUSE_MS);
+  const historyWants = () => options.historyWants?.() ?? false;
+  const replyMs = () => Math.min(slotMs(), slow.typicalMs());
 
   async function refresh(): Promise<void> {
     const [tags, values, quarantine] = await Promise.all([
@@ -104,9 +116,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, quarantine, toMonotonic });
     refreshedAtMs = clock.monotonic();
-    tellStretch(
-      board.stretch(slotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + Math.min(slotMs(), slow.typicalMs())),
-    );
+    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + replyMs()));
     freshness = board.freshness(clock.monotonic());
     for (const { name, promisedMs, achievedMs } of freshness) {
       const labels = { source: source.name, class: name };
@@ -164,6 +174,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
   }
 
+  /** Whether no promise needs the next slot; after a while it is over all the same. */
+  const mayPause = (sinceMs: number) =>
+    clock.monotonic() < roomUntilMs || clock.monotonic() >= sinceMs + LONGEST_DELAY_MS || !historyWants();
+
   function nextPlan(): Plan {
     const nowMs = clock.monotonic();
     const probe = board.nextProbe(nowMs);
@@ -173,8 +187,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       {
         slotMs: slotMs(),
         size: TAGS_PER_REQUEST,
-        leadMs: leadMs(),
-        eager: probe === undefined && !(options.historyWants?.() ?? false),
+        leadMs: nextSlotMs() + replyMs(),
+        jitterMs: PEEK_MS + replyMs(),
+        // Right after the next slot is gone: what is decided then leaves one slot later, as the plan supposes.
+        againMs: Math.max(LEAST_PAUSE_MS, nextSlotMs() + PEEK_MS / 2),
+        eager: probe === undefined && !historyWants(),
       },
     );
     return plan.group.length === 0 && probe !== undefined ? { ...plan, group: [probe] } : plan;
@@ -185,7 +202,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       await refresh();
       if (board.size() === 0) return OK;
       const endAtMs = clock.monotonic() + RUN_MS;
-      let planAtMs = Number.NEGATIVE_INFINITY;
       let failure: unknown;
       failures = 0;
       running = true;
@@ -198,12 +214,14 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         underWay.add(reading);
       };
       try {
-        while (failure === undefined && clock.monotonic() < endAtMs) {
+        // It ends where a slot may be left out, because the next run takes a moment to begin.
+        while (failure === undefined && (clock.monotonic() < endAtMs || !mayPause(endAtMs))) {
           if (clock.monotonic() - refreshedAtMs >= REFRESH_MS) await refresh();
           if (clock.monotonic() >= planAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
             const { group, againAtMs } = nextPlan();
             planAtMs = againAtMs;
-            roomUntilMs = group.length === 0 ? againAtMs : Number.NEGATIVE_INFINITY;
+            // Room for one request: the slot after that is planned anew.
+            roomUntilMs = group.length === 0 ? clock.monotonic() + roomMs() : Number.NEGATIVE_INFINITY;
             if (group.length > 0) start(group);
           }
           await clock.sleep(PEEK_MS, signal);
@@ -211,6 +229,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       } finally {
         await Promise.all(underWay);
         running = false;
+        endedAtMs = clock.monotonic();
       }
       if (failure !== undefined) throw failure;
       return OK;
@@ -221,7 +240,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       stretch: lastStretch,
       freshness,
     }),
-    leavesRoom: () => !running || clock.monotonic() < roomUntilMs || underWay.size >= UNDER_WAY_MAX,
+    leavesRoom() {
+      const nowMs = clock.monotonic();
+      // Between two runs a plan holds as well; what follows soon would have to wait for what was let in.
+      const rests = !running && nowMs - endedAtMs > BETWEEN_RUNS_MS;
+      return rests || nowMs < roomUntilMs || underWay.size >= UNDER_WAY_MAX;
+    },
     known(id) {
       const state = board.known(id);
       return state && { ...state, apart: slow.labelOf(id) };

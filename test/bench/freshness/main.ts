@@ -6,8 +6,10 @@ import {
   OVERLOAD,
   type Policy,
   SIZE,
+  SLOT_MS,
   simulate,
 } from "./simulate.ts";
+import { driveWorker } from "./worker.ts";
 
 /**
  * What the freshness planner buys, beside naive strategies; exact, the same on every machine. Ends with exit code 1
@@ -47,6 +49,12 @@ function show(
 ): void {
   console.log(`\n${title}\n`);
   console.log(`${"".padEnd(26)}  slots   fill   late   worst age / interval, by class`);
+  const load = classes.reduce((sum, [tags, seconds]) => sum + (tags * SLOT_MS) / (seconds * 1_000 * SIZE), 0);
+  // No plan can use fewer slots without being late, nor make the worst ratio smaller than the load.
+  const bound = classes.map(() => load.toFixed(2).padStart(6)).join("");
+  console.log(
+    `${"bound".padEnd(26)} ${(Math.min(1, load) * 100).toFixed(1).padStart(6)} ${"100.0".padStart(6)} ${"-".padStart(6)}  ${bound}`,
+  );
   for (const [name, eager, policy] of rows) {
     const figures = simulate(classes, { eager, hours: 6, warmUpHours: 6, ...(policy ? { policy } : {}) });
     const percent = (share: number) => `${(share * 100).toFixed(1)}`.padStart(6);
@@ -89,6 +97,28 @@ show("135 % demand: 40 @10 s, 130 @60 s, 600 @5 min, 3,000 @1 h (bound: 1.35)", 
   ["cron job per class", true, cronPerClass()],
   ["round robin", true, roundRobin()],
 ]);
+
+console.log(
+  "\nThe worker itself: its live reads, history and quota in virtual time, a year of history wanted besides\n",
+);
+console.log(`${"".padEnd(26)}  quota   live   fill   late  told   worst age / interval, by class`);
+for (const [name, classes, warmUpMinutes, wishesFit] of [
+  ["89 % demand", FOUR_CLASSES, 90, true],
+  ["76 % demand", ELEVEN_CLASSES, 60, true],
+  ["135 % demand", OVERLOAD, 60, false],
+] as const) {
+  const figures = await driveWorker(classes, { warmUpMinutes, minutes: 60 });
+  const percent = (share: number) => `${(share * 100).toFixed(1)}`.padStart(6);
+  const worst = figures.worst.map((ratio) => ratio.toFixed(2).padStart(6)).join("");
+  console.log(
+    `${name.padEnd(26)} ${percent(figures.used)} ${percent(figures.live)} ${percent(figures.fill)} ${String(figures.late).padStart(6)} ${String(figures.told).padStart(5)}  ${worst}`,
+  );
+  demand(`${name}, the worker: ${figures.used} of the quota`, figures.used >= 0.99);
+  demand(`${name}, the worker: told ${figures.told} times`, figures.told === (wishesFit ? 0 : 1));
+  if (wishesFit) demand(`${name}, the worker: ${figures.late} late`, figures.late === 0);
+  if (classes === ELEVEN_CLASSES)
+    demand(`${name}, the worker: ${figures.live} for live reads`, figures.live <= 0.86);
+}
 
 for (const shortfall of shortfalls) console.log(`\nFALLS SHORT: ${shortfall}`);
 process.exitCode = shortfalls.length > 0 ? 1 : 0;

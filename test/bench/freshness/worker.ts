@@ -1,0 +1,177 @@
+import { rmSync } from "node:fs";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createQuota } from "#src/source/quota.ts";
+import type { Lane } from "#src/source/source.ts";
+import { openStore } from "#src/store/open.ts";
+import { createHistoryPull } from "#src/sync/history.ts";
+import { createLiveReads } from "#src/sync/read.ts";
+import { HistoryConfig, ReadConfig } from "#src/sync/read-config.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
+import { inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
+import { createVirtualClock } from "../../virtual-clock.ts";
+import type { Class } from "./simulate.ts";
+
+export interface WorkerFigures {
+  /** Share of the quota that was used, and by live reads. */
+  readonly used: number;
+  readonly live: number;
+  /** Share of the places of live requests that were filled. */
+  readonly fill: number;
+  /** Replies that came later than their class wished, and the worst age relative to the wish, by class. */
+  readonly late: number;
+  readonly worst: readonly number[];
+  /** Stretches that were told. */
+  readonly told: number;
+}
+
+const START_MS = Date.UTC(2026, 0, 5);
+const LATENCY_MS = 150;
+/** A look at the clock, a slot that waits for its place in the pace: not more than a tenth of a slot. */
+const TOLERANCE_MS = 300;
+
+/**
+ * Drives the worker's own live reads, history and quota in virtual time against a service that answers after 150 ms
+ * and has a year of history to be fetched besides.
+ */
+export async function driveWorker(
+  classes: readonly Class[],
+  options: { readonly warmUpMinutes: number; readonly minutes: number },
+): Promise<WorkerFigures> {
+  const folder = temporaryFolder();
+  const virtual = createVirtualClock(START_MS, { turns: 2 });
+  // The machine's wall clock has whole milliseconds.
+  const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  const store = await openStore({ folder, clock });
+  const quota = createQuota({ source: "trial", clock, store: usedBefore(createMemoryLog()) });
+  const silent = createLog({ level: "silent" });
+  let told = 0;
+  const log = Object.assign(Object.create(silent) as typeof silent, {
+    warn: () => {
+      told += 1;
+    },
+  });
+  const every = new Map<string, number>();
+  const whichOf = new Map<string, number>();
+  const lastAt = new Map<string, number>();
+  const worst = classes.map(() => 0);
+  const fromMs = options.warmUpMinutes * 60_000;
+  let requests = 0;
+  let live = 0;
+  let filled = 0;
+  let late = 0;
+
+  const ids = classes.map(([count], which) =>
+    Array.from({ length: count }, (_, i) => String(100_000 * (which + 1) + i)),
+  );
+  for (const [which, members] of ids.entries()) {
+    for (const id of members) {
+      whichOf.set(id, which);
+      every.set(id, (classes[which]?.[1] ?? 0) * 1_000);
+    }
+  }
+  const send = <T>(lane: Lane, endpoint: "read" | "history", answer: () => T, signal: AbortSignal) =>
+    quota.run(
+      lane,
+      endpoint,
+      async () => {
+        if (clock.monotonic() >= fromMs) requests++;
+        await clock.sleep(LATENCY_MS, signal);
+        return answer();
+      },
+      signal,
+    );
+  const source = trialSource({
+    quota: () => quota.status(),
+    clockSkewMs: () => null,
+    read: (group, lane, signal) =>
+      send(
+        lane,
+        "read",
+        () => {
+          const now = clock.monotonic();
+          if (now >= fromMs) {
+            live++;
+            filled += group.length;
+          }
+          for (const id of group) {
+            const before = lastAt.get(id);
+            const wishMs = every.get(id) ?? 0;
+            if (before !== undefined && now >= fromMs) {
+              const which = whichOf.get(id) ?? 0;
+              worst[which] = Math.max(worst[which] ?? 0, (now - before) / wishMs);
+              if (now - before > wishMs + TOLERANCE_MS) late++;
+            }
+            lastAt.set(id, now);
+          }
+          const readings = group.map((id) => ({ ...tagNamed(id), value: 1 }));
+          return { readings, receivedAtMs: clock.now(), latencyMs: LATENCY_MS };
+        },
+        signal,
+      ),
+    history: (query, lane, signal) =>
+      send(
+        lane,
+        "history",
+        () =>
+          query.tagIds.map((id) => ({
+            ...tagNamed(id),
+            measurements: query.resolution === "1mo" ? [{ time: query.from, value: 1 }] : [],
+          })),
+        signal,
+      ),
+  });
+  await inventory(
+    store,
+    "trial",
+    ids.flat().map((id) => tagNamed(id)),
+  );
+  const read = ReadConfig.parse(
+    classes.map(([, seconds], which) => ({
+      name: `class ${which}`,
+      every: `${seconds}s`,
+      on_change: true,
+      max_silence: "30d",
+      select: { ids: ids[which] },
+    })),
+  );
+  let leavesRoom = () => true;
+  const pull = createHistoryPull({
+    source,
+    store,
+    clock,
+    log,
+    classes: HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]),
+    timeZone: "UTC",
+    valuesMax: 5_760,
+    room: () => leavesRoom(),
+  });
+  const reads = createLiveReads({
+    source,
+    store,
+    clock,
+    log,
+    metrics: createMetrics(),
+    classes: read,
+    historyWants: () => pull.wants(),
+    historyPerMinute: () => pull.requestsPerMinute(),
+  });
+  leavesRoom = () => reads.leavesRoom();
+  const end = new AbortController();
+  const forEver = async (run: (signal: AbortSignal) => Promise<unknown>) => {
+    while (!end.signal.aborted) {
+      await run(end.signal);
+      await clock.sleep(1_000, end.signal);
+    }
+  };
+  const work = Promise.allSettled([forEver(reads.run), forEver(pull.run)]);
+  await clock.advance(fromMs + options.minutes * 60_000);
+  end.abort(new Error("the simulation is over"));
+  await clock.advance(1_000);
+  await work;
+  await store.close();
+  rmSync(folder, { recursive: true });
+  const slots = options.minutes * 20;
+  return { used: requests / slots, live: live / slots, fill: filled / (live * 20), late, worst, told };
+}
