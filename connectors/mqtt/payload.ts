@@ -26,8 +26,9 @@ export function value(event: Event<"tag-value">, source: string | null): Body {
   };
 }
 
-export function history(event: Event<"tag-history">, source: string | null): Body {
-  const { tag, resolution, timeZone, points, origin, revised } = event.data;
+/** What every message of a logged series begins with. */
+function series(event: Event<"tag-history"> | Event<"tag-total">, source: string | null): Body {
+  const { tag, resolution, timeZone } = event.data;
   return {
     ts: event.time,
     unit: tag.unit,
@@ -37,6 +38,13 @@ export function history(event: Event<"tag-history">, source: string | null): Bod
     site: event.siteid ?? null,
     resolution,
     timeZone,
+  };
+}
+
+export function history(event: Event<"tag-history">, source: string | null): Body {
+  const { points, origin, revised } = event.data;
+  return {
+    ...series(event, source),
     origin,
     revised,
     points,
@@ -45,16 +53,9 @@ export function history(event: Event<"tag-history">, source: string | null): Bod
 }
 
 export function total(event: Event<"tag-total">, source: string | null): Body {
-  const { tag, resolution, timeZone, from, to, reset } = event.data;
+  const { from, to, reset } = event.data;
   return {
-    ts: event.time,
-    unit: tag.unit,
-    name: tag.displayName,
-    tag: tag.id,
-    source,
-    site: event.siteid ?? null,
-    resolution,
-    timeZone,
+    ...series(event, source),
     from,
     to,
     total: event.data.total,
