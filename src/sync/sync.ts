@@ -149,10 +149,11 @@ function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
     job("token", createTokenPoll(parts)),
     job("sites", createSitePoll(parts)),
     job("alarms", alarms, "read:alarms"),
-    job("resolved_sweep", sweep, "read:alarms"),
     job("gateways", gateways, "read:gateways"),
     // Nothing can be read before the tags are known; only a listing by system has to know the systems first.
     ...(parts.config.inventory.tags_of_systems ? [systemList, tagList] : [tagList, systemList]),
     job("hosts", hosts, "read:hosts"),
+    // It may take many pages, and tells only what is over.
+    job("resolved_sweep", sweep, "read:alarms"),
   ];
 }

@@ -138,7 +138,7 @@ sources:
       history: "*/5 * * * * *"
     read:
       - { name: climate, select: { units: ["°C"] }, every: 15s }
-      - { name: rest, every: 1m }
+      - { name: rest, every: 2m }
     history:
       - { name: all, resolution: 5m, every: 1m, backfill: 12h, grace: 5s }
 sinks:
