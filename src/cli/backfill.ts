@@ -11,7 +11,7 @@ import { openDoor } from "../operator/remote.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
 import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
-import { type PlanReport, planReport } from "../sync/plan-report.ts";
+import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import { Selection } from "../sync/select.ts";
 import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";
 import { barLine, type Remaining, remainingLines } from "./backfill-lines.ts";

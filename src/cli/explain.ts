@@ -10,7 +10,7 @@ import { askTag, type TagWork } from "../operator/work.ts";
 import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
-import { holesIn } from "../sync/history-gaps.ts";
+import { holesIn } from "../sync/history/gaps.ts";
 import { matcher } from "../sync/schedule.ts";
 import {
   type Held,

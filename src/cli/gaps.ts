@@ -3,7 +3,7 @@ import { planSettings } from "../build-sync.ts";
 import { systemClock } from "../clock.ts";
 import { openStore } from "../store/open.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
-import { type Hole, type HoleReason, holesIn } from "../sync/history-gaps.ts";
+import { type Hole, type HoleReason, holesIn } from "../sync/history/gaps.ts";
 import { type CliContext, choose } from "./context.ts";
 
 const WHY: Readonly<Record<HoleReason, string>> = {

@@ -1,4 +1,4 @@
-import type { PlanReport } from "../sync/plan-report.ts";
+import type { PlanReport } from "../sync/plan/report.ts";
 
 /** The plan of one source for a person. */
 export function planLines(plan: PlanReport): readonly string[] {

@@ -13,7 +13,7 @@ import { openDoor } from "../operator/remote.ts";
 import { askPlan } from "../operator/work.ts";
 import { openStore } from "../store/open.ts";
 import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
-import { type PlanReport, planReport } from "../sync/plan-report.ts";
+import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import type { CliContext } from "./context.ts";
 import { planLines } from "./plan-lines.ts";
 

@@ -2,7 +2,7 @@ import { Hono } from "hono";
 import { ConfigError, Retryable } from "../errors.ts";
 import type { Secret } from "../log.ts";
 import type { TracedRequest } from "../source/request-trace.ts";
-import type { PlanReport } from "../sync/plan-report.ts";
+import type { PlanReport } from "../sync/plan/report.ts";
 import type { LiveTag } from "../sync/work.ts";
 import { tellFailure } from "./failure.ts";
 import { type OperatorDoor, opens } from "./key.ts";

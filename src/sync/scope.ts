@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Source } from "../source/source.ts";
-import type { Scope } from "./diff-alarms.ts";
+import type { Scope } from "./alarms/diff-alarms.ts";
 
 /**
  * Which sites the token sees. A thing that is missing is missing only while its site is seen: what `before` and

@@ -1,8 +1,8 @@
 import { isoUtc } from "../clock.ts";
 import { type Event, makeEvent, sourceUri } from "../event.ts";
 import { documentSet } from "../store/store.ts";
-import { instant } from "./episode.ts";
-import type { Poll } from "./inventory-poll.ts";
+import { instant } from "./alarms/episode.ts";
+import type { Poll } from "./inventory/poll.ts";
 import { OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { HeldToken } from "./snapshot.ts";

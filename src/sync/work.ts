@@ -1,6 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { formatDuration } from "../duration.ts";
-import type { LiveReads } from "./read.ts";
+import type { LiveReads } from "./read/live-reads.ts";
 
 /** Where one tag stands in the live reads of a running worker. Durations are seconds, times UTC. */
 export interface LiveTag {

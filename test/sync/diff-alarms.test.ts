@@ -2,9 +2,9 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
 import type { AlarmFact, Event } from "#src/event.ts";
-import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/diff-alarms.ts";
-import { diffResolved } from "#src/sync/diff-resolved.ts";
-import { episodeOf, isResolved } from "#src/sync/episode.ts";
+import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/alarms/diff-alarms.ts";
+import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
+import { episodeOf, isResolved } from "#src/sync/alarms/episode.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 

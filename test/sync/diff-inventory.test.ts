@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Gateway, Tag } from "#src/building.ts";
-import { diffInventory, type InventoryObservation } from "#src/sync/diff-inventory.ts";
+import { diffInventory, type InventoryObservation } from "#src/sync/inventory/diff.ts";
 import type { Held } from "#src/sync/snapshot.ts";
 
 const DAY = 86_400_000;

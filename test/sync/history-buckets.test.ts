@@ -1,7 +1,7 @@
 import { IANAZone } from "luxon";
 import { describe, expect, test } from "vitest";
 import { RESOLUTIONS } from "#src/building.ts";
-import { bucketBefore, bucketEnd, bucketStart, rangeTime } from "#src/sync/history-buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, rangeTime } from "#src/sync/history/buckets.ts";
 
 const ZONES = [
   "UTC",

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan.ts";
-import { culprits } from "#src/sync/plan-split.ts";
-import { backedOff, stretch, type Wish } from "#src/sync/plan-stretch.ts";
+import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan/group.ts";
+import { culprits } from "#src/sync/plan/split.ts";
+import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
 import { ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };

@@ -6,7 +6,7 @@ import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { documentSet } from "#src/store/store.ts";
-import { createAlarmPoll } from "#src/sync/alarms.ts";
+import { createAlarmPoll } from "#src/sync/alarms/poll.ts";
 import { SyncConfig } from "#src/sync/config.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import { oneAtATime } from "#src/sync/one-at-a-time.ts";

@@ -1,4 +1,4 @@
-import type { PlannedTag } from "#src/sync/plan.ts";
+import type { PlannedTag } from "#src/sync/plan/group.ts";
 import {
   type Class,
   ELEVEN_CLASSES,

@@ -1,5 +1,5 @@
-import { createGroupTesting } from "#src/sync/history-grouping.ts";
-import { culprits } from "#src/sync/plan-split.ts";
+import { createGroupTesting } from "#src/sync/history/grouping.ts";
+import { culprits } from "#src/sync/plan/split.ts";
 
 /** The repeatable random numbers of the benchmarks (mulberry32). */
 export function randomFrom(seed: number): () => number {

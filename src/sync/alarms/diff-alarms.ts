@@ -1,0 +1,195 @@
+import { isDeepStrictEqual } from "node:util";
+import type { Alarm } from "../../building.ts";
+import type { Event } from "../../event.ts";
+import type { HeldAlarm } from "../snapshot.ts";
+import {
+  type AlarmContext,
+  announce,
+  begin,
+  goOn,
+  isOpen,
+  leaveScope,
+  miss,
+  resolve,
+  type Step,
+  vanish,
+} from "./diff-alarm.ts";
+import { episodeOf, isOlder, isResolved } from "./episode.ts";
+
+/** What one poll of the active alarms saw, and what it asked because of that. */
+export interface AlarmObservation {
+  /** Records of the active list, each as some answer of the service showed it. */
+  readonly listed: readonly Alarm[];
+  /**
+   * What the list says about a site's other alarms: `complete`: they are not active; `moving`: nothing, the list
+   * changed while it was read; `none`: the site was not observed.
+   */
+  readonly coverage: (siteId: number) => Coverage;
+  /** Records that the look-up of absent alarms brought, of whatever status. */
+  readonly found: readonly Alarm[];
+  /** Alarm ids that the look-up searched for in every page there is, of every status. */
+  readonly searched: ReadonlySet<string>;
+  /** Sites that the token sees, before and after; null when that was not asked or not answered. */
+  readonly scope: Scope | null;
+}
+
+export type Coverage = "complete" | "moving" | "none";
+
+export interface Scope {
+  readonly before: ReadonlySet<number>;
+  readonly after: ReadonlySet<number>;
+}
+
+export interface AlarmDiffOptions extends AlarmContext {
+  readonly vanishAfterMisses: number;
+  /** Whether this site's alarms were listed before; the alarms of a new one are met, not seen to begin. */
+  readonly isKnownSite: (siteId: number) => boolean;
+  /** What to do with a site at its first listing after the start of the worker, and when that start was, UTC. */
+  readonly startup: "reconcile" | "announce" | "silent";
+  readonly startedAt: string;
+  /** Whether a site had its first listing after the start. */
+  readonly isTakenOver: (siteId: number) => boolean;
+}
+
+export interface AlarmDiff {
+  readonly put: ReadonlyMap<string, HeldAlarm>;
+  readonly events: readonly Event[];
+}
+
+/** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */
+export function absentees(
+  held: ReadonlyMap<string, HeldAlarm>,
+  seen: Pick<AlarmObservation, "listed" | "coverage">,
+  isVisible: (siteId: number) => boolean,
+): readonly HeldAlarm[] {
+  const episodes = new Map(seen.listed.map((alarm) => [alarm.id, alarm]));
+  return [...held.values()].filter((known) => {
+    if (!isOpen(known) || seen.coverage(known.alarm.site.id) === "none") return false;
+    const listed = episodes.get(known.alarm.id);
+    if (listed !== undefined) return isNewEpisode(known, listed);
+    return known.state !== "out-of-scope" || isVisible(known.alarm.site.id);
+  });
+}
+
+/** The difference that one poll makes. Pure: the same held state, observation and options give the same answer. */
+export function diffAlarms(
+  held: ReadonlyMap<string, HeldAlarm>,
+  seen: AlarmObservation,
+  options: AlarmDiffOptions,
+): AlarmDiff {
+  const put = new Map<string, HeldAlarm>();
+  const events: Event[] = [];
+  const take = (step: Step) => {
+    const { held: next } = step;
+    const before = put.get(next.alarm.id) ?? held.get(next.alarm.id);
+    if (!isDeepStrictEqual(before, next)) put.set(next.alarm.id, next);
+    const silent = options.startup === "silent" && !options.isTakenOver(next.alarm.site.id);
+    if (!silent) events.push(...step.events);
+  };
+
+  const shown = new Set<string>();
+  const evidence = byId([...seen.listed, ...seen.found].filter(isResolved));
+  const listed = [...seen.listed, ...seen.found].filter((alarm) => !isResolved(alarm));
+  for (const alarm of listed) {
+    if (shown.has(alarm.id)) continue;
+    shown.add(alarm.id);
+    for (const step of observe(held.get(alarm.id), alarm, evidence, options)) take(step);
+  }
+  for (const known of held.values()) {
+    if (shown.has(known.alarm.id)) continue;
+    for (const step of missed(known, seen, evidence, options)) take(step);
+  }
+  return { put, events };
+}
+
+/** An alarm that is listed as active. */
+function* observe(
+  known: HeldAlarm | undefined,
+  alarm: Alarm,
+  evidence: Evidence,
+  options: AlarmDiffOptions,
+): Generator<Step> {
+  const siteId = alarm.site.id;
+  const announcing = options.startup === "announce" && !options.isTakenOver(siteId);
+  const initial = !options.isKnownSite(siteId) || announcing;
+  if (known === undefined) {
+    yield begin(alarm, initial, options);
+  } else if (known.episode === episodeOf(alarm)) {
+    const step = goOn(known, alarm, options);
+    yield announcing
+      ? { held: step.held, events: [announce(step.held, options.startedAt, options), ...step.events] }
+      : step;
+  } else if (isNewEpisode(known, alarm)) {
+    if (isOpen(known)) yield close(known, evidence, options);
+    yield begin(alarm, initial, options);
+  }
+  // What is left is older than what is held: an answer from the past changes nothing.
+}
+
+/** A held alarm that is not listed as active. */
+function* missed(
+  known: HeldAlarm,
+  seen: AlarmObservation,
+  evidence: Evidence,
+  options: AlarmDiffOptions,
+): Generator<Step> {
+  const word = wordAbout(known, evidence);
+  if (word !== undefined && (isOpen(known) || known.state === "vanished")) {
+    yield* believe(known, word, evidence, options);
+    return;
+  }
+  if (!isOpen(known) || seen.scope === null) return;
+  const siteId = known.alarm.site.id;
+  if (!seen.scope.after.has(siteId)) {
+    if (known.state !== "out-of-scope") yield leaveScope(known, options);
+    return;
+  }
+  if (!seen.scope.before.has(siteId) || seen.coverage(siteId) !== "complete") return;
+  const step = miss(known, options);
+  const enough = step.held.misses >= options.vanishAfterMisses && seen.searched.has(known.alarm.id);
+  yield enough ? vanish(step.held, options) : step;
+}
+
+/** The service's word about an alarm that is over: of this episode, or of a later one of the same id. */
+export function* believe(
+  known: HeldAlarm,
+  word: Alarm,
+  evidence: Evidence,
+  context: AlarmContext,
+): Generator<Step> {
+  if (episodeOf(word) === known.episode) {
+    yield resolve(known, word, context);
+    return;
+  }
+  if (isOpen(known)) yield close(known, evidence, context);
+  const late = { ...context, late: true };
+  const begun = begin(word, false, late);
+  yield begun;
+  yield resolve(begun.held, word, late);
+}
+
+/** The end of an episode whose id stands for a newer one: resolved where the service still says so. */
+function close(known: HeldAlarm, evidence: Evidence, context: AlarmContext): Step {
+  const words = evidence.get(known.alarm.id) ?? [];
+  const word = words.find((alarm) => episodeOf(alarm) === known.episode);
+  return word === undefined ? vanish(known, context) : resolve(known, word, context);
+}
+
+function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
+  const words = evidence.get(known.alarm.id) ?? [];
+  return (
+    words.find((alarm) => episodeOf(alarm) === known.episode) ??
+    words.find((alarm) => isNewEpisode(known, alarm))
+  );
+}
+
+export function isNewEpisode(known: HeldAlarm, alarm: Alarm): boolean {
+  return episodeOf(alarm) !== known.episode && !isOlder(alarm, known.alarm);
+}
+
+/** Resolved records by alarm id. */
+export type Evidence = ReadonlyMap<string, readonly Alarm[]>;
+
+export function byId(alarms: readonly Alarm[]): Evidence {
+  return Map.groupBy(alarms, (alarm) => alarm.id);
+}

@@ -1,0 +1,59 @@
+import type { Alarm } from "../../building.ts";
+import type { Event } from "../../event.ts";
+import type { HeldAlarm } from "../snapshot.ts";
+import { type AlarmContext, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
+import { type AlarmDiff, believe, byId, isNewEpisode } from "./diff-alarms.ts";
+import { episodeOf, instant, isResolved } from "./episode.ts";
+
+export interface ResolvedDiffOptions extends AlarmContext {
+  /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
+  readonly fromMs: number;
+  /** Whether an alarm that nobody told of began and ended before its site was followed. */
+  readonly isHistory: (alarm: Alarm) => boolean;
+  /** True at the first sweep after a start that is to be silent. */
+  readonly silent: boolean;
+}
+
+/**
+ * What the list of resolved alarms adds to what the polls saw: ends that they missed, and whole episodes that began
+ * and ended between two polls. Every record is the service's own word about one alarm; nothing is read from what
+ * the list does not show.
+ */
+export function diffResolved(
+  held: ReadonlyMap<string, HeldAlarm>,
+  records: readonly Alarm[],
+  options: ResolvedDiffOptions,
+): AlarmDiff {
+  const put = new Map<string, HeldAlarm>();
+  const events: Event[] = [];
+  const resolved = records.filter(isResolved).sort((a, b) => (endOf(a) ?? 0) - (endOf(b) ?? 0));
+  const evidence = byId(resolved);
+  for (const record of resolved) {
+    const known = put.get(record.id) ?? held.get(record.id);
+    const history = options.isHistory(record) || options.silent;
+    const told = known !== undefined && episodeOf(record) === known.episode;
+    if (told && known.state === "resolved") continue;
+    if (!told && ((endOf(record) ?? 0) < options.fromMs || (known && !isNewEpisode(known, record)))) continue;
+    const steps: readonly Step[] =
+      known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
+    for (const step of steps) {
+      const open = known !== undefined && isOpen(known) && !options.silent;
+      const tells = !history || open;
+      put.set(record.id, tells ? step.held : { ...step.held, untold: true });
+      if (tells) events.push(...step.events);
+    }
+  }
+  return { put, events };
+}
+
+function whole(record: Alarm, options: AlarmContext): readonly Step[] {
+  const begun = begin(record, false, options);
+  return [begun, resolve(begun.held, record, options)];
+}
+
+/** When an alarm was resolved, milliseconds since 1970; a time without an offset is taken for UTC, only for searching. */
+export function endOf(alarm: Alarm): number | null {
+  const time = alarm.resolvedAt ?? alarm.triggeredAt;
+  const known = instant(time) ?? Date.parse(`${time}Z`);
+  return Number.isNaN(known) ? null : known;
+}

@@ -1,0 +1,203 @@
+import type { Gateway, Host } from "../../building.ts";
+import { isoUtc } from "../../clock.ts";
+import { type Failure, meaningOf } from "../../errors.ts";
+import { sourceUri } from "../../event.ts";
+import { type DocumentChange, documentSet } from "../../store/store.ts";
+import { behindGateway } from "../inventory/behind-gateway.ts";
+import { incomplete, type JobOutcome } from "../job.ts";
+import type { OneAtATime } from "../one-at-a-time.ts";
+import { isRefusal, outcomeOf } from "../per-site.ts";
+import type { PollParts } from "../poll-parts.ts";
+import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
+import { isOpen } from "./diff-alarm.ts";
+import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
+import { instant } from "./episode.ts";
+import { createAlarmList } from "./list.ts";
+import { searchAlarms } from "./search.ts";
+
+export interface AlarmPoll {
+  run(signal: AbortSignal): Promise<JobOutcome>;
+  /** The first poll after the service was away: everything is read twice, and told only when both agree. */
+  reconcile(signal: AbortSignal): Promise<JobOutcome>;
+}
+
+/** How often it is asked whether the scope has grown, where no list would show it, in milliseconds. */
+const SCOPE_CHECK_MS = 300_000;
+/** How long an episode without a known time of its end is remembered after it, in milliseconds. */
+const REMEMBER_MS = 7 * 86_400_000;
+
+/** Follows the active alarms of one source: list, ask after what left it, compare, commit. */
+export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll {
+  const { source, config, clock, metrics, scope, holding } = parts;
+  const { alarms: settings } = config;
+  const alarmSet = documentSet("alarm", source.name);
+  const siteSet = syncSet("alarm-site", source.name);
+  const startedAt = isoUtc(clock.now());
+  const takenOver = new Set<number>();
+  const held = () => holding.get<HeldAlarm>(alarmSet);
+  const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
+  const isHidden = (known: HeldAlarm) => scope.known() !== null && !isVisible(known.alarm.site.id);
+  const list = createAlarmList({
+    source,
+    only: settings.sites ?? null,
+    sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
+  });
+  const patience = createPatience(settings.vanish_after_misses);
+  const shownLabels = new Map<string, { site: string; priority: string }>();
+
+  /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
+  async function search(absent: readonly HeldAlarm[], signal: AbortSignal) {
+    const isLast = (known: HeldAlarm) => known.misses + 1 >= settings.vanish_after_misses;
+    const worth = patience.worthAsking(absent).filter((known) => !isHidden(known));
+    const bySite = Map.groupBy(worth, (known) => known.alarm.site.id);
+    const results = [];
+    const failures = new Map<number, Failure>();
+    for (const [siteId, known] of bySite) {
+      const last = known.filter(isLast);
+      const wanted = known.filter((one) => !isLast(one));
+      try {
+        results.push(
+          await searchAlarms(siteId, wanted, last, { source, maxPages: settings.resolved_pages_max }, signal),
+        );
+      } catch (error) {
+        signal.throwIfAborted();
+        failures.set(siteId, meaningOf(error));
+      }
+    }
+    return {
+      found: results.flatMap((result) => result.found),
+      searched: new Set(results.flatMap((result) => result.searched)),
+      failures,
+    };
+  }
+
+  async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
+    await lookForNewScope(signal);
+    const seen = await list.read(careful, signal);
+    if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
+
+    const absent = absentees(held(), seen, isVisible);
+    const asked = await search(absent, signal);
+    const found = new Set(asked.found.map((alarm) => alarm.id));
+    const refused = new Set(
+      [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
+    );
+    const unexplained =
+      absent.some((known) => !found.has(known.alarm.id)) ||
+      held()
+        .values()
+        .some((known) => isFollowed(known) && (refused.has(known.alarm.site.id) || isHidden(known)));
+    const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
+
+    const sites = holding.get<HeldAlarmSite>(siteSet);
+    const at = isoUtc(clock.now());
+    const diff = diffAlarms(
+      held(),
+      {
+        listed: seen.listed,
+        coverage: seen.coverage,
+        found: asked.found,
+        searched: asked.searched,
+        scope: seenScope,
+      },
+      {
+        source: sourceUri(source.name),
+        at,
+        late: false,
+        behindGateway: behindGateway(
+          holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
+          holding.get<Held<Host>>(documentSet("host", source.name)),
+        ),
+        vanishAfterMisses: settings.vanish_after_misses,
+        isKnownSite: (siteId) => (sites.get(String(siteId))?.activeSince ?? null) !== null,
+        startup: settings.startup,
+        startedAt,
+        isTakenOver: (siteId) => takenOver.has(siteId),
+      },
+    );
+    const covered = [
+      ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
+    ].filter((siteId) => seen.coverage(siteId) === "complete");
+    const documents: DocumentChange[] = [
+      { set: alarmSet, put: diff.put, remove: forgotten(diff.put) },
+      { set: siteSet, put: newlyKnown(covered, at) },
+    ];
+    await parts.commit("alarms", { documents, events: diff.events }, careful);
+    for (const siteId of covered) takenOver.add(siteId);
+    showActive();
+    return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons);
+  }
+
+  /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */
+  async function lookForNewScope(signal: AbortSignal): Promise<void> {
+    const askedAtMs = scope.askedAtMs();
+    if (askedAtMs !== null && clock.now() - askedAtMs < SCOPE_CHECK_MS) return;
+    const outside = () =>
+      held()
+        .values()
+        .some((known) => known.state === "out-of-scope");
+    if (list.wasPerSite() || outside()) await scope.tryRefresh(signal);
+  }
+
+  /** Episodes that ended so long ago that no sweep will find them again. */
+  function forgotten(put: ReadonlyMap<string, HeldAlarm>): readonly string[] {
+    const sweep = holding.get<HeldSweep>(syncSet("sweep", source.name)).get("resolved");
+    const watermark = instant(sweep?.watermark ?? null);
+    const ids: string[] = [];
+    for (const [id, known] of held()) {
+      if (isOpen(known) || put.has(id)) continue;
+      const end = instant(known.alarm.resolvedAt);
+      const swept = known.state === "resolved" && end !== null && watermark !== null;
+      const beforeSweep = swept && end < watermark - 2 * settings.resolved_overlap;
+      const age = clock.now() - Date.parse(known.since);
+      if (swept ? beforeSweep && age > 2 * settings.resolved_overlap : age > REMEMBER_MS) ids.push(id);
+    }
+    return ids;
+  }
+
+  function newlyKnown(siteIds: readonly number[], at: string): readonly (readonly [string, HeldAlarmSite])[] {
+    const sites = holding.get<HeldAlarmSite>(siteSet);
+    return siteIds.flatMap((siteId) => {
+      const known = sites.get(String(siteId));
+      if (known !== undefined && known.activeSince !== null) return [];
+      return [[String(siteId), { resolvedSince: null, ...known, activeSince: at }] as const];
+    });
+  }
+
+  function showActive(): void {
+    const counts = new Map<string, number>([...shownLabels.keys()].map((key) => [key, 0]));
+    for (const { state, alarm } of held().values()) {
+      if (state !== "active" && state !== "missing") continue;
+      const labels = { site: String(alarm.site.id), priority: alarm.trigger.priority };
+      const key = `${labels.site} ${labels.priority}`;
+      shownLabels.set(key, labels);
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+    for (const [key, labels] of shownLabels) {
+      metrics.alarmsActive.set({ source: source.name, ...labels }, counts.get(key) ?? 0);
+    }
+  }
+
+  return {
+    run: (signal) => alone(() => poll(false, signal)),
+    reconcile: (signal) => alone(() => poll(true, signal)),
+  };
+}
+
+function isFollowed(known: HeldAlarm): boolean {
+  return isOpen(known) && known.state !== "out-of-scope";
+}
+
+/** An episode that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. */
+function createPatience(always: number) {
+  let polls = new Map<string, number>();
+  return {
+    worthAsking(absent: readonly HeldAlarm[]): readonly HeldAlarm[] {
+      polls = new Map(absent.map(({ episode }) => [episode, (polls.get(episode) ?? 0) + 1]));
+      return absent.filter(({ episode }) => {
+        const count = polls.get(episode) ?? 1;
+        return count <= always || Number.isInteger(Math.log2(count));
+      });
+    },
+  };
+}

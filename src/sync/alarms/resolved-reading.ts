@@ -1,0 +1,76 @@
+import type { Alarm } from "../../building.ts";
+import type { Page } from "../../source/source.ts";
+import type { HeldSweep } from "../snapshot.ts";
+import { endOf } from "./diff-resolved.ts";
+import { instant } from "./episode.ts";
+
+/** One reading of the list of resolved alarms. */
+export interface ResolvedReading {
+  /** Records that ended in the time that matters, whose end is not stated, or that are held to be open. */
+  readonly records: readonly Alarm[];
+  readonly pages: number;
+  /** The latest end that was seen, milliseconds since 1970; null when there was none. */
+  readonly latestMs: number | null;
+  /** True when the order of the list is known as well as reading every page would show it. */
+  readonly whole: boolean;
+  /** True when nothing can have slipped through: the total stayed the same, or the reading stopped where it may. */
+  readonly steady: boolean;
+  readonly tooLong: boolean;
+  readonly newestFirstBy: HeldSweep["newestFirstBy"];
+}
+
+export interface ResolvedReadingOptions {
+  /** What ended before this is history, milliseconds since 1970; null for a first reading. */
+  readonly fromMs: number | null;
+  /** The order that earlier readings learned; null to read every page. */
+  readonly stopBy: HeldSweep["newestFirstBy"];
+  readonly maxPages: number;
+  readonly isOpen: (alarmId: string) => boolean;
+}
+
+const ORDERS = ["resolved", "triggered"] as const;
+const TIMES = { resolved: endOf, triggered: (alarm: Alarm) => instant(alarm.triggeredAt) };
+
+export async function readResolved(
+  pages: AsyncIterable<Page<Alarm>>,
+  options: ResolvedReadingOptions,
+): Promise<ResolvedReading> {
+  const { fromMs, stopBy, maxPages } = options;
+  const records: Alarm[] = [];
+  const last = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
+  const falling = { resolved: true, triggered: true };
+  let latestMs: number | null = null;
+  let total: number | null = null;
+  let moved = false;
+  let count = 0;
+
+  const take = (alarm: Alarm) => {
+    const end = endOf(alarm);
+    if (fromMs === null || end === null || end >= fromMs || options.isOpen(alarm.id)) records.push(alarm);
+    if (end !== null && (latestMs === null || end > latestMs)) latestMs = end;
+    for (const by of ORDERS) {
+      const time = TIMES[by](alarm);
+      falling[by] &&= time !== null && time <= last[by];
+      last[by] = time ?? last[by];
+    }
+  };
+  const result = (whole: boolean, steady: boolean, tooLong = false): ResolvedReading => {
+    const newestFirstBy = ORDERS.find((by) => falling[by]) ?? null;
+    return { records, pages: count, latestMs, whole, steady, tooLong, newestFirstBy };
+  };
+
+  for await (const page of pages) {
+    count += 1;
+    moved ||= total !== null && page.total !== total;
+    total = page.total;
+    page.items.forEach(take);
+    if (!page.more) return result(true, !moved);
+    if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs)
+      return result(false, true);
+    if (count >= maxPages) {
+      const enough = ORDERS.some((by) => falling[by] && (fromMs === null || last[by] < fromMs));
+      return result(enough, enough, !enough);
+    }
+  }
+  return result(false, false);
+}

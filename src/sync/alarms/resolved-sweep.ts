@@ -1,0 +1,189 @@
+import type { Alarm, Gateway, Host } from "../../building.ts";
+import { isoUtc } from "../../clock.ts";
+import { sourceUri } from "../../event.ts";
+import { type DocumentChange, documentSet } from "../../store/store.ts";
+import { behindGateway } from "../inventory/behind-gateway.ts";
+import { incomplete, type JobOutcome, OK } from "../job.ts";
+import type { OneAtATime } from "../one-at-a-time.ts";
+import type { PollParts } from "../poll-parts.ts";
+import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
+import { isOpen } from "./diff-alarm.ts";
+import { diffResolved } from "./diff-resolved.ts";
+import { instant } from "./episode.ts";
+import { type ResolvedReading, readResolved } from "./resolved-reading.ts";
+
+/** How long the learned order of the list is trusted before all pages are read again, in milliseconds. */
+const ORDER_TRUSTED_MS = 86_400_000;
+
+/**
+ * Looks through the resolved alarms for what happened between two polls.
+ *
+ * The interface states no order of the list and no way to ask for changes since a time. So the first sweep reads every
+ * page; where the list turns out to begin with the newest, later sweeps stop at the first page that is all older
+ * than the watermark less the overlap, and once a day everything is read again. Where it does not, each sweep reads
+ * every page: one request for 500 resolved alarms, at most `resolved_pages_max`. Beyond that the sweep says so.
+ */
+export function createResolvedSweep(
+  parts: PollParts,
+  alone: OneAtATime,
+): { run(signal: AbortSignal): Promise<JobOutcome> } {
+  const { source, config, clock, scope, holding } = parts;
+  const { alarms: settings } = config;
+  const alarmSet = documentSet("alarm", source.name);
+  const siteSet = syncSet("alarm-site", source.name);
+  const sweepSet = syncSet("sweep", source.name);
+  const held = () => holding.get<HeldAlarm>(alarmSet);
+  let first = true;
+
+  async function sweep(signal: AbortSignal): Promise<JobOutcome> {
+    const known = holding.get<HeldSweep>(sweepSet).get("resolved");
+    const visible = scope.known();
+    const fromMs = known === undefined ? null : knownUntilMs(known, visible) - settings.resolved_overlap;
+    const trusted = known !== undefined && clock.now() - Date.parse(known.wholeAt) < ORDER_TRUSTED_MS;
+    const readings: ResolvedReading[] = [];
+    for (const siteId of settings.sites ?? [null]) {
+      const pages = source.alarms({ status: "resolved", ...(siteId === null ? {} : { siteId }) }, signal);
+      readings.push(
+        await readResolved(pages, {
+          fromMs,
+          stopBy: trusted ? known.newestFirstBy : null,
+          maxPages: settings.resolved_pages_max,
+          isOpen: (id) => openIds().has(id),
+        }),
+      );
+    }
+    return alone(() => compare(known, fromMs, visible, readings));
+  }
+
+  function openIds(): ReadonlySet<string> {
+    return new Set(
+      held()
+        .values()
+        .filter(isOpen)
+        .map((alarm) => alarm.alarm.id),
+    );
+  }
+
+  async function compare(
+    known: HeldSweep | undefined,
+    fromMs: number | null,
+    visible: ReadonlySet<number> | null,
+    readings: readonly ResolvedReading[],
+  ): Promise<JobOutcome> {
+    const at = isoUtc(clock.now());
+    const records = readings.flatMap((reading) => reading.records);
+    const next = nextSweep(known, readings, at);
+    const steady = readings.every((reading) => reading.steady);
+    const diff = diffResolved(held(), records, {
+      source: sourceUri(source.name),
+      at,
+      late: true,
+      behindGateway: behindGateway(
+        holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
+        holding.get<Held<Host>>(documentSet("host", source.name)),
+      ),
+      fromMs: fromMs ?? firstFromMs(next) - settings.resolved_overlap,
+      isHistory: (alarm) => isHistory(alarm, known !== undefined),
+      silent: first && settings.startup === "silent",
+    });
+    const documents: DocumentChange[] = [{ set: alarmSet, put: diff.put }];
+    if (steady) {
+      documents.push({ set: siteSet, put: [...newlyKnown(records, at), ...newlyHidden(known, visible)] });
+      if (!sameSweep(known, next)) documents.push({ set: sweepSet, put: [["resolved", next]] });
+    }
+    await parts.commit("resolved_sweep", { documents, events: diff.events });
+    first = first && !steady;
+    if (readings.some((reading) => reading.tooLong)) {
+      return incomplete(
+        `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
+      );
+    }
+    // What a moving list showed is told, and the watermark stays; only the very first reading has to be repeated.
+    return steady || known !== undefined
+      ? OK
+      : incomplete("The list of resolved alarms changed while it was read.");
+  }
+
+  /** A site that comes back into the scope is caught up with from where it left. */
+  function knownUntilMs({ watermark }: HeldSweep, visible: ReadonlySet<number> | null): number {
+    const back = [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, { sweptUntil }]) =>
+      sweptUntil !== undefined && visible?.has(Number(id)) ? [instant(sweptUntil) ?? 0] : [],
+    );
+    return Math.min(instant(watermark) ?? 0, ...back);
+  }
+
+  /** Sites that this sweep did not see, and those that it caught up with. */
+  function newlyHidden(
+    known: HeldSweep | undefined,
+    visible: ReadonlySet<number> | null,
+  ): readonly (readonly [string, HeldAlarmSite])[] {
+    if (known === undefined || visible === null) return [];
+    return [...holding.get<HeldAlarmSite>(siteSet)].flatMap(([id, site]) => {
+      if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined))
+        return [];
+      const { sweptUntil, ...seen } = site;
+      return [[id, sweptUntil === undefined ? { ...seen, sweptUntil: known.watermark } : seen] as const];
+    });
+  }
+
+  /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */
+  function firstFromMs({ watermark }: HeldSweep): number {
+    const sites = [...holding.get<HeldAlarmSite>(siteSet).values()];
+    const listed = sites.flatMap(({ activeSince }) =>
+      activeSince === null ? [] : [Date.parse(activeSince)],
+    );
+    return Math.min(Date.parse(watermark), ...listed);
+  }
+
+  /** At the first sweep of a site, what began after its active alarms were first listed is news all the same. */
+  function isHistory(alarm: Alarm, sweptBefore: boolean): boolean {
+    const site = holding.get<HeldAlarmSite>(siteSet).get(String(alarm.site.id));
+    if (site === undefined) return true;
+    if (sweptBefore && site.resolvedSince !== null) return false;
+    const start = instant(alarm.triggeredAt);
+    return site.activeSince === null || start === null || start <= Date.parse(site.activeSince);
+  }
+
+  /** The watermark never runs ahead of our own clock by more than the overlap, whatever time a record carries. */
+  function nextSweep(
+    known: HeldSweep | undefined,
+    readings: readonly ResolvedReading[],
+    at: string,
+  ): HeldSweep {
+    const ends = readings.flatMap((reading) => (reading.latestMs === null ? [] : [reading.latestMs]));
+    const latest = Math.min(
+      Math.max(...ends, instant(known?.watermark ?? null) ?? 0),
+      clock.now() + settings.resolved_overlap,
+    );
+    const whole = readings.every((reading) => reading.whole);
+    const orders = new Set(readings.filter((one) => one.pages > 1).map((one) => one.newestFirstBy));
+    const [order = null] = orders;
+    return {
+      watermark: latest > 0 ? isoUtc(latest) : at,
+      newestFirstBy: whole ? (orders.size === 1 ? order : null) : (known?.newestFirstBy ?? null),
+      wholeAt: whole || known === undefined ? at : known.wholeAt,
+    };
+  }
+
+  function newlyKnown(records: readonly Alarm[], at: string): readonly (readonly [string, HeldAlarmSite])[] {
+    const sites = holding.get<HeldAlarmSite>(siteSet);
+    const ids = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
+    return [...ids].flatMap((siteId) => {
+      const known = sites.get(String(siteId));
+      if (known !== undefined && known.resolvedSince !== null) return [];
+      return [[String(siteId), { activeSince: known?.activeSince ?? null, resolvedSince: at }] as const];
+    });
+  }
+
+  return { run: sweep };
+}
+
+function sameSweep(known: HeldSweep | undefined, next: HeldSweep): boolean {
+  return (
+    known !== undefined &&
+    known.watermark === next.watermark &&
+    known.newestFirstBy === next.newestFirstBy &&
+    // The time of a whole reading matters only where sweeps stop early.
+    (next.newestFirstBy === null || known.wholeAt === next.wholeAt)
+  );
+}

@@ -1,0 +1,159 @@
+import { documentSet, type Store } from "../../store/store.ts";
+import { heldTags, type PlacedTag } from "../inventory/held.ts";
+import type { FollowedHistory } from "../plan/share.ts";
+import type { HistoryClass, HistoryConfig } from "../read/config.ts";
+import { firstMatch } from "../select.ts";
+import type { HeldHistory } from "../snapshot.ts";
+import { adapted, firstSight, type SeriesRules } from "./ledger.ts";
+import { type BackfillOrder, orderRules } from "./orders.ts";
+
+/** One series that is followed, in memory. */
+export interface Series {
+  /** Key of its ledger. */
+  readonly key: string;
+  readonly placed: PlacedTag;
+  readonly rules: SeriesRules;
+  /** Totals per bucket instead of the values. */
+  readonly total: boolean;
+  held: HeldHistory;
+  /** A request for it is under way. */
+  busy: boolean;
+  /** Monotonic time before which it is not asked for again, because the last answer brought it no further. */
+  notBeforeMs: number;
+}
+
+/** Every series that the configuration asks for, of the tags that are there. */
+export interface HistoryBook {
+  /** `orders`: what is asked for beyond the classes. */
+  refresh(nowMs: number, orders: readonly BackfillOrder[]): Promise<void>;
+  /** In the order of the tags' ids, which is roughly that of their hosts. */
+  series(): readonly Series[];
+  ofTag(tagId: string): readonly Series[];
+}
+
+export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
+  return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
+}
+
+export function createHistoryBook(options: {
+  readonly store: Store;
+  readonly source: string;
+  readonly classes: HistoryConfig;
+  readonly timeZone: string;
+}): HistoryBook {
+  const { store, source, classes } = options;
+  const set = documentSet("history", source);
+  const seriesOf = wantedSeries(classes, options.timeZone);
+  let all: readonly Series[] = [];
+  let byTag = new Map<string, Series[]>();
+
+  return {
+    async refresh(nowMs, orders) {
+      const [tags, ledgers] = await Promise.all([heldTags(store, source), store.documents<HeldHistory>(set)]);
+      const known = new Map(all.map((series) => [series.key, series]));
+      const next: Series[] = [];
+      const changed: (readonly [string, HeldHistory])[] = [];
+      for (const placed of tags) {
+        for (const { key, rules, total } of seriesOf(placed, orders)) {
+          const before = known.get(key)?.held ?? ledgers.get(key);
+          const held = ledgerFor(before, rules, total, nowMs);
+          if (held !== before) changed.push([key, held]);
+          const { busy = false, notBeforeMs = Number.NEGATIVE_INFINITY } = known.get(key) ?? {};
+          const series = { key, placed, rules, total, held, busy, notBeforeMs };
+          next.push(busy ? Object.assign(known.get(key) ?? series, { placed }) : series);
+        }
+      }
+      all = next;
+      byTag = Map.groupBy(next, (series) => series.placed.tag.id);
+      // The first sight is kept, so that a restart does not move it.
+      if (changed.length > 0) await store.commit({ documents: [{ set, put: changed }] });
+    },
+    series: () => all,
+    ofTag: (tagId) => byTag.get(tagId) ?? [],
+  };
+}
+
+/** A series that the configuration or an order asks for. */
+export interface WantedSeries {
+  readonly key: string;
+  readonly rules: SeriesRules;
+  readonly total: boolean;
+  /** The class that follows it; null where only an order asks for it. */
+  readonly className: string | null;
+}
+
+/** Compiles the classes: in each list of those for the same series, the first that selects the tag has it. */
+export function wantedSeries(
+  classes: HistoryConfig,
+  timeZone: string,
+): (placed: PlacedTag, orders: readonly BackfillOrder[]) => readonly WantedSeries[] {
+  const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
+  return (placed, orders) => {
+    const wanted = lists.flatMap((entryOf): readonly WantedSeries[] => {
+      const entry = entryOf(placed);
+      if (entry === undefined) return [];
+      const { total, name } = entry;
+      const key = historyKey(placed.tag.id, entry);
+      return [{ key, rules: rulesOf(entry, timeZone), total, className: name }];
+    });
+    const known = new Set(wanted.map(({ key }) => key));
+    for (const order of orders) {
+      const key = historyKey(placed.tag.id, { resolution: order.resolution, total: false });
+      if (known.has(key) || !order.matches(placed)) continue;
+      known.add(key);
+      wanted.push({ key, rules: orderRules(order.resolution, timeZone), total: false, className: null });
+    }
+    return wanted;
+  };
+}
+
+/** The ledger to go on with: the one there is, adapted to the rules, or that of a first sight. */
+export function ledgerFor(
+  before: HeldHistory | undefined,
+  rules: SeriesRules,
+  total: boolean,
+  nowMs: number,
+): HeldHistory {
+  if (before !== undefined) return adapted(before, rules, nowMs);
+  return total ? firstTotal(rules, nowMs) : firstSight(rules, nowMs);
+}
+
+function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
+  return {
+    resolution: entry.resolution,
+    timeZone: entry.time_zone ?? timeZone,
+    everyMs: entry.every,
+    backfillMs: entry.backfill,
+    graceMs: entry.grace,
+    lookBackMs: entry.look_back,
+  };
+}
+
+/** Totals are told period by period from the depth of the backfill on: there is nothing to go back for. */
+function firstTotal(rules: SeriesRules, nowMs: number): HeldHistory {
+  const first = firstSight(rules, nowMs);
+  return {
+    ...first,
+    watermark: first.wished < first.since ? first.wished : first.since,
+    reached: first.target,
+  };
+}
+
+/** The series by how they are followed, counted, for what they cost. */
+export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
+  const groups = Map.groupBy(
+    all.filter(isFollowed),
+    ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`,
+  );
+  return [...groups.values()].flatMap((members) => {
+    const [first] = members;
+    if (first === undefined) return [];
+    const { resolution, everyMs } = first.rules;
+    return [{ resolution, everyMs, total: first.total, tags: members.length }];
+  });
+}
+
+/** Whether it may be asked for now, as far as its log is concerned. */
+export function isFollowed(series: Series): boolean {
+  return series.held.state === "following";
+}

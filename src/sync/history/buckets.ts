@@ -1,0 +1,103 @@
+import { DateTime, IANAZone } from "luxon";
+import type { Resolution } from "../../building.ts";
+
+/**
+ * The buckets of a series by the rules of its zone; never by adding 86,400 s. Times are milliseconds since 1970.
+ *
+ * The service's stamp is the key of a bucket. These functions only say which range to ask for and whether a bucket
+ * can have closed; where a zone does something odd, the look-back corrects what was told too early.
+ */
+
+const FIVE_MINUTES_MS = 300_000;
+const HOUR_MS = 3_600_000;
+
+/** Usual length, milliseconds; for expected numbers of points, never for boundaries. */
+export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
+  "5m": FIVE_MINUTES_MS,
+  "1h": HOUR_MS,
+  "1d": 24 * HOUR_MS,
+  "1w": 7 * 24 * HOUR_MS,
+  "1mo": 30 * 24 * HOUR_MS,
+};
+
+/** The start of the bucket that holds a time. Weeks begin on Monday. */
+export function bucketStart(atMs: number, resolution: Resolution, zone: string): number {
+  if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
+  if (resolution === "1h") return hourStart(atMs, zone);
+  const local = DateTime.fromMillis(atMs, { zone });
+  if (resolution === "1d") return dayStart(local.year, local.month, local.day, zone);
+  if (resolution === "1mo") return dayStart(local.year, local.month, 1, zone);
+  const monday = DateTime.utc(local.year, local.month, local.day).minus({ days: local.weekday - 1 });
+  return dayStart(monday.year, monday.month, monday.day, zone);
+}
+
+/**
+ * The end of the bucket that the service stamped so, counted from the stamp itself: a service whose weeks begin on
+ * another day is served as well.
+ */
+export function bucketEnd(startMs: number, resolution: Resolution, zone: string): number {
+  if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
+  if (resolution === "1h") return nextHour(startMs, zone);
+  const local = DateTime.fromMillis(startMs, { zone });
+  const date = DateTime.utc(local.year, local.month, local.day);
+  const next =
+    resolution === "1d"
+      ? date.plus({ days: 1 })
+      : resolution === "1w"
+        ? date.plus({ days: 7 })
+        : date.plus({ months: 1 });
+  const endMs = dayStart(next.year, next.month, next.day, zone);
+  // A date that the zone left out begins where the next one does; the one before it ends there too.
+  return endMs > startMs ? endMs : bucketEnd(startMs + 24 * HOUR_MS, resolution, zone);
+}
+
+/** The start of the bucket before the one that holds a time. */
+export function bucketBefore(atMs: number, resolution: Resolution, zone: string): number {
+  return bucketStart(bucketStart(atMs, resolution, zone) - 1, resolution, zone);
+}
+
+function offsetMs(atMs: number, zone: string): number {
+  return IANAZone.create(zone).offset(atMs) * 60_000;
+}
+
+/** A local hour, cut where the clocks change in the middle of one (Lord Howe moves by 30 minutes). */
+function hourStart(atMs: number, zone: string): number {
+  const offset = offsetMs(atMs, zone);
+  const start = Math.floor((atMs + offset) / HOUR_MS) * HOUR_MS - offset;
+  if (offsetMs(start, zone) === offset) return start;
+  return firstMoment(start, atMs, (ms) => offsetMs(ms, zone) === offset);
+}
+
+function nextHour(startMs: number, zone: string): number {
+  const offset = offsetMs(startMs, zone);
+  const endMs = (Math.floor((startMs + offset) / HOUR_MS) + 1) * HOUR_MS - offset;
+  if (offsetMs(endMs - 1, zone) === offset) return endMs;
+  return firstMoment(startMs, endMs, (ms) => offsetMs(ms, zone) !== offset);
+}
+
+/** The moment at which a local date begins: midnight, or later where the zone leaves midnight (or the day) out. */
+function dayStart(year: number, month: number, day: number, zone: string): number {
+  const noonUtc = Date.UTC(year, month - 1, day, 12);
+  const midnight = Date.UTC(year, month - 1, day);
+  const guess = midnight - offsetMs(midnight - offsetMs(noonUtc, zone), zone);
+  const hasBegun = (ms: number) => ms + offsetMs(ms, zone) >= midnight;
+  if (hasBegun(guess) && !hasBegun(guess - 1)) return guess;
+  return firstMoment(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
+}
+
+/** The first moment (to the minute, as zones change) at which something holds, when it does not at `fromMs`. */
+function firstMoment(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
+  let before = Math.floor(fromMs / 60_000);
+  let after = Math.ceil(toMs / 60_000);
+  while (after - before > 1) {
+    const middle = Math.floor((before + after) / 2);
+    if (holds(middle * 60_000)) after = middle;
+    else before = middle;
+  }
+  return after * 60_000;
+}
+
+/** As the interface wants a range: whole seconds and a trailing Z. */
+export function rangeTime(ms: number): string {
+  return `${new Date(ms).toISOString().slice(0, 19)}Z`;
+}

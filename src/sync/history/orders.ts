@@ -1,0 +1,81 @@
+import { RESOLUTIONS, type Resolution } from "../../building.ts";
+import type { Store } from "../../store/store.ts";
+import { type SelectableTag, Selection, selects } from "../select.ts";
+import { type HeldBackfill, type HeldHistory, type HeldPause, syncSet } from "../snapshot.ts";
+import { bucketEnd, bucketStart } from "./buckets.ts";
+import { closedUntil, ms, type SeriesRules, unfetched } from "./ledger.ts";
+import type { Range } from "./ranges.ts";
+
+/** What a person asked for with `plenum backfill`: a stretch of the past of some tags, beside what the classes follow. */
+export interface BackfillOrder {
+  readonly id: string;
+  readonly held: HeldBackfill;
+  readonly resolution: Resolution;
+  matches(candidate: SelectableTag): boolean;
+}
+
+export interface BackfillOrders {
+  readonly open: readonly BackfillOrder[];
+  /** The wish that nothing of the past is fetched for now; live following goes on. */
+  readonly paused: boolean;
+}
+
+/** Written by the command line, done by the worker. An order that nobody can read is left alone. */
+export async function loadOrders(store: Store, source: string): Promise<BackfillOrders> {
+  const [orders, pause] = await Promise.all([
+    store.documents<HeldBackfill>(syncSet("backfill", source)),
+    store.document<HeldPause>(syncSet("backfill-pause", source), "pause"),
+  ]);
+  const open = [...orders].flatMap(([id, held]): readonly BackfillOrder[] => {
+    const select = Selection.safeParse(held.select);
+    if (held.doneAt !== null || !select.success || !RESOLUTIONS.includes(held.resolution)) return [];
+    return [{ id, held, resolution: held.resolution, matches: selects(select.data) }];
+  });
+  return {
+    open: open.toSorted((a, b) => (a.held.askedAt < b.held.askedAt ? -1 : 1)),
+    paused: pause?.pausedAt != null,
+  };
+}
+
+/** The whole buckets that an order means, as far as they have closed. */
+export function orderRange({ held }: BackfillOrder, rules: SeriesRules, nowMs: number): Range {
+  const { resolution, timeZone } = rules;
+  const lastMs = bucketStart(Math.max(ms(held.from), ms(held.to) - 1), resolution, timeZone);
+  return {
+    fromMs: bucketStart(ms(held.from), resolution, timeZone),
+    toMs: Math.min(bucketEnd(lastMs, resolution, timeZone), closedUntil(rules, nowMs)),
+  };
+}
+
+/** Whether everything of an order is told for one series, or known to be empty, its last bucket included. */
+export function isDone(order: BackfillOrder, held: HeldHistory, rules: SeriesRules, nowMs: number): boolean {
+  if (held.state === "no-log") return true;
+  const isClosed = closedUntil(rules, nowMs) >= ms(order.held.to) || Number.isFinite(rules.everyMs);
+  return held.state === "following" && isClosed && pendingOf(order, held, rules, nowMs).length === 0;
+}
+
+/** What of an order is neither told nor known to be empty for one series. */
+export function pendingOf(
+  order: BackfillOrder,
+  held: HeldHistory,
+  rules: SeriesRules,
+  nowMs: number,
+): readonly Range[] {
+  const { fromMs, toMs: closedMs } = orderRange(order, rules, nowMs);
+  // What has closed lately is fetched by live following, where there is any.
+  const isFollowed = Number.isFinite(rules.everyMs);
+  const toMs = isFollowed ? Math.min(closedMs, ms(held.watermark)) : closedMs;
+  return fromMs < toMs ? unfetched(held, { fromMs, toMs }) : [];
+}
+
+/** Rules of a series that only orders ask for: nothing is followed, nothing read again. */
+export function orderRules(resolution: Resolution, timeZone: string): SeriesRules {
+  return {
+    resolution,
+    timeZone,
+    everyMs: Number.POSITIVE_INFINITY,
+    backfillMs: 0,
+    graceMs: 120_000,
+    lookBackMs: 0,
+  };
+}

@@ -1,0 +1,54 @@
+import type { HeldWindow } from "../snapshot.ts";
+
+/**
+ * How many values one history request asks for: the service states no limit, so it is learned. Pure.
+ *
+ * Doubled after two full answers until the first failure, then halved between the best and the worst until they
+ * are 3 % apart, then held, with a try of 25 % more after every 200 full answers. A failure at a size that has
+ * worked before is not about the size: the history store is down, and what was concluded just before is taken back.
+ */
+export interface WindowLimits {
+  /** Never ask for more, whatever the service bears: memory and the size of a reply (about 51 bytes a value). */
+  readonly most: number;
+}
+
+/** First size: a day of 5-minute values of 20 tags. */
+const FIRST = 5_760;
+/** Taken for granted: an hour of 5-minute values of 20 tags. */
+const LEAST = 240;
+const FULL_ANSWERS_TO_GROW = 2;
+const FULL_ANSWERS_TO_TRY = 200;
+const CLOSE_ENOUGH = 1.03;
+const TRY = 1.25;
+/** A request this close to the size that was meant teaches something about it. */
+const FULL = 0.8;
+
+export const UNKNOWN_WINDOW: HeldWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
+
+export function windowValues(window: HeldWindow, { most }: WindowLimits): number {
+  const { good, bad, streak } = window;
+  if (bad === null) {
+    const next = good < FIRST ? FIRST : streak >= FULL_ANSWERS_TO_GROW ? good * 2 : good;
+    return Math.min(most, next);
+  }
+  if (bad / good > CLOSE_ENOUGH) return Math.min(most, Math.floor(Math.sqrt(good * bad)));
+  return Math.min(most, streak >= FULL_ANSWERS_TO_TRY ? Math.floor(good * TRY) : good);
+}
+
+export function answered(window: HeldWindow, values: number, limits: WindowLimits): HeldWindow {
+  const settled = window.doubt === null ? window : { ...window, doubt: null };
+  if (values > window.good) {
+    const bad = window.bad !== null && values >= window.bad ? null : window.bad;
+    return { good: values, bad, doubt: null, streak: 1 };
+  }
+  if (values < windowValues(window, limits) * FULL) return settled;
+  return { ...settled, streak: window.streak + 1 };
+}
+
+export function failed(window: HeldWindow, values: number): HeldWindow {
+  if (values > window.good) {
+    const bad = Math.min(values, window.bad ?? values);
+    return { good: window.good, bad, doubt: window.doubt ?? { before: window.bad }, streak: 0 };
+  }
+  return window.doubt === null ? window : { ...window, bad: window.doubt.before, doubt: null };
+}

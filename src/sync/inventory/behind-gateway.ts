@@ -1,0 +1,61 @@
+import type { Alarm, Gateway, Host } from "../../building.ts";
+import type { Held } from "../snapshot.ts";
+
+/**
+ * Which offline gateway explains an alarm. The interface links no alarm to a gateway, so there is evidence only
+ * where the alarm's source, or that of its last active event, is word for word the display name of a gateway or of
+ * hosts of the same site, and all of them hang on one gateway that is known to be offline. Otherwise nobody guesses.
+ *
+ * A host names its gateway itself. A tag names neither gateway nor host, and no list filters by either. The search of
+ * tags "matches display name, description, host interface, unit": a text that a found tag has in none of the other
+ * three must have matched its host interface. But the interface does not say what that text is (a name, an address, a
+ * port), it matches parts of words, and it would take a request for every host each time; a wrong link would mark good
+ * values as doubtful. So it is not asked, and values are marked by `offlineGateways` only.
+ */
+export function behindGateway(
+  gateways: ReadonlyMap<string, Held<Gateway>>,
+  hosts: ReadonlyMap<string, Held<Host>>,
+): (alarm: Alarm) => string | null {
+  const offline = new Set(
+    [...gateways.values()]
+      .filter((held) => held.value.online === false && held.missingSince === null)
+      .map((held) => held.value.id),
+  );
+  if (offline.size === 0) return () => null;
+
+  const gatewaysByName = new Map<string, Set<string>>();
+  const note = (siteId: number | null, name: string, gatewayId: string) => {
+    const key = `${siteId} ${name}`;
+    const ids = gatewaysByName.get(key) ?? new Set();
+    gatewaysByName.set(key, ids.add(gatewayId));
+  };
+  for (const held of gateways.values()) note(held.siteId, held.value.displayName, held.value.id);
+  for (const held of hosts.values()) {
+    if (held.value.gateway !== null && held.missingSince === null) {
+      note(held.siteId, held.value.displayName, String(held.value.gateway.id));
+    }
+  }
+
+  return (alarm) => {
+    for (const name of [alarm.source, alarm.lastActiveEvent?.source]) {
+      const [only, ...others] = gatewaysByName.get(`${alarm.site.id} ${name}`) ?? [];
+      if (only !== undefined && others.length === 0 && offline.has(only)) return only;
+    }
+    return null;
+  };
+}
+
+/**
+ * The gateway behind which every tag of a site is, where the site has only one, while that one is offline: values are
+ * read "from devices through a gateway" (interface), so no other can have read them. Other sites are left out.
+ */
+export function offlineGateways(gateways: ReadonlyMap<string, Held<Gateway>>): ReadonlyMap<number, string> {
+  const present = [...gateways.values()].filter((held) => held.missingSince === null);
+  const bySite = Map.groupBy(present, (held) => held.siteId);
+  const offline = new Map<number, string>();
+  for (const [siteId, [only, ...others]] of bySite) {
+    if (siteId !== null && only?.value.online === false && others.length === 0)
+      offline.set(siteId, only.value.id);
+  }
+  return offline;
+}

@@ -1,0 +1,41 @@
+import type { Site, Tag } from "../../building.ts";
+import { documentSet, type Store } from "../../store/store.ts";
+import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+
+/** A tag that is there to be read, and where it belongs. */
+export interface PlacedTag {
+  readonly tag: Tag;
+  readonly siteId: number;
+  /** Systems whose listing shows it; empty unless the configuration asks for systems (`inventory.tags_of_systems`). */
+  readonly systemIds: readonly string[];
+}
+
+/**
+ * Every tag that the last complete listings showed in a site that the token sees now, in the order of the
+ * listings' ids. A tag that is missing lately is left out: reading it could make its whole group fail.
+ */
+export async function heldTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
+  const [tags, places, sites] = await Promise.all([
+    store.documents<Held<Tag>>(documentSet("tag", source)),
+    store.documents<HeldTagPlace>(syncSet("tag-system", source)),
+    visibleSites(store, source),
+  ]);
+  const visible = new Set(sites.map((site) => site.id));
+  const placed: PlacedTag[] = [];
+  for (const [id, held] of tags) {
+    if (held.missingSince !== null || held.siteId === null || !visible.has(held.siteId)) continue;
+    placed.push({ tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] });
+  }
+  return placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
+}
+
+/** The sites that the token sees, by the last complete listing. */
+export async function visibleSites(store: Store, source: string): Promise<readonly Site[]> {
+  const held = await store.documents<Held<Site>>(documentSet("site", source));
+  return [...held.values()].filter((site) => site.missingSince === null).map((site) => site.value);
+}
+
+/** Ids are text; those that are numbers are ordered as numbers. */
+export function compareIds(a: string, b: string): number {
+  return a.length === b.length || !/^\d+$/.test(a + b) ? (a < b ? -1 : a > b ? 1 : 0) : a.length - b.length;
+}

@@ -1,0 +1,163 @@
+import type { Site, System } from "../../building.ts";
+import { isoUtc } from "../../clock.ts";
+import { sourceUri } from "../../event.ts";
+import type { Page } from "../../source/source.ts";
+import { type DocumentChange, documentSet } from "../../store/store.ts";
+import { incomplete, type JobOutcome } from "../job.ts";
+import { collect, type Listing } from "../listing.ts";
+import { outcomeOf, perSite } from "../per-site.ts";
+import type { PollParts } from "../poll-parts.ts";
+import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+import { diffInventory, type InventoryNoun, type InventoryNouns, type InventoryObservation } from "./diff.ts";
+
+export interface Poll {
+  run(signal: AbortSignal): Promise<JobOutcome>;
+}
+
+type SiteNoun = Exclude<InventoryNoun, "site">;
+type Read<T> = (siteId: number, signal: AbortSignal) => AsyncIterable<Page<T>>;
+
+/** The list of sites; one list for everything. */
+export function createSitePoll(parts: PollParts): Poll {
+  const { source } = parts;
+  return {
+    async run(signal) {
+      const list = await readList(() => source.sites({}, signal));
+      const shown = list.complete ? list.items : (list.shown ?? []);
+      await commitDiff(parts, "sites", "site", [{ siteId: null, items: shown, complete: list.complete }]);
+      return list.complete ? outcomeOf(new Map()) : incomplete(list.reason);
+    },
+  };
+}
+
+/** Gateways, hosts, systems or tags: one list for each site. */
+export function createInventoryPoll<N extends SiteNoun>(
+  parts: PollParts,
+  job: string,
+  noun: N,
+  read: Read<InventoryNouns[N]>,
+): Poll {
+  const { source, scope, holding } = parts;
+  const held = () => holding.get<Held<InventoryNouns[N]>>(documentSet(noun, source.name));
+
+  return {
+    async run(signal) {
+      const sites = followedSites(parts);
+      if (sites.length === 0) return incomplete("No site is known yet.");
+      const visits = await perSite(sites, (siteId) => readList(() => read(siteId, signal)), signal);
+      const misses = [...visits.seen].some(
+        ([siteId, list]) => list.complete && isMissingOne(held(), siteId, list.items),
+      );
+      const seenScope = misses ? await scope.tryRefresh(signal) : null;
+      const observations: InventoryObservation<InventoryNouns[N]>[] = [...visits.seen].map(
+        ([siteId, list]) => ({
+          siteId,
+          items: list.complete ? list.items : (list.shown ?? []),
+          complete:
+            list.complete &&
+            (seenScope?.before.has(siteId) ?? false) &&
+            (seenScope?.after.has(siteId) ?? false),
+        }),
+      );
+      await commitDiff(parts, job, noun, observations);
+      const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
+      return outcomeOf(visits.failures, reasons);
+    },
+  };
+}
+
+/** As the list of tags, and after it, where wanted, which tags each system has: one list for each system. */
+export function createTagPoll(parts: PollParts): Poll {
+  const { source, config, holding } = parts;
+  const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal) => source.tags({ siteId }, signal));
+  const placeSet = syncSet("tag-system", source.name);
+
+  async function learnPlaces(signal: AbortSignal): Promise<JobOutcome> {
+    const systems = [...holding.get<Held<System>>(documentSet("system", source.name)).values()].filter(
+      (held) => held.missingSince === null,
+    );
+    const visits = await perSite(
+      followedSites(parts),
+      async (siteId) => {
+        const members: (readonly [systemId: string, list: Listing<{ id: string }>])[] = [];
+        for (const system of systems.filter((held) => held.siteId === siteId)) {
+          const systemId = system.value.id;
+          members.push([systemId, await readList(() => source.tags({ siteId, systemId }, signal))]);
+        }
+        return members;
+      },
+      signal,
+    );
+    const known = holding.get<HeldTagPlace>(placeSet);
+    const places = new Map([...known].map(([id, place]) => [id, new Set(place.systemIds)]));
+    const reasons: string[] = [];
+    for (const [systemId, list] of [...visits.seen.values()].flat()) {
+      if (!list.complete) {
+        reasons.push(list.reason);
+        continue;
+      }
+      const members = new Set(list.items.map((tag) => tag.id));
+      for (const [id, systemIds] of places) if (!members.has(id)) systemIds.delete(systemId);
+      for (const id of members) places.set(id, (places.get(id) ?? new Set()).add(systemId));
+    }
+    const put = [...places].flatMap(([id, systemIds]) => {
+      const next: HeldTagPlace = { systemIds: [...systemIds].sort() };
+      const same = next.systemIds.join() === (known.get(id)?.systemIds ?? []).join();
+      return same ? [] : [[id, next] as const];
+    });
+    await parts.commit("tags", { documents: [{ set: placeSet, put }] });
+    return outcomeOf(visits.failures, reasons);
+  }
+
+  return {
+    async run(signal) {
+      const outcome = await tags.run(signal);
+      if (!config.inventory.tags_of_systems) return outcome;
+      const places = await learnPlaces(signal);
+      return outcome.kind === "ok" ? places : outcome;
+    },
+  };
+}
+
+/** Sites whose inventory is followed: those the token sees, as far as the configuration wants them. */
+export function followedSites(parts: PollParts): readonly number[] {
+  const wanted = parts.config.inventory.sites;
+  return [...parts.holding.get<Held<Site>>(documentSet("site", parts.source.name)).values()]
+    .filter((held) => held.missingSince === null)
+    .map((held) => held.value.id)
+    .filter((siteId) => wanted === undefined || wanted.includes(siteId));
+}
+
+async function commitDiff<N extends InventoryNoun>(
+  parts: PollParts,
+  job: string,
+  noun: N,
+  observations: readonly InventoryObservation<InventoryNouns[N]>[],
+): Promise<void> {
+  const set = documentSet(noun, parts.source.name);
+  const diff = diffInventory(noun, parts.holding.get<Held<InventoryNouns[N]>>(set), observations, {
+    source: sourceUri(parts.source.name),
+    at: isoUtc(parts.clock.now()),
+    removeAfterMs: parts.config.inventory.remove_after,
+  });
+  const documents: DocumentChange[] = [{ set, put: diff.put, remove: diff.remove }];
+  await parts.commit(job, { documents, events: diff.events });
+}
+
+/** A list that moved while it was read is read once more; inventories rarely move twice. */
+async function readList<T extends { readonly id: string | number }>(
+  read: () => AsyncIterable<Page<T>>,
+): Promise<Listing<T>> {
+  const options = { idOf: (item: T) => String(item.id) };
+  const first = await collect(read(), options);
+  return first.complete || first.shown === null ? first : await collect(read(), options);
+}
+
+function isMissingOne<T>(
+  held: ReadonlyMap<string, Held<T>>,
+  siteId: number,
+  items: readonly { readonly id: string | number }[],
+): boolean {
+  const shown = new Set(items.map((item) => String(item.id)));
+  return held.entries().some(([id, known]) => known.siteId === siteId && !shown.has(id));
+}

@@ -1,0 +1,82 @@
+import { type Clock, isoUtc } from "../../clock.ts";
+import { sentence } from "../../errors.ts";
+import type { Metrics } from "../../metrics.ts";
+import type { ReadReply, Source } from "../../source/source.ts";
+import { documentSet, type Store } from "../../store/store.ts";
+import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
+import type { Board } from "./board.ts";
+import { tell, valuesById, type WatchedTag } from "./tell.ts";
+
+/** Settles what live reads brought: one transaction per reply, and the board after it. */
+export interface ReadCommit {
+  values(asked: readonly string[], reply: ReadReply): Promise<void>;
+  quarantine(ids: readonly string[], reason: unknown): Promise<void>;
+  /** Monotonic time of the last reply that was committed. */
+  lastSuccessMs(): number;
+}
+
+export interface ReadCommitOptions {
+  readonly source: Source;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
+  /** The offline gateway that a tag is behind, where the building says so; the interface links no tag to one. */
+  readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
+  /** Our clock minus the service's, milliseconds; null when unknown. */
+  readonly clockSkewMs?: () => number | null;
+}
+
+/** How long a tag that makes its group fail is left alone, in milliseconds. */
+const QUARANTINE_MS = 24 * 3_600_000;
+/** Our clock is off by more than this: times are in doubt, in milliseconds. */
+const SKEW_IN_DOUBT_MS = 300_000;
+
+export function createReadCommit(options: ReadCommitOptions, board: Board): ReadCommit {
+  const { source, store, clock, metrics } = options;
+  const valueSet = documentSet("value", source.name);
+  const quarantineSet = syncSet("quarantine", source.name);
+  let lastSuccessMs = Number.NEGATIVE_INFINITY;
+
+  return {
+    async values(asked, reply) {
+      const values = valuesById(asked, reply.readings);
+      const inDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
+      const told = await Promise.all(
+        asked.flatMap((id) => {
+          const watched = board.watched(id);
+          const value = values.get(id);
+          if (watched === undefined || value === undefined) return [];
+          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
+          return [
+            store.document<HeldValue>(valueSet, id).then((before) => ({
+              id,
+              ...tell(watched, value, before, reply, { source: source.name, inDoubt, behindGateway }),
+            })),
+          ];
+        }),
+      );
+      const freed = board.quarantined().filter((id) => values.has(id));
+      await store.commit({
+        documents: [
+          { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
+          { set: quarantineSet, remove: freed },
+        ],
+        events: told.flatMap(({ event }) => event ?? []),
+      });
+      lastSuccessMs = clock.monotonic();
+      for (const id of freed) board.release(id);
+      for (const id of asked) board.answered(id, values.get(id) == null ? "one more" : "none", lastSuccessMs);
+      for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
+    },
+
+    async quarantine(ids, reason) {
+      const held: HeldQuarantine = { until: isoUtc(clock.now() + QUARANTINE_MS), reason: sentence(reason) };
+      await store.commit({
+        documents: [{ set: quarantineSet, put: ids.map((id) => [id, held] as const) }],
+      });
+      for (const id of ids) board.quarantine(id, clock.monotonic() + QUARANTINE_MS);
+    },
+
+    lastSuccessMs: () => lastSuccessMs,
+  };
+}

@@ -1,0 +1,99 @@
+import type { TagReading, TagValue } from "../../building.ts";
+import { isoUtc } from "../../clock.ts";
+import { Malformed } from "../../errors.ts";
+import { type Event, makeEvent, type Quality, sourceUri, type TagValueFact } from "../../event.ts";
+import type { ReadReply } from "../../source/source.ts";
+import type { PlacedTag } from "../inventory/held.ts";
+import type { HeldValue } from "../snapshot.ts";
+import { subjectOf } from "../subject.ts";
+import type { ReadClass } from "./config.ts";
+
+/** A tag that is read, and the class that says how. */
+export interface WatchedTag extends PlacedTag {
+  readonly readClass: ReadClass;
+}
+
+/** What one reading turns into: the document to hold, and the event to tell, if any. */
+export interface Told {
+  readonly held: HeldValue;
+  readonly event: Event<"tag-value"> | null;
+}
+
+/**
+ * Turns one reading into what we believe and what we tell. Pure.
+ *
+ * Null says that the gateway could not read the device: quality `bad`, the last good value kept apart, never 0.
+ * `time` is the receipt of the reply, because the service states none.
+ */
+export function tell(
+  watched: WatchedTag,
+  value: TagValue,
+  before: HeldValue | undefined,
+  reply: Pick<ReadReply, "receivedAtMs" | "latencyMs">,
+  context: { readonly source: string; readonly inDoubt: boolean; readonly behindGateway: string | null },
+): Told {
+  const time = isoUtc(reply.receivedAtMs);
+  const quality: Quality = value === null ? "bad" : context.inDoubt ? "uncertain" : "good";
+  const lastGood = value === null ? (before?.lastGood ?? null) : { value, time };
+  const reading = { value, quality, time, lastGood, nulls: value === null ? (before?.nulls ?? 0) + 1 : 0 };
+  const told = before?.told;
+  if (told !== undefined && !isWorthTelling(watched.readClass, reading, told)) {
+    return { held: { ...reading, told }, event: null };
+  }
+  const { tag, siteId } = watched;
+  const data: TagValueFact = {
+    tag,
+    value,
+    quality,
+    time,
+    latencyMs: Math.round(reply.latencyMs),
+    lastGood,
+    behindGateway: context.behindGateway,
+  };
+  const event = makeEvent({
+    type: "tag-value",
+    source: sourceUri(context.source),
+    subject: subjectOf("tag", siteId, tag.id),
+    time,
+    siteId,
+    data,
+    facts: [time],
+  });
+  return { held: { ...reading, told: { value, quality, time } }, event };
+}
+
+/** Every sample by default, because a data lake wants the samples; changes and heartbeats where the class says so. */
+function isWorthTelling(
+  readClass: ReadClass,
+  reading: { readonly value: TagValue; readonly quality: Quality; readonly time: string },
+  told: NonNullable<HeldValue["told"]>,
+): boolean {
+  if (!readClass.on_change || reading.quality !== told.quality) return true;
+  const silentMs = Date.parse(reading.time) - Date.parse(told.time);
+  if (silentMs < 0 || silentMs >= readClass.max_silence) return true;
+  if (typeof reading.value === "number" && typeof told.value === "number") {
+    return Math.abs(reading.value - told.value) > readClass.deadband;
+  }
+  return reading.value !== told.value;
+}
+
+/**
+ * The values of a reply by tag id; order is not trusted, tags that were not asked for are left out, and a tag that
+ * the reply does not list is missing here: its value is unknown, which is not the same as bad.
+ * Throws `Malformed` when the reply gives two values for one tag.
+ */
+export function valuesById(asked: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
+  const wanted = new Set(asked);
+  const values = new Map<string, TagValue>();
+  for (const { id, value } of readings) {
+    if (!wanted.has(id)) continue;
+    if (values.has(id) && values.get(id) !== value) {
+      throw new Malformed(
+        `The reply gives two values for tag ${id}.`,
+        JSON.stringify([values.get(id) ?? null, value]),
+      );
+    }
+    values.set(id, value);
+  }
+  return values;
+}
