@@ -25,8 +25,8 @@ export interface EventData {
   "gateway-added": { readonly gateway: Gateway };
   "gateway-changed": Changed<{ readonly gateway: Gateway }>;
   "gateway-removed": { readonly gateway: Gateway };
-  "gateway-online": { readonly gateway: Gateway };
-  "gateway-offline": { readonly gateway: Gateway };
+  "gateway-online": GatewayFact;
+  "gateway-offline": GatewayFact;
   "host-added": { readonly host: Host };
   "host-changed": Changed<{ readonly host: Host }>;
   "host-removed": { readonly host: Host };
@@ -65,6 +65,14 @@ type Changed<T> = T & {
   /** Names of the fields that differ, with the value before. */
   readonly before: Readonly<Record<string, unknown>>;
 };
+
+export interface GatewayFact {
+  readonly gateway: Gateway;
+  /** What hangs on it, so that a receiver can fold the trouble that follows; empty when that is not known. */
+  readonly hosts: readonly { readonly id: string; readonly displayName: string }[];
+  /** True when the site has no other gateway, so that every tag of the site is behind this one. */
+  readonly wholeSite: boolean;
+}
 
 export interface AlarmFact {
   readonly alarm: Alarm;

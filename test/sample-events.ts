@@ -41,6 +41,8 @@ const HOST: Host = {
   gateway: { id: 7, displayName: "Basement gateway" },
 };
 
+const BEHIND = [{ id: HOST.id, displayName: HOST.displayName }];
+
 const SYSTEM: System = {
   id: "5",
   code: "VS1",
@@ -124,8 +126,14 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
     data: { gateway: GATEWAY, before: { version: "4.2.0" } },
   },
   "gateway-removed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
-  "gateway-online": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
-  "gateway-offline": { subject: "site/1/gateway/7", data: { gateway: { ...GATEWAY, online: false } } },
+  "gateway-online": {
+    subject: "site/1/gateway/7",
+    data: { gateway: GATEWAY, hosts: BEHIND, wholeSite: true },
+  },
+  "gateway-offline": {
+    subject: "site/1/gateway/7",
+    data: { gateway: { ...GATEWAY, online: false }, hosts: BEHIND, wholeSite: true },
+  },
   "host-added": { subject: "site/1/host/31", data: { host: HOST } },
   "host-changed": { subject: "site/1/host/31", data: { host: HOST, before: { ip: "192.0.2.30" } } },
   "host-removed": { subject: "site/1/host/31", data: { host: HOST } },

@@ -89,7 +89,10 @@ export function gatewayState(
   event: Event<"gateway-added" | "gateway-changed" | "gateway-online" | "gateway-offline">,
 ): Body {
   const { gateway } = event.data;
-  return { ts: event.time, online: gateway.online, name: gateway.displayName, id: event.id };
+  const state = { ts: event.time, online: gateway.online, name: gateway.displayName, id: event.id };
+  return "hosts" in event.data
+    ? { ...state, hosts: event.data.hosts, wholeSite: event.data.wholeSite }
+    : state;
 }
 
 /** Everything the service says about a site, gateway, host, system or tag; empty once it is gone. */

@@ -398,6 +398,26 @@ describe("lists that cannot be trusted", () => {
     await clock.advance(MINUTE);
     expect(told(id)).toEqual(["alarm-raised"]);
   });
+
+  test("while nothing can be committed, the end of an alarm is asked for anew with every poll", async () => {
+    const {
+      simulator: { control },
+      clock,
+      store,
+    } = await started({
+      sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, resolved_sweep: false } },
+    });
+    const id = control.raiseAlarm({ siteId: 3 });
+    await clock.advance(MINUTE);
+    control.resolveAlarm(id);
+    for (let second = 0; second < 300; second += 1) {
+      store.failNext();
+      await clock.advance(1_000);
+    }
+    expect(told(id)).toEqual(["alarm-raised"]);
+    await clock.advance(MINUTE);
+    expect(told(id)).toEqual(["alarm-raised", "alarm-resolved"]);
+  });
 });
 
 describe("maintenance freezes", () => {

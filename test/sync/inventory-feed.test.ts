@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
-import type { AlarmFact } from "#src/event.ts";
+import type { AlarmFact, GatewayFact } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import { offlineGateways } from "#src/sync/inventory/behind-gateway.ts";
@@ -99,6 +99,29 @@ describe("inventories", () => {
       `site/4/gateway/${gateway.id}`,
     ]);
     expect(trial.events("source-unavailable")).toEqual([]);
+  });
+
+  test("a gateway that goes and comes back says what hangs on it, and whether that is the whole site", async () => {
+    const { simulator, clock } = await started({ simulator: { sites: [1, 4] } });
+    const gateways = [...simulator.world.gateways.values()];
+    for (const { id } of gateways) simulator.control.setGateway(id, false);
+    await clock.advance(12 * MINUTE);
+    for (const { id } of gateways) simulator.control.setGateway(id, true);
+    await clock.advance(12 * MINUTE);
+    const told = new Map(
+      trial
+        .events("gateway-offline", "gateway-online")
+        .map((event) => [`${event.type} ${event.subject}`, event.data]),
+    );
+    expect(told.size).toBe(2 * gateways.length);
+    const hosts = [...simulator.world.hosts.values()];
+    for (const [key, data] of told) {
+      const { gateway, hosts: behind, wholeSite } = data as GatewayFact;
+      const there = hosts.filter((host) => String(host.gateway_id) === gateway.id);
+      expect(new Set(behind.map((host) => host.id)), key).toEqual(new Set(there.map(({ id }) => String(id))));
+      expect(there.length, key).toBeGreaterThan(0);
+      expect(wholeSite, key).toBe(key.includes("site/4/"));
+    }
   });
 
   test("which systems a tag belongs to is learned only when the configuration asks for it", async () => {

@@ -71,6 +71,7 @@ export function createTrialQuota(clock: VirtualClock) {
           name: "tags",
           perMinute: 20,
           pacedPerMinute: 20,
+          lastingPerMinute: 20,
           used: 0,
           waiting: { ...waiting },
           heldUntilMs: null,

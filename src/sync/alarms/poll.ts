@@ -123,6 +123,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       { set: siteSet, put: newlyKnown(covered, at) },
     ];
     await parts.commit("alarms", { documents, events: diff.events }, careful);
+    patience.committed(absent);
     for (const siteId of covered) takenOver.add(siteId);
     showActive();
     return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons);
@@ -188,16 +189,22 @@ function isFollowed(known: HeldAlarm): boolean {
   return isOpen(known) && known.state !== "out-of-scope";
 }
 
-/** An episode that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. */
+/**
+ * An episode that stays unexplained is asked after ever more rarely: at its polls 1, 2, 4, 8 … of absence. A poll
+ * whose answers could not be committed does not count: they have to be asked for again.
+ */
 function createPatience(always: number) {
   let polls = new Map<string, number>();
+  const countOf = ({ episode }: HeldAlarm) => (polls.get(episode) ?? 0) + 1;
   return {
     worthAsking(absent: readonly HeldAlarm[]): readonly HeldAlarm[] {
-      polls = new Map(absent.map(({ episode }) => [episode, (polls.get(episode) ?? 0) + 1]));
-      return absent.filter(({ episode }) => {
-        const count = polls.get(episode) ?? 1;
+      return absent.filter((known) => {
+        const count = countOf(known);
         return count <= always || Number.isInteger(Math.log2(count));
       });
+    },
+    committed(absent: readonly HeldAlarm[]): void {
+      polls = new Map(absent.map((known) => [known.episode, countOf(known)]));
     },
   };
 }

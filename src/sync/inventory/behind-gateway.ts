@@ -45,6 +45,17 @@ export function behindGateway(
   };
 }
 
+/** The hosts that name this gateway as theirs, by name; those that were not in the last list are left out. */
+export function hostsBehind(
+  hosts: ReadonlyMap<string, Held<Host>>,
+  gatewayId: string,
+): readonly { readonly id: string; readonly displayName: string }[] {
+  return [...hosts.values()]
+    .filter((held) => held.missingSince === null && String(held.value.gateway?.id) === gatewayId)
+    .map(({ value: { id, displayName } }) => ({ id, displayName }))
+    .sort((a, b) => (a.displayName < b.displayName ? -1 : 1));
+}
+
 /**
  * The gateway behind which every tag of a site is, where the site has only one, while that one is offline: values are
  * read "from devices through a gateway" (interface), so no other can have read them. Other sites are left out.

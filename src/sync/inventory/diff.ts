@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../building.ts";
-import { type Event, type EventData, type Kind, makeEvent } from "../../event.ts";
+import { type Event, type EventData, type GatewayFact, type Kind, makeEvent } from "../../event.ts";
 import type { Held } from "../snapshot.ts";
 import { subjectOf } from "../subject.ts";
 
@@ -27,6 +27,8 @@ export interface InventoryDiffOptions {
   readonly at: string;
   /** Milliseconds that complete lists must be without a thing before it counts as removed. */
   readonly removeAfterMs: number;
+  /** What hangs on a gateway. */
+  readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }
 
 export interface InventoryDiff<T> {
@@ -48,6 +50,14 @@ export function diffInventory<N extends InventoryNoun>(
   const events: Event[] = [];
   const tell = teller(noun, options, events);
   const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
+  /** Whether nothing else is known to be there. */
+  const isAlone = (id: string, siteId: number | null) =>
+    [...held].every(
+      ([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null,
+    ) &&
+    observations.every(
+      (list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id),
+    );
 
   for (const [id, sightings] of sightingsById(observations)) {
     const known = held.get(id);
@@ -62,9 +72,12 @@ export function diffInventory<N extends InventoryNoun>(
     if (moved && !complete.has(known.siteId)) continue; // Perhaps it is in both, and its own list was not seen.
     const item = withLastWord(known.value, here.item);
     const before = differences(noun, known, item, here.siteId);
-    if (Object.keys(before).length > 0) tell("changed", id, here.siteId, item, [options.at], before);
+    if (Object.keys(before).length > 0) tell("changed", id, here.siteId, item, [options.at], { before });
     const switched = onlineSwitch(known.value, item);
-    if (switched !== null) tell(switched, id, here.siteId, item, [options.at]);
+    if (switched !== null) {
+      const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isAlone(id, here.siteId) };
+      tell(switched, id, here.siteId, item, [options.at], behind);
+    }
     const next: Held<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
     if (!isDeepStrictEqual(next, known)) put.set(id, next);
   }
@@ -132,9 +145,9 @@ function teller<N extends InventoryNoun>(noun: N, options: InventoryDiffOptions,
     siteId: number | null,
     item: InventoryNouns[N],
     facts: readonly (string | number | null)[],
-    before?: Readonly<Record<string, unknown>>,
+    more: object = {},
   ): void => {
-    const data = before === undefined ? { [noun]: item } : { [noun]: item, before };
+    const data = { [noun]: item, ...more };
     events.push(
       makeEvent({
         type: `${noun}-${happening}` as Kind,

@@ -1,4 +1,4 @@
-import type { Site, System } from "../../building.ts";
+import type { Host, Site, System } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { sourceUri } from "../../event.ts";
 import type { Page } from "../../source/source.ts";
@@ -8,6 +8,7 @@ import { collect, type Listing } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+import { hostsBehind } from "./behind-gateway.ts";
 import { diffInventory, type InventoryNoun, type InventoryNouns, type InventoryObservation } from "./diff.ts";
 
 export interface Poll {
@@ -139,6 +140,8 @@ async function commitDiff<N extends InventoryNoun>(
     source: sourceUri(parts.source.name),
     at: isoUtc(parts.clock.now()),
     removeAfterMs: parts.config.inventory.remove_after,
+    hostsBehind: (gatewayId) =>
+      hostsBehind(parts.holding.get<Held<Host>>(documentSet("host", parts.source.name)), gatewayId),
   });
   const documents: DocumentChange[] = [{ set, put: diff.put, remove: diff.remove }];
   await parts.commit(job, { documents, events: diff.events });

@@ -82,14 +82,16 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let planAtMs = Number.NEGATIVE_INFINITY;
   const underWay = new Set<Promise<void>>();
 
-  const slotMs = () => {
-    const buckets = source.quota().buckets;
-    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
-    return 60_000 / Math.max(1, bucket?.pacedPerMinute ?? 20);
+  const bucket = () => {
+    const { buckets } = source.quota();
+    return buckets.find((each) => each.name.includes("read")) ?? buckets[0];
   };
+  /** The spacing now, which may be wider for a minute after a start; promises are made for what lasts. */
+  const slotMs = () => 60_000 / Math.max(1, bucket()?.pacedPerMinute ?? 20);
+  const lastingSlotMs = () => 60_000 / Math.max(1, bucket()?.lastingPerMinute ?? 20);
   const share = () => {
     const { buckets } = source.quota();
-    return liveShare(60_000 / slotMs(), options.historyPerMinute?.() ?? 0, buckets.length === 1);
+    return liveShare(60_000 / lastingSlotMs(), options.historyPerMinute?.() ?? 0, buckets.length === 1);
   };
   const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.live > 0);
   /** Until the next slot; a hold makes everything late anyway. */
@@ -116,7 +118,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, quarantine, toMonotonic });
     refreshedAtMs = clock.monotonic();
-    tellStretch(board.stretch(slotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + replyMs()));
+    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + replyMs()));
     freshness = board.freshness(clock.monotonic());
     for (const { name, promisedMs, achievedMs } of freshness) {
       const labels = { source: source.name, class: name };
