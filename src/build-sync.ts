@@ -93,7 +93,7 @@ export async function buildSync(options: {
     const { buckets } = source.quota();
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
     const quota = {
-      polls: bucket?.pacedPerMinute ?? entry.quota.requests_per_minute,
+      polls: bucket?.lastingPerMinute ?? entry.quota.requests_per_minute,
       shared: buckets.length < 2,
     };
     const { freshness } = live.status();

@@ -91,11 +91,14 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     const allowed = Math.max(1, perWindow - foreign.occupied(now));
     const meant = Math.max(1, limit * options.polite);
     const paced = Math.max(1, Math.min(allowed, meant) - options.reserve);
+    const lastingPerMinute = (paced * occupiedMs) / (occupiedMs + marginMs);
+    const share = careful ? CAREFUL_SHARE : 1;
     return {
       // A window has no parts of a slot: the pace keeps to the exact share.
       slots: Math.min(Math.floor(allowed), Math.ceil(meant)),
-      periodMs: (occupiedMs + marginMs) / paced / (careful ? CAREFUL_SHARE : 1),
-      perMinute: (paced * occupiedMs) / (occupiedMs + marginMs),
+      periodMs: (occupiedMs + marginMs) / paced / share,
+      perMinute: lastingPerMinute * share,
+      lastingPerMinute,
       catchUp: !throttled && !careful,
       everyLanePaced: spaced || careful,
     };
@@ -237,10 +240,12 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     },
     status() {
       const now = clock.monotonic();
+      const { perMinute: pacedPerMinute, lastingPerMinute } = terms(now);
       return {
         name: options.name,
         perMinute: limit,
-        pacedPerMinute: terms(now).perMinute,
+        pacedPerMinute,
+        lastingPerMinute,
         used: log.used(now),
         waiting: lanes.counts(),
         heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,

@@ -144,6 +144,8 @@ export interface QuotaBucketStatus {
   readonly perMinute: number;
   /** Requests per minute that polls get of it now: without the reserve, the polite share's rest, and what refusals or a foreign client take. */
   readonly pacedPerMinute: number;
+  /** The same without the care of the first minute after a start that found no record: what a plan counts with. */
+  readonly lastingPerMinute: number;
   /** Slots that count now. */
   readonly used: number;
   readonly waiting: Readonly<Record<Lane, number>>;

@@ -346,6 +346,18 @@ describe("restarts (trap 29)", () => {
     await waits.clock.run(64_000);
     expect(waits.left).toHaveLength(1);
   });
+
+  test("the status says the careful pace of the first window, and the pace that lasts", async () => {
+    const rig = createRig({ store: createMemoryLog() });
+    for (let i = 0; i < 40; i += 1) void rig.ask("live");
+    await rig.clock.run(30_000);
+    const [first, second] = rig.left.map(({ at }) => at);
+    const [bucket] = rig.quota.status().buckets;
+    expect(60_000 / ((second ?? 0) - (first ?? 0))).toBeCloseTo(bucket?.pacedPerMinute ?? 0, 1);
+    expect([bucket?.pacedPerMinute, bucket?.lastingPerMinute]).toEqual([16, 20]);
+    await rig.clock.run(64_000);
+    expect(rig.quota.status().buckets[0]).toMatchObject({ pacedPerMinute: 20, lastingPerMinute: 20 });
+  });
 });
 
 test("status counts what waits by lane", async () => {

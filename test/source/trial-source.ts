@@ -79,6 +79,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
           name: "tags",
           perMinute: 20,
           pacedPerMinute: 20,
+          lastingPerMinute: 20,
           used: 0,
           waiting: Object.fromEntries(LANES.map((lane) => [lane, 0])) as Record<Lane, number>,
           heldUntilMs: null,

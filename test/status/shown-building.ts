@@ -44,6 +44,7 @@ export const LIVE = {
         name: "tags",
         perMinute: 20,
         pacedPerMinute: 18,
+        lastingPerMinute: 18,
         used: 7,
         waiting: { write: 0, "on-demand": 0, live: 2, history: 0 },
         heldUntilMs: null,
