@@ -150,7 +150,7 @@ export function createSend(options: SendOptions): Send {
     } else {
       limit.refused(startedMs, waitMs);
     }
-    log.warn({ source, endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
+    log.warn({ endpoint, scope: failure.scope, waitMs }, "the service asks to wait");
   }
 
   function measure(endpoint: string, outcome: string, startedMs: number): number {

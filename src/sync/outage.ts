@@ -59,7 +59,7 @@ export function createOutage(options: OutageOptions): Outage {
 
   async function begin(failure: Failure): Promise<void> {
     if (!isOn()) {
-      log.warn({ source: source.name, err: failure }, "the service is not to be had; polling rests");
+      log.warn({ err: failure }, "the service is not to be had; polling rests");
       await availability.down(reasonOf(failure));
     }
     cause = failure;
@@ -151,10 +151,10 @@ export function createOutage(options: OutageOptions): Outage {
           } catch (error) {
             signal.throwIfAborted();
             cause = meaningOf(error);
-            log.error({ source: source.name, err: error }, "the end of an outage could not be recorded");
+            log.error({ err: error }, "the end of an outage could not be recorded");
           }
         }
-        log.info({ source: source.name }, "the service is back");
+        log.info("the service is back");
         suspectSinceMs = null;
         begun = Promise.withResolvers();
         wake.resolve();

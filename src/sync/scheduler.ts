@@ -56,7 +56,7 @@ export function createScheduler(options: SchedulerOptions): Service {
   function beside(work: Promise<void>): void {
     const watched = work
       .catch((error: unknown) => {
-        if (!isStopping(error)) log.error({ source, err: error }, "a job broke");
+        if (!isStopping(error)) log.error({ err: error }, "a job broke");
       })
       .finally(() => underWay.delete(watched));
     underWay.add(watched);
@@ -83,7 +83,7 @@ export function createScheduler(options: SchedulerOptions): Service {
       await take(runner, result);
     } catch (error) {
       end.signal.throwIfAborted();
-      log.error({ source, job: runner.job.name, err: error }, "the state of a job could not be recorded");
+      log.error({ job: runner.job.name, err: error }, "the state of a job could not be recorded");
     }
     const inMs = runner.retryInMs(result);
     if (inMs !== null && !outage.isOn()) beside(runLater(runner, inMs));
@@ -111,7 +111,7 @@ export function createScheduler(options: SchedulerOptions): Service {
       return;
     }
     const { failure } = result;
-    log.warn({ source, job: job.name, err: failure }, "a poll failed");
+    log.warn({ job: job.name, err: failure }, "a poll failed");
     const whole = await outage.judge(failure, runner.failures() > 1, end.signal);
     if (whole) postpone(job);
     else if (failure instanceof ConfigError) await availability.featureDown(job.name, explain(job, failure));

@@ -1,0 +1,86 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { Config } from "#src/config/config.ts";
+import { Retryable } from "#src/errors.ts";
+import type { AnyEvent } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import type { Transport } from "#src/source/transport.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createWorker, type Worker } from "#src/worker.ts";
+import { freePort, temporaryFolder } from "./real-servers.ts";
+import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
+
+/** The whole worker, as `plenum run` builds it, beside the simulated service, on one clock that we move. */
+export interface VirtualWorker {
+  readonly worker: Worker;
+  readonly simulator: Simulator;
+  readonly clock: VirtualClock;
+  /** Every event that was committed, the oldest first. */
+  events(): Promise<readonly AnyEvent[]>;
+  clear(): Promise<void>;
+}
+
+const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
+const LATENCY_MS = 50;
+
+export async function startVirtualWorker(options: {
+  readonly simulator: SimulatorOptionsInput;
+  /** A source's part of the configuration. */
+  readonly source: object;
+}): Promise<VirtualWorker> {
+  const folder = temporaryFolder("virtual-worker");
+  const clock = createVirtualClock(START_MS, { turns: 3 });
+  const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
+  const transport: Transport = async (request, signal) => {
+    await clock.sleep(LATENCY_MS, signal);
+    const [path = "", query = ""] = request.path.split("?");
+    const reply = simulator.handle({
+      method: request.method,
+      path,
+      query: new URLSearchParams(query),
+      headers: { ...request.headers, host: "service.test" },
+      ...(request.body === null ? {} : { body: request.body }),
+      receivedAtMs: clock.now(),
+    });
+    if (reply.transport?.reset === true) throw new Retryable("The connection broke.");
+    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
+  };
+  const worker = await createWorker({
+    config: Config.parse({
+      state: { folder: join(folder, "state") },
+      status: { port: await freePort() },
+      sources: {
+        main: {
+          base_url: "http://127.0.0.1",
+          token: { env: "TOKEN" },
+          time_zone: "Europe/Oslo",
+          ...options.source,
+        },
+      },
+      sinks: { files: { file: { folder: join(folder, "events") } } },
+    }),
+    environment: { TOKEN: "simulator-token" },
+    clock,
+    log: createLog({ level: "silent" }),
+    transport,
+    ticker: clockTicker(clock),
+  });
+  await worker.start();
+  return {
+    worker,
+    simulator,
+    clock,
+    async events() {
+      const latest = await worker.store.outbox.latest(1_000_000);
+      return latest.map(({ event }) => event as AnyEvent).reverse();
+    },
+    async clear() {
+      const stopped = worker.stop(1_000);
+      await clock.advance(2_000);
+      await stopped;
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
