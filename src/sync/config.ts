@@ -37,10 +37,10 @@ const Schedules = z.strictObject({
   tags: Schedule.default("40 */6 * * *").meta({
     description: "List of tags; one request per site and 100 tags.",
   }),
-  live: Schedule.default("*/5 * * * * *").meta({
+  live: Schedule.default("* * * * * *").meta({
     description: "How often it is checked which values are due to be read.",
   }),
-  history: Schedule.default("* * * * *").meta({
+  history: Schedule.default("*/5 * * * * *").meta({
     description: "How often it is checked which history is due to be fetched.",
   }),
 });

@@ -62,6 +62,20 @@ describe("inventories", () => {
     expect(await heldTags(store, "main")).toHaveLength(world.tags.size);
   });
 
+  test("a first listing of many sites is known site by site, and tells each tag once", async () => {
+    trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 4 }, pageSize: 10 });
+    await trial.start();
+    await trial.clock.advance(10_000);
+    const known = await heldTags(trial.store, "main");
+    const { tags } = trial.simulator.world;
+    expect(known.length).toBeGreaterThan(0);
+    expect(known.length).toBeLessThan(tags.size);
+    await trial.clock.advance(6 * 60 * MINUTE);
+    expect(await heldTags(trial.store, "main")).toHaveLength(tags.size);
+    expect(trial.events("tag-added")).toHaveLength(tags.size);
+    expect(trial.events("tag-changed")).toEqual([]);
+  });
+
   test("trap 23: a site that leaves the scope takes nothing with it, however long it stays away", async () => {
     const { simulator, clock, store } = await started({
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },

@@ -45,7 +45,20 @@ export function createInventoryPoll<N extends SiteNoun>(
     async run(signal) {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
-      const visits = await perSite(sites, (siteId) => readList(() => read(siteId, signal)), signal);
+      // Where nothing is held nothing can be missing: each list is told at once, and who waits for it need not wait for
+      // the lists of the other sites, which take minutes at the pace of lists.
+      const isFirst = held().size === 0;
+      const visits = await perSite(
+        sites,
+        async (siteId) => {
+          const list = await readList(() => read(siteId, signal));
+          if (isFirst && list.complete) {
+            await commitDiff(parts, job, noun, [{ siteId, items: list.items, complete: false }]);
+          }
+          return list;
+        },
+        signal,
+      );
       const misses = [...visits.seen].some(
         ([siteId, list]) => list.complete && isMissingOne(held(), siteId, list.items),
       );
