@@ -11,7 +11,7 @@ import { createLog, type Log } from "./log.ts";
 import { createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
 import { operatorRoutes } from "./operator/routes.ts";
-import { workRoutes } from "./operator/work.ts";
+import { type SourceWork, workRoutes } from "./operator/work.ts";
 import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
@@ -116,7 +116,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     sources: sources.map(({ name, entry }) => ({ name, origin: new URL(entry.base_url).origin })),
     live: {
       startedAtMs,
-      quota: (name) => byName.get(name)?.quota() ?? null,
+      source: (name) => liveSource(byName.get(name), works.get(name)),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
       notices: () => notices,
@@ -195,6 +195,11 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       return stopped;
     },
   };
+}
+
+function liveSource(source: Source | undefined, work: SourceWork | undefined) {
+  if (source === undefined || work === undefined) return null;
+  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), plan: work.plan };
 }
 
 async function noticesOf(store: Store): Promise<readonly string[]> {

@@ -27,7 +27,12 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "src/sync": ["src/source/source.ts", "src/store/store.ts"],
   "src/commands": ["src/connector.ts", "src/source/source.ts", "src/store/store.ts", "src/sync/snapshot.ts"],
   "src/delivery": ["src/connector.ts", "src/store/store.ts"],
-  "src/status": ["src/source/source.ts", "src/store/store.ts", "src/sync/snapshot.ts"],
+  "src/status": [
+    "src/source/source.ts",
+    "src/store/store.ts",
+    "src/sync/snapshot.ts",
+    "src/sync/plan/report.ts",
+  ],
   "src/simulator": [],
   "connectors/": ["src/connector.ts"],
 };

@@ -1,3 +1,4 @@
+import { isoUtc } from "../clock.ts";
 import type { SinkLag } from "../store/store.ts";
 import type { SourceReport } from "./source-report.ts";
 
@@ -13,6 +14,10 @@ const DAY_MS = 86_400_000;
 /** The token's end is said on the page from here on, in days; the event `token-expiring` comes at 30, 14, 7 and 1. */
 const TOKEN_DAYS = 14;
 const MEBIBYTE = 1024 ** 2;
+/** From here on commands are refused and values are in doubt, in milliseconds. */
+const SKEW_TOLD_MS = 30_000;
+/** Tags that a notice names; `plenum status --json` has them all. */
+const NAMED = 5;
 /** Below this the disk counts as full: the write-ahead log alone can take a quarter of it. */
 const LITTLE_SPACE = 64 * MEBIBYTE;
 
@@ -25,7 +30,7 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
           `The disk that holds ${store.file} has only ${(left / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
         ]
       : []),
-    ...sources.flatMap((source) => sourceNotices(source, nowMs)),
+    ...sources.flatMap((source) => [...sourceNotices(source, nowMs), ...workNotices(source)]),
     ...sinks.filter((sink) => sink.problem !== null).map((sink) => `Sink ${sink.sink}: ${sink.problem}`),
     ...sinks
       .filter((sink) => sink.deadLetters > 0)
@@ -71,6 +76,43 @@ function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
     .filter(({ name, problem }) => problem !== null && !refused.some(({ job }) => job === name))
     .map(({ name, problem }) => `${source.name}, ${name}: ${problem}`);
   return [...refused.map(({ text }) => text), ...problems, ...token];
+}
+
+/** What keeps the values of a source from being as fresh as they were wished, or believed. */
+function workNotices(source: SourceReport): readonly string[] {
+  const { name, quota, clockSkewMs, setAside, plan } = source;
+  const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign ?? null;
+  return [
+    ...(clockSkewMs !== null && Math.abs(clockSkewMs) > SKEW_TOLD_MS
+      ? [
+          `The clock of this machine is ${(Math.abs(clockSkewMs) / 1_000).toFixed(0)} s ${clockSkewMs > 0 ? "ahead of" : "behind"} the clock of ${name}. Times are in doubt, and commands are refused, until it is set right.`,
+        ]
+      : []),
+    ...(foreign === null
+      ? []
+      : [
+          `Another program seems to spend the quota of ${name}${foreign.perWindow === null ? "" : `, up to ${counted(foreign.perWindow, "request")} a minute`}, since ${isoUtc(foreign.sinceMs)}. Give it a token of another user, or leave it a share with quota.polite.`,
+        ]),
+    ...(plan === null || plan.fits ? [] : [stretchNotice(name, plan)]),
+    ...(setAside.length === 0 ? [] : [setAsideNotice(name, setAside)]),
+  ];
+}
+
+/** Once for a source, however many classes; the change that helps stands in the plan. */
+function stretchNotice(name: string, { load, classes }: NonNullable<SourceReport["plan"]>): string {
+  const stretched = classes.filter(({ stretch }) => stretch > 1);
+  const worst = Math.max(1, ...stretched.map(({ stretch }) => stretch));
+  return `Values of ${name} (${stretched.map((each) => each.name).join(", ")}) become up to ${worst.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+}
+
+function setAsideNotice(name: string, setAside: SourceReport["setAside"]): string {
+  const [first, ...others] = setAside;
+  const named = setAside.slice(0, NAMED).map(({ id, displayName }) => `${id} ${displayName}`);
+  const more = setAside.length - named.length;
+  return (
+    `${counted(setAside.length, "tag")} of ${name} made every request fail and ${others.length === 0 ? "is" : "are"} set aside, to be asked alone once a day: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.` +
+    ` \`plenum explain ${first?.id ?? ""}\` says why.`
+  );
 }
 
 function counted(count: number, noun: string): string {

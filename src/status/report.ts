@@ -1,11 +1,10 @@
 import { type Clock, isoUtc } from "../clock.ts";
-import type { QuotaStatus } from "../source/source.ts";
 import type { SinkLag, Store } from "../store/store.ts";
 import { freeBytes } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered } from "./remembered.ts";
 import { type AlarmRow, alarmRows, type ValueFilter, type ValueRows, valueRows } from "./rows.ts";
-import { type SourceReport, sourceReport } from "./source-report.ts";
+import { type LiveSource, type SourceReport, sourceReport } from "./source-report.ts";
 
 /**
  * The one projection of a worker's state that the web page, `plenum status`, health and metrics show.
@@ -49,7 +48,7 @@ export interface CommandsReport {
 /** What a running worker adds. */
 export interface LiveParts {
   readonly startedAtMs: number;
-  quota(source: string): QuotaStatus | null;
+  source(name: string): LiveSource | null;
   sinks(): readonly LiveSink[];
   commands(): CommandsReport | null;
   notices(): readonly string[];
@@ -106,7 +105,9 @@ export function createStatus(options: StatusOptions): Status {
     async report() {
       const [sources, sinks, { file, bytes }] = await Promise.all([
         Promise.all(
-          options.sources.map((source) => sourceReport(remembered, source, live?.quota(source.name) ?? null)),
+          options.sources.map((source) =>
+            sourceReport(remembered, source, live?.source(source.name) ?? null),
+          ),
         ),
         sinkReports(),
         store.describe(),

@@ -51,7 +51,7 @@ const EVENTS_SHOWN = 50;
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": asset("./page/index.html", "text/html; charset=utf-8"),
   ...Object.fromEntries(
-    ["app", "overview", "panels", "words"].map((name) => [
+    ["app", "overview", "panels", "plan", "words"].map((name) => [
       `/${name}.mjs`,
       asset(`./page/${name}.mjs`, "text/javascript; charset=utf-8"),
     ]),

@@ -1,11 +1,13 @@
 import type { Gateway, Site, Tag } from "../building.ts";
 import type { QuotaStatus } from "../source/source.ts";
 import { documentSet } from "../store/store.ts";
+import type { PlanReport } from "../sync/plan/report.ts";
 import {
   type Held,
   type HeldAlarm,
   type HeldHistory,
   type HeldPoll,
+  type HeldQuarantine,
   type HeldToken,
   type HeldUnavailability,
   type HeldValue,
@@ -37,6 +39,27 @@ export interface SourceReport {
   readonly oldestValue: string | null;
   /** Null while no history is followed. */
   readonly history: HistoryReport | null;
+  /** Our clock minus the service's, milliseconds; null when no worker is running or no reply said. */
+  readonly clockSkewMs: number | null;
+  /** Tags that made every request with them fail: each is asked alone once a day. */
+  readonly setAside: readonly TagSetAside[];
+  /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
+  readonly plan: PlanReport | null;
+}
+
+export interface TagSetAside {
+  readonly id: string;
+  readonly displayName: string;
+  /** When it is asked again, UTC. */
+  readonly until: string;
+  readonly reason: string;
+}
+
+/** What only a running worker knows of a source. */
+export interface LiveSource {
+  readonly quota: QuotaStatus | null;
+  readonly clockSkewMs: number | null;
+  plan(): Promise<PlanReport>;
 }
 
 export interface Unavailable {
@@ -75,21 +98,23 @@ export interface HistoryReport {
 export async function sourceReport(
   remembered: Remembered,
   { name, origin }: { readonly name: string; readonly origin: string },
-  quota: QuotaStatus | null,
+  live: LiveSource | null,
 ): Promise<SourceReport> {
   const watched = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
-  const [sites, tags, gateways, alarms, values, polls, unavailable, tokens, history] = await Promise.all([
-    watched<Held<Site>>(documentSet("site", name)),
-    steady<Held<Tag>>(documentSet("tag", name)),
-    watched<Held<Gateway>>(documentSet("gateway", name)),
-    watched<HeldAlarm>(documentSet("alarm", name)),
-    watched<HeldValue>(documentSet("value", name)),
-    watched<HeldPoll>(documentSet("poll", name)),
-    watched<HeldUnavailability>(syncSet("availability", name)),
-    watched<HeldToken>(documentSet("token", name)),
-    steady<HeldHistory>(documentSet("history", name)),
-  ]);
+  const [sites, tags, gateways, alarms, values, polls, unavailable, tokens, history, setAside] =
+    await Promise.all([
+      watched<Held<Site>>(documentSet("site", name)),
+      steady<Held<Tag>>(documentSet("tag", name)),
+      watched<Held<Gateway>>(documentSet("gateway", name)),
+      watched<HeldAlarm>(documentSet("alarm", name)),
+      watched<HeldValue>(documentSet("value", name)),
+      watched<HeldPoll>(documentSet("poll", name)),
+      watched<HeldUnavailability>(syncSet("availability", name)),
+      watched<HeldToken>(documentSet("token", name)),
+      steady<HeldHistory>(documentSet("history", name)),
+      watched<HeldQuarantine>(syncSet("quarantine", name)),
+    ]);
   const tagsOf = countBy(tags.values(), (held) => held.siteId);
   const active = [...alarms.values()].filter(isActive);
   const siteReports = [...sites.values()].map(({ value: site }): SiteReport => {
@@ -113,7 +138,7 @@ export async function sourceReport(
   return {
     name,
     origin,
-    quota,
+    quota: live?.quota ?? null,
     unavailable: [...unavailable].map(([subject, { since, reason }]) => ({
       job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
       since,
@@ -134,6 +159,14 @@ export async function sourceReport(
     },
     oldestValue: earliest([...values.values()].map(({ time }) => time)),
     history: historyReport([...history.values()]),
+    clockSkewMs: live?.clockSkewMs ?? null,
+    setAside: [...setAside].map(([id, { until, reason }]) => ({
+      id,
+      displayName: tags.get(id)?.value.displayName ?? id,
+      until,
+      reason,
+    })),
+    plan: live === null ? null : await remembered.made(`plan of ${name}`, STEADY_MS, live.plan),
   };
 }
 

@@ -2,10 +2,12 @@
 import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/event.ts";
+import type { LiveParts } from "#src/status/report.ts";
 import { createStatusServer } from "#src/status/server.ts";
+import { planReport } from "#src/sync/plan/report.ts";
 import { absent, programPath } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
-import { fillSource, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const FLAGS = [
   "--no-sandbox",
@@ -45,8 +47,8 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
   });
   afterAll(() => browser?.close());
 
-  async function opened(width = 1280) {
-    const building = await shownBuilding();
+  async function opened(width = 1280, live: LiveParts = LIVE) {
+    const building = await shownBuilding(live);
     const server = createStatusServer(serverOptions(building));
     await server.start(new AbortController().signal);
     onTestFinished(() => server.stop(1_000));
@@ -120,6 +122,56 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await page.getByLabel("search values").fill("nothing like this");
     await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
   });
+
+  test("shows what the quota buys: freshness of each class, requests by lane, the sweep, the backfill", async () => {
+    const { page, open, complaints } = await opened();
+    await open();
+    const plan = page.locator(".plan").first();
+    await expect.poll(() => rows(page, "plan").count()).toBe(4);
+    expect(await plan.locator("h2").innerText()).toMatch(/^Freshness\s+north, /);
+    expect(await plan.locator("tbody tr").allInnerTexts()).toEqual([
+      expect.stringMatching(/^comfort\s+100\s+60 s\s+60 s\s+58\.7 s\s+5\.3$/),
+      expect.stringMatching(/^meters\s+900\s+15 min\s+15 min\s+–\s+3\.0$/),
+    ]);
+    const text = (await plan.innerText()).replaceAll(/\s+/g, " ");
+    expect(text).toContain(
+      "It fits: the wishes need 47 % of what there is; no value becomes older than wished.",
+    );
+    expect(text).toContain("8.3 for values as promised 41 %");
+    expect(text).toContain("10.1 spare: the backfill, then fresher values 50 %");
+    expect(text).toContain("reading every tag once takes 2.5 min");
+    expect(text).toMatch(/done in 2 h, at [\d:]+ \(1,234 requests left, 10\.1 a minute\)/);
+    const widths = await plan
+      .locator(".share i")
+      .evaluateAll((parts) => parts.map((part) => part.getBoundingClientRect().width));
+    expect((widths[0] ?? 0) / (widths[1] ?? 1)).toBeCloseTo(8.27 / 1.67, 0);
+    expect(complaints).toEqual([]);
+  });
+
+  test.each([1280, 400])(
+    "shows at a width of %i the cheapest change where the wishes do not fit",
+    async (width) => {
+      const facts = {
+        ...PLAN_FACTS,
+        classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
+        backfill: { requestsLeft: 7, paused: true },
+      };
+      const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
+      const { page, open } = await opened(width, { ...LIVE, source });
+      await open();
+      const plan = page.locator(".plan").first();
+      await expect
+        .poll(() => plan.locator(".change").innerText())
+        .toMatch(
+          /^The cheapest change\. Let the values of class comfort become 2m\S* old instead of 1m\.\s+read: \[\{name: comfort, every: 2m/,
+        );
+      expect(await plan.innerText()).toContain("paused, 7 requests left");
+      expect(await page.locator(".pulse").innerText()).toBe("needs attention");
+      expect(
+        await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
+      ).toBeLessThanOrEqual(0);
+    },
+  );
 
   test("a worker that is gone is said at once, and what is shown is called old", async () => {
     const { server, page, open } = await opened();

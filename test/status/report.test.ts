@@ -1,9 +1,26 @@
 import { describe, expect, test } from "vitest";
+import type { LiveSource } from "#src/status/source-report.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
-import { type HeldHistory, type HeldPoll, type HeldToken, syncSet } from "#src/sync/snapshot.ts";
+import { planReport } from "#src/sync/plan/report.ts";
+import {
+  type HeldHistory,
+  type HeldPoll,
+  type HeldQuarantine,
+  type HeldToken,
+  syncSet,
+} from "#src/sync/snapshot.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { emptyStore, fillSource, LIVE, NOW, shownBuilding, statusOver } from "./shown-building.ts";
+import {
+  emptyStore,
+  fillSource,
+  LIVE,
+  LIVE_SOURCE,
+  NOW,
+  PLAN_FACTS,
+  shownBuilding,
+  statusOver,
+} from "./shown-building.ts";
 
 describe("the report", () => {
   test("counts sites, tags, values, gateways and alarms of each source by itself", async () => {
@@ -130,6 +147,95 @@ describe("the report", () => {
     const report = await status.report();
     expect(report).toMatchObject({ startedAt: null, commands: null, notices: [] });
     expect(report.sources[0]).toMatchObject({ quota: null, counts: { values: 1 } });
+  });
+});
+
+describe("what keeps values from being fresh", () => {
+  /** The notices of a worker that follows north and knows this of it. */
+  async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
+    const { store, clock } = await shownBuilding();
+    const live = {
+      ...LIVE,
+      source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null),
+    };
+    return (await statusOver(store, clock, live).report()).notices;
+  }
+
+  test("another program on the same quota", async () => {
+    const foreign = { evidence: "remaining", perWindow: 6, sinceMs: Date.parse(NOW) } as const;
+    const quota = LIVE_SOURCE.quota ?? { buckets: [], heldUntilMs: null };
+    const buckets = quota.buckets.map((bucket) => ({ ...bucket, foreign }));
+    expect(await noticesWith({ quota: { ...quota, buckets } })).toEqual([
+      `Another program seems to spend the quota of north, up to 6 requests a minute, since ${NOW}. Give it a token of another user, or leave it a share with quota.polite.`,
+    ]);
+  });
+
+  test.each([
+    [30_000, null],
+    [
+      31_000,
+      "The clock of this machine is 31 s ahead of the clock of north. Times are in doubt, and commands are refused, until it is set right.",
+    ],
+    [
+      -3_600_000,
+      "The clock of this machine is 3600 s behind the clock of north. Times are in doubt, and commands are refused, until it is set right.",
+    ],
+  ])("a clock that differs by %i ms", async (clockSkewMs, notice) => {
+    expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
+  });
+
+  test("wishes beyond the quota: one sentence, however many classes stretch", async () => {
+    const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTags: 900 }));
+    const plan = async () => planReport({ ...PLAN_FACTS, classes });
+    expect(await noticesWith({ plan })).toEqual([
+      expect.stringMatching(
+        /^Values of north \(comfort, meters\) become up to 2\.\d times older than wished, because the wishes need \d{3} % .*`plenum plan`/,
+      ),
+    ]);
+  });
+
+  test("tags that are set aside, named as far as a sentence bears it", async () => {
+    const { store, status } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
+    const quarantine: HeldQuarantine = { until: NOW, reason: "main answered 422." };
+    const put = (count: number) =>
+      Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
+    const set = syncSet("quarantine", "north");
+    await store.commit({ documents: [{ set, put: put(1) }] });
+    const { notices, sources } = await status.report();
+    expect(notices).toEqual([
+      "1 tag of north made every request fail and is set aside, to be asked alone once a day: 10001 Supply. `plenum explain 10001` says why.",
+    ]);
+    expect(sources[0]?.setAside).toEqual([{ id: "10001", displayName: "Supply", ...quarantine }]);
+    await store.commit({ documents: [{ set, put: put(7) }] });
+    expect((await statusOver(store, createVirtualClock(0)).report()).notices[0]).toMatch(
+      /^7 tags .* are set aside.*: 10001 Supply, 10002 b, 10003 c, 10004 d, 10005 e and 2 more\./,
+    );
+  });
+});
+
+describe("the plan", () => {
+  test("is made at most every 15 seconds, however many look", async () => {
+    const { store, clock } = await shownBuilding();
+    let made = 0;
+    const plan = async () => {
+      made += 1;
+      return planReport({ ...PLAN_FACTS, tags: made });
+    };
+    const live = { ...LIVE, source: () => ({ ...LIVE_SOURCE, plan }) };
+    const status = statusOver(store, clock, live);
+    const tags = async () => (await status.report()).sources.map((source) => source.plan?.tags);
+    const first = await tags();
+    await clock.advance(14_000);
+    await Promise.all([tags(), tags()]);
+    expect([made, await tags()]).toEqual([2, first]);
+    await clock.advance(1_001);
+    expect(await tags()).toEqual([3, 4]);
+  });
+
+  test("is not there without a worker", async () => {
+    const { status } = await shownBuilding(null);
+    expect((await status.report()).sources[0]).toMatchObject({ plan: null, clockSkewMs: null });
   });
 });
 

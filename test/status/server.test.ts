@@ -11,6 +11,7 @@ const PAGE = [
   "/app.mjs",
   "/overview.mjs",
   "/panels.mjs",
+  "/plan.mjs",
   "/words.mjs",
   "/style.css",
   "/favicon.svg",

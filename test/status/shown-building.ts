@@ -10,8 +10,10 @@ import { StatusConfig } from "#src/status/config.ts";
 import { refreshGauges } from "#src/status/gauges.ts";
 import { createStatus, type LiveParts, type Status } from "#src/status/report.ts";
 import type { StatusServerOptions } from "#src/status/server.ts";
+import type { LiveSource } from "#src/status/source-report.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { type PlanFacts, planReport } from "#src/sync/plan/report.ts";
 import type { HeldAlarm, HeldValue } from "#src/sync/snapshot.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -36,9 +38,41 @@ export async function emptyStore(clock: Clock): Promise<Store> {
   return store;
 }
 
-export const LIVE = {
-  startedAtMs: Date.parse("2026-11-21T09:00:00Z"),
-  quota: () => ({
+export const PLAN_FACTS: PlanFacts = {
+  source: "north",
+  basis: "state",
+  nowMs: Date.parse(NOW),
+  sites: 1,
+  tags: 2_000,
+  classes: [
+    {
+      name: "comfort",
+      tags: 100,
+      allTags: 100,
+      everyMs: 60_000,
+      firm: false,
+      importance: 1,
+      measuredMs: 58_700,
+    },
+    {
+      name: "meters",
+      tags: 900,
+      allTags: 900,
+      everyMs: 900_000,
+      firm: false,
+      importance: 1,
+      measuredMs: null,
+    },
+  ],
+  history: [{ name: "all", resolution: "5m", total: false, everyMs: 3_600_000, tags: 2_000, withoutLog: 12 }],
+  backfill: { requestsLeft: 1_234, paused: false },
+  quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
+};
+
+export const LIVE_SOURCE: LiveSource = {
+  clockSkewMs: 120,
+  plan: async () => planReport(PLAN_FACTS),
+  quota: {
     buckets: [
       {
         name: "tags",
@@ -54,7 +88,12 @@ export const LIVE = {
       },
     ],
     heldUntilMs: null,
-  }),
+  },
+};
+
+export const LIVE = {
+  startedAtMs: Date.parse("2026-11-21T09:00:00Z"),
+  source: () => LIVE_SOURCE,
   sinks: () => [{ name: "lake", connector: "influxdb", state: "idle", since: NOW, lastError: null }],
   commands: () => ({ enabled: true, rehearsal: false, stopped: false, writable: 3, waiting: 0 }),
   notices: () => [],

@@ -1,6 +1,7 @@
 import { html, render, useEffect, useState } from "/htm.mjs";
 import { Header, Notices, Overview } from "/overview.mjs";
 import { Alarms, Events, Sinks, Sites, Source, Values } from "/panels.mjs";
+import { Plan } from "/plan.mjs";
 
 const EVERY_MS = 2000;
 
@@ -64,6 +65,7 @@ function Page() {
         </div>
         <div>
           <${Sites} sources=${report.sources} ...${choice} />
+          ${report.sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${report.sources.length > 1} now=${now} />`)}
           <${Sinks} sinks=${report.sinks} now=${now} />
           ${report.sources.map((source) => html`<${Source} key=${source.name} source=${source} now=${now} />`)}
           <${Events} events=${events.data} now=${now} />

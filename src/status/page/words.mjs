@@ -18,6 +18,23 @@ function span(seconds) {
   return `${Math.round(seconds / 86400)} days`;
 }
 
+/** A length of time as exact as a wish is written. */
+export function lasting(seconds) {
+  const [unit, size] =
+    seconds < 120
+      ? ["s", 1]
+      : seconds < 7200
+        ? ["min", 60]
+        : seconds < 172800
+          ? ["h", 3600]
+          : ["days", 86400];
+  return `${Number((seconds / size).toFixed(1))} ${unit}`;
+}
+
+export function percent(share) {
+  return `${Math.round(share * 100)} %`;
+}
+
 export function ago(iso, now) {
   return iso ? `${span((now - Date.parse(iso)) / 1000)} ago` : "never";
 }

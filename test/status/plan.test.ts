@@ -1,0 +1,54 @@
+import { expect, onTestFinished, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+/** The plan of a whole worker, as its status tells it. */
+
+const MINUTE = 60_000;
+
+async function report({ worker }: VirtualWorker): Promise<StatusReport> {
+  return (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
+}
+
+test("the plan follows the inventory, and what it promises is a metric", async () => {
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [1, 6], alarms: { recorded: false } },
+    source: {
+      schedules: { sites: "* * * * *", tags: "* * * * *" },
+      read: [{ name: "all", every: "20s" }],
+      history: [{ name: "past", resolution: "5m", backfill: "1d" }],
+    },
+  });
+  onTestFinished(() => virtual.clear());
+  const { simulator, clock, worker } = virtual;
+  const all = simulator.world.tags.size;
+  simulator.control.changeToken("simulator-token", { sites: [6] });
+  await clock.advance(5 * MINUTE);
+  const before = await report(virtual);
+  const few = before.sources[0]?.counts.tags ?? 0;
+  expect(few).toBeLessThan(20);
+  expect(before.sources[0]?.plan).toMatchObject({
+    basis: "state",
+    sites: 1,
+    tags: few,
+    fits: true,
+    classes: [{ name: "all", tags: few, wishedSeconds: 20, promisedSeconds: 20, stretch: 1 }],
+    changes: [],
+  });
+  expect(before.sources[0]?.plan?.classes[0]?.measuredSeconds).toBeLessThanOrEqual(20);
+  expect(before.notices).toEqual([]);
+
+  simulator.control.changeToken("simulator-token", { sites: "all" });
+  await clock.advance(4 * MINUTE);
+  const { sources, notices } = await report(virtual);
+  const plan = sources[0]?.plan;
+  expect(plan).toMatchObject({ sites: 2, tags: all, fits: false });
+  const promised = plan?.classes[0]?.promisedSeconds ?? 0;
+  expect(promised).toBeGreaterThan(20);
+  expect(plan?.changes.length).toBeGreaterThan(0);
+  expect(notices.filter((notice) => notice.includes("older than wished"))).toHaveLength(1);
+  const metrics = await (await fetch(`${worker.statusUrl()}/metrics`)).text();
+  const told = /^plenum_freshness_promised_seconds\{.*\} ([\d.]+)$/m.exec(metrics)?.[1];
+  expect(Number(told)).toBeGreaterThan(20);
+  expect(Math.abs(Number(told) / promised - 1)).toBeLessThan(0.05);
+}, 60_000);
