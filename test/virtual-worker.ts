@@ -31,7 +31,9 @@ export async function startVirtualWorker(options: {
   readonly source: object;
 }): Promise<VirtualWorker> {
   const folder = temporaryFolder("virtual-worker");
-  const clock = createVirtualClock(START_MS, { turns: 3 });
+  const virtual = createVirtualClock(START_MS, { turns: 3 });
+  // The machine's wall clock has whole milliseconds, and the store keeps no others.
+  const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
   const transport: Transport = async (request, signal) => {
     await clock.sleep(LATENCY_MS, signal);

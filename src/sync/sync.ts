@@ -64,6 +64,7 @@ export async function createSync(options: SyncOptions): Promise<Sync> {
   const lastToken = token();
   if (lastToken !== null) scope.learn(lastToken.sites.map((site) => site.id));
 
+  const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
   const availability = createAvailability({ source: source.name, holding, clock });
   const parts: PollParts = {
     source,
@@ -89,7 +90,7 @@ export async function createSync(options: SyncOptions): Promise<Sync> {
 
   const scheduler = createScheduler({
     source: source.name,
-    jobs: [...ownJobs(parts, alarms, createResolvedSweep(parts, alone)), ...(options.jobs ?? [])],
+    jobs: [...ownJobs(parts, alarms, createResolvedSweep(parts, alone), knowsTags), ...(options.jobs ?? [])],
     ticker: options.ticker,
     clock,
     log,
@@ -124,7 +125,7 @@ interface Runs {
 }
 
 /** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
-function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
+function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs, knowsTags: boolean): readonly Job[] {
   const { source } = parts;
   const { schedules } = parts.config;
   const job = (name: keyof typeof schedules, { run }: Runs, ability?: string): Job => ({
@@ -143,15 +144,20 @@ function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs): readonly Job[] {
   const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal) =>
     source.systems({ siteId }, signal),
   );
+  const gatewayList = job("gateways", gateways, "read:gateways");
   const tagList = job("tags", createTagPoll(parts), "read:tags");
   const systemList = job("systems", systems, "read:systems");
+  const needsSystems = parts.config.inventory.tags_of_systems;
   return [
     job("token", createTokenPoll(parts)),
     job("sites", createSitePoll(parts)),
     job("alarms", alarms, "read:alarms"),
-    job("gateways", gateways, "read:gateways"),
-    // Nothing can be read before the tags are known; only a listing by system has to know the systems first.
-    ...(parts.config.inventory.tags_of_systems ? [systemList, tagList] : [tagList, systemList]),
+    // Nothing can be read before the tags are known; where they are, a gateway that went away is the news.
+    ...(knowsTags ? [gatewayList] : []),
+    ...(needsSystems ? [systemList] : []),
+    tagList,
+    ...(knowsTags ? [] : [gatewayList]),
+    ...(needsSystems ? [] : [systemList]),
     job("hosts", hosts, "read:hosts"),
     // It may take many pages, and tells only what is over.
     job("resolved_sweep", sweep, "read:alarms"),

@@ -63,7 +63,7 @@ describe("inventories", () => {
   });
 
   test("a first listing of many sites is known site by site, and tells each tag once", async () => {
-    trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 4 }, pageSize: 10 });
+    trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 8 }, pageSize: 5 });
     await trial.start();
     await trial.clock.advance(10_000);
     const known = await heldTags(trial.store, "main");
