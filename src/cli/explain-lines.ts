@@ -115,7 +115,7 @@ function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
   return sinks.map(({ sink, last, behind }) => {
     const has =
       last === null
-        ? "nothing was told lately"
+        ? "the log holds no event of it"
         : last === "settled"
           ? "has the last event, or its filter leaves it out"
           : last === "refused"

@@ -4,7 +4,7 @@ import type { Tag } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
 import { ConfigError } from "../errors.ts";
-import { type Event, KINDS, sourceUri } from "../event.ts";
+import { type Event, isTelemetry, KINDS, sourceUri } from "../event.ts";
 import { openDoor } from "../operator/remote.ts";
 import { askTag, type TagWork } from "../operator/work.ts";
 import { openStore } from "../store/open.ts";
@@ -21,12 +21,13 @@ import {
   type HeldValue,
   syncSet,
 } from "../sync/snapshot.ts";
+import { subjectOf } from "../sync/subject.ts";
 import { type CliContext, choose } from "./context.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explanation.ts";
 
-const EVENTS_LOOKED_AT = 2_000;
-const SHOWN = 5;
+const COMMANDS_SHOWN = 5;
+const ALARM_EVENTS = 50;
 
 export function addExplain(program: Command, context: CliContext): void {
   program
@@ -77,17 +78,19 @@ async function explainTag(
 ): Promise<TagExplanation> {
   const { id } = held.value;
   const nowMs = systemClock.now();
+  const about = {
+    source: sourceUri(name),
+    // A command that was refused may not have known the site.
+    subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
+  };
   const [value, quarantine, ledgers, past, events, results] = await Promise.all([
     store.document<HeldValue>(documentSet("value", name), id),
     store.document<HeldQuarantine>(syncSet("quarantine", name), id),
     store.documents<HeldHistory>(documentSet("history", name)),
     pastFromState(store, planSettings(name, entry), nowMs),
-    store.outbox.latest(EVENTS_LOOKED_AT, ["tag-value", "tag-history", "tag-total"]),
-    store.outbox.latest(EVENTS_LOOKED_AT, ["command-result"]),
+    store.outbox.latest(1, KINDS.filter(isTelemetry), about),
+    store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
   ]);
-  const own = events.find(
-    ({ event }) => event.source === sourceUri(name) && (event.data as { readonly tag?: Tag }).tag?.id === id,
-  );
   return {
     source: name,
     tag: held.value,
@@ -104,26 +107,21 @@ async function explainTag(
       past.orders,
       nowMs,
     ),
-    sinks: await sinkPlaces(store, own),
-    commands: results
-      .map(({ event }) => (event as Event<"command-result">).data)
-      .filter(({ tagId }) => tagId === id)
-      .slice(0, SHOWN),
+    sinks: await sinkPlaces(store, events[0]),
+    commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
 
 async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Promise<AlarmExplanation> {
+  const { id, site } = held.alarm;
   const [events, polls] = await Promise.all([
     store.outbox.latest(
-      EVENTS_LOOKED_AT,
+      ALARM_EVENTS,
       KINDS.filter((kind) => kind.startsWith("alarm-")),
+      { source: sourceUri(name), subjects: [subjectOf("alarm", site.id, id)] },
     ),
     store.documents<HeldPoll>(documentSet("poll", name)),
   ]);
-  const own = events.filter(
-    ({ event }) =>
-      event.source === sourceUri(name) && (event as Event<"alarm-raised">).data.alarm.id === held.alarm.id,
-  );
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
     const poll = polls.get(job);
     const schedule = entry.schedules[job];
@@ -135,13 +133,13 @@ async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Pro
   return {
     source: name,
     held,
-    told: own.map(({ event }) => ({
+    told: events.map(({ event }) => ({
       time: event.time,
       type: event.type,
       late: (event as Event<"alarm-raised">).data.late,
     })),
     polls: jobs,
-    sinks: await sinkPlaces(store, own[0]),
+    sinks: await sinkPlaces(store, events[0]),
   };
 }
 

@@ -23,7 +23,7 @@ export interface TagExplanation {
 export interface AlarmExplanation {
   readonly source: string;
   readonly held: HeldAlarm;
-  /** What was told of it, newest first. */
+  /** What the log still has of it, newest first, at most 50. */
   readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
   readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
   readonly sinks: readonly SinkPlace[];
@@ -32,7 +32,7 @@ export interface AlarmExplanation {
 /** Where a sink is, seen from the last event of the thing. */
 export interface SinkPlace {
   readonly sink: string;
-  /** `settled`: delivered, or left out by the sink's filter. Null when nothing was told lately. */
+  /** `settled`: delivered, or left out by the sink's filter. Null when the log holds no event of the thing. */
   readonly last: "settled" | "waiting" | "refused" | null;
   readonly behind: number;
 }

@@ -1,6 +1,6 @@
 import { type Event, isTelemetry, type Kind } from "../event.ts";
 import type { Database } from "./sqlite.ts";
-import type { LoggedEvent } from "./store.ts";
+import type { EventsAbout, LoggedEvent } from "./store.ts";
 
 /**
  * Bytes that a row takes besides its body and its id (twice: row and index). With it the log counted 55 MB where
@@ -58,17 +58,25 @@ export function createEventLog(database: Database) {
         .map(toLoggedEvent);
     },
 
-    latest(limit: number, kinds: readonly Kind[] | undefined): readonly LoggedEvent[] {
+    latest(
+      limit: number,
+      kinds: readonly Kind[] | undefined,
+      about: EventsAbout | undefined,
+    ): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
+      const wanted =
+        about === undefined ? [] : [about.subjects.flatMap(textsOfSubject), [textOf("source", about.source)]];
       const conditions = [
         ...(facts ? ["telemetry = 0"] : []),
         ...(kinds === undefined ? [] : [`kind in (${kinds.map(() => "?").join(", ")})`]),
+        // An index on the subject would cost every commit a tenth; looking through a full log takes about a second.
+        ...wanted.map((texts) => `(${texts.map(() => "instr(body, ?) > 0").join(" or ") || "false"})`),
       ];
       const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
       return database
         .prepare(`select position, committed_ms, body from event ${where} order by position desc limit ?`)
-        .all<EventRow>(...(kinds ?? []), limit)
+        .all<EventRow>(...(kinds ?? []), ...wanted.flat(), limit)
         .map(toLoggedEvent);
     },
   };
@@ -89,6 +97,16 @@ export function lastWithin(
     last = row.position;
   }
   return last;
+}
+
+/** How a field of an event stands in its row; inside a text of the event the quotes would be escaped. */
+function textOf(field: "source" | "subject", value: string): string {
+  return JSON.stringify({ [field]: value }).slice(1, -1);
+}
+
+/** The subject itself and what lies below it. */
+function textsOfSubject(subject: string): readonly string[] {
+  return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
 }
 
 export function toLoggedEvent(row: EventRow): LoggedEvent {

@@ -1,5 +1,4 @@
 import { type Clock, isoUtc } from "../clock.ts";
-import type { Kind } from "../event.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
 import { createRedeliveries } from "./redeliveries.ts";
@@ -102,8 +101,8 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
       return { removed: report.removed, gaps: report.gaps };
     },
 
-    async latest(limit, kinds?: readonly Kind[]) {
-      return log.latest(limit, kinds);
+    async latest(limit, kinds, about) {
+      return log.latest(limit, kinds, about);
     },
 
     changed: (signal) => changes.heard(signal),

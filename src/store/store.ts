@@ -94,6 +94,12 @@ export interface LoggedEvent {
   readonly event: Event;
 }
 
+/** Events of one source about certain subjects, and what lies below them. */
+export interface EventsAbout {
+  readonly source: string;
+  readonly subjects: readonly string[];
+}
+
 export interface Outbox {
   /** Makes a sink known. A new one starts at the end of the log (`now`) or at its beginning. */
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
@@ -125,8 +131,11 @@ export interface Outbox {
    * `delivery-gap` event at once, and what the same sink loses within an hour after that as one more.
    */
   prune(bounds: RetentionBounds): Promise<PruneReport>;
-  /** Latest events, newest first, for the status page and the command line. */
-  latest(limit: number, kinds?: readonly Kind[]): Promise<readonly LoggedEvent[]>;
+  /**
+   * Latest events, newest first, for the status page and the command line. Those about one thing are looked for in the
+   * whole log: at once where they are recent, in a second where a full log has none.
+   */
+  latest(limit: number, kinds?: readonly Kind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
   /** Resolves when an event is committed or a redelivery is marked by this process, or the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
 }

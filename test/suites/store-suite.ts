@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Clock } from "#src/clock.ts";
-import type { Event } from "#src/event.ts";
+import type { Event, Kind } from "#src/event.ts";
 import { Conflict, type RetentionBounds, type Store } from "#src/store/store.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
@@ -190,6 +190,32 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         "tag-value",
       ]);
       expect(await kinds(9, [])).toEqual([]);
+    });
+
+    test("latest events of one thing are found however long ago they were, those below it as well", async () => {
+      const about = (event: Event, subject: string, source = event.source) => ({ ...event, subject, source });
+      const mine = "site/1/tag/7";
+      await commit([
+        about(valueEvent(1), mine),
+        about(valueEvent(2), `${mine}/history/5m`),
+        about(valueEvent(3), "site/1/tag/77"),
+        about(valueEvent(4), mine, "plenum://other"),
+        about({ ...valueEvent(5), data: { text: `"subject":"${mine}"` } } as unknown as Event, "site/2"),
+      ]);
+      await commit(Array.from({ length: 3_000 }, (_, n) => valueEvent(10 + n, "another")));
+      const source = valueEvent(1).source;
+      const found = async (subjects: readonly string[], ...kinds: Kind[]) =>
+        (await store.outbox.latest(9, kinds.length === 0 ? undefined : kinds, { source, subjects })).map(
+          ({ event }) => event.subject,
+        );
+      expect(await found([mine])).toEqual([`${mine}/history/5m`, mine]);
+      expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual([
+        "site/1/tag/77",
+        `${mine}/history/5m`,
+        mine,
+      ]);
+      expect(await found([mine], "alarm-raised")).toEqual([]);
+      expect(await found([])).toEqual([]);
     });
 
     test("waiting ends with a commit, a mark to send again, or the signal", async () => {
