@@ -14,6 +14,8 @@ export interface Job {
    * after that. False: waits for its first tick and starts with it, whatever the others are doing.
    */
   readonly firstRun: boolean;
+  /** True: a run goes on for minutes by design, and a tick meanwhile is nothing that a person should count. */
+  readonly goesOn?: boolean;
   /** The ability of the token that the job needs (interface, Authentication 3), for a clear sentence after a 403. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;

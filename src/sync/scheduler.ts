@@ -159,8 +159,9 @@ export function createScheduler(options: SchedulerOptions): Service {
   }
 
   function onTick(runner: Runner, offsetMs: number): void {
-    if (runner.isRunning()) metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
-    else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
+    if (runner.isRunning()) {
+      if (runner.job.goesOn !== true) metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
+    } else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
   }
 
   return {
