@@ -71,7 +71,8 @@ export async function buildSync(options: {
     },
     {
       name: "history",
-      schedule: entry.history.length === 0 ? false : entry.schedules.history,
+      // Also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
+      schedule: entry.schedules.history,
       firstRun: false,
       goesOn: true,
       ability: "read:tags",

@@ -600,6 +600,38 @@ describe("an order for a stretch of the past", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
   });
 
+  test("that was given up while it was fetched does not come back as done", async () => {
+    const tags = ids(20);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
+    const run = history.run(new AbortController().signal);
+    await clock.advance(2_000);
+    expect(history.progress().orders).toHaveLength(1);
+    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), remove: ["a"] }] });
+    await clock.advance(10 * 60_000);
+    await run;
+    expect(await order("a")).toBeUndefined();
+  });
+
+  test("is forgotten 30 days after it was done, and when 20 others were done since", async () => {
+    const tags = ids(1);
+    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const history = await pull(tags, [FIVE]);
+    const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms) });
+    await wish("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));
+    await wish("recent", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(29 * DAY_MS));
+    await wish("today", START - HOUR_MS, START);
+    await runOnce(history);
+    expect((await order("today"))?.doneAt).not.toBeNull();
+    expect(await Promise.all(["old", "recent", "today"].map(order))).toMatchObject([undefined, {}, {}]);
+    for (let n = 1; n < 20; n += 1)
+      await wish(`new-${n}`, START - 3 * DAY_MS, START - 2 * DAY_MS, doneAgo(n * HOUR_MS));
+    await clock.advance(60_000);
+    await runOnce(history);
+    expect(await Promise.all(["recent", "new-19", "today"].map(order))).toMatchObject([undefined, {}, {}]);
+  });
+
   test("leaves the slots to live reads that need them", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);

@@ -20,6 +20,10 @@ export interface BackfillOrders {
   readonly paused: boolean;
 }
 
+/** How many orders that are done are kept, and for how long, in milliseconds. */
+const DONE_KEPT = 20;
+const DONE_KEPT_MS = 30 * 86_400_000;
+
 /** Written by the command line, done by the worker. An order that nobody can read is left alone. */
 export async function loadOrders(store: Store, source: string): Promise<BackfillOrders> {
   const [orders, pause] = await Promise.all([
@@ -35,6 +39,34 @@ export async function loadOrders(store: Store, source: string): Promise<Backfill
     open: open.toSorted((a, b) => (a.held.askedAt < b.held.askedAt ? -1 : 1)),
     paused: pause?.pausedAt != null,
   };
+}
+
+/** Says of orders that they are done; one that was given up in the meantime stays away. */
+export async function markDone(
+  store: Store,
+  source: string,
+  done: readonly BackfillOrder[],
+  doneAt: string,
+): Promise<void> {
+  const set = syncSet("backfill", source);
+  const known = await store.documents<HeldBackfill>(set);
+  const put = done
+    .filter(({ id }) => known.has(id))
+    .map(({ id, held }) => [id, { ...held, doneAt }] as const);
+  await store.commit({ documents: [{ set, put }] });
+}
+
+/** Forgets orders that were done long ago, so that their list stays one that a person can read. */
+export async function forgetOldOrders(store: Store, source: string, nowMs: number): Promise<void> {
+  const set = syncSet("backfill", source);
+  const done = [...(await store.documents<HeldBackfill>(set))].flatMap(([id, { doneAt }]) =>
+    doneAt === null ? [] : [{ id, doneAt }],
+  );
+  const remove = done
+    .toSorted((a, b) => (a.doneAt > b.doneAt ? -1 : 1))
+    .filter(({ doneAt }, place) => place >= DONE_KEPT || nowMs - ms(doneAt) > DONE_KEPT_MS)
+    .map(({ id }) => id);
+  if (remove.length > 0) await store.commit({ documents: [{ set, remove }] });
 }
 
 /** The whole buckets that an order means, as far as they have closed. */

@@ -14,7 +14,7 @@ import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
 import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
 import { bucketBefore, rangeTime } from "./buckets.ts";
 import { ms, settleOrder, withoutLog } from "./ledger.ts";
-import { type BackfillOrders, isDone, loadOrders } from "./orders.ts";
+import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone } from "./orders.ts";
 import { createHistoryProbe, type Probe } from "./probe.ts";
 import { type HistoryProgress, progressOf } from "./progress.ts";
 import { createHistorySettle } from "./settle.ts";
@@ -90,6 +90,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (refreshedAtMs === Number.NEGATIVE_INFINITY) {
       window = (await store.document<HeldWindow>(windowSet, "values")) ?? UNKNOWN_WINDOW;
     }
+    await forgetOldOrders(store, source.name, clock.now());
     orders = await loadOrders(store, source.name);
     await book.refresh(clock.now(), orders.open);
     probe.refresh();
@@ -111,15 +112,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       return concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs));
     });
     if (done.length === 0) return;
-    const doneAt = isoUtc(nowMs);
-    await store.commit({
-      documents: [
-        {
-          set: syncSet("backfill", source.name),
-          put: done.map(({ id, held }) => [id, { ...held, doneAt }] as const),
-        },
-      ],
-    });
+    await markDone(store, source.name, done, isoUtc(nowMs));
     log.info({ orders: done.map(({ id }) => id) }, "a backfill is done");
     orders = { ...orders, open: orders.open.filter((order) => !done.includes(order)) };
   }
@@ -271,7 +264,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       try {
         while (failure === undefined && clock.monotonic() < endAtMs) {
           const isOld = clock.monotonic() - refreshedAtMs >= REFRESH_MS;
-          if (isOld || (book.series().length === 0 && underWay.size === 0)) await refresh();
+          // What the classes follow may have become known just now; without any, orders alone can wait.
+          const mayBegin = classes.length > 0 && book.series().length === 0 && underWay.size === 0;
+          if (isOld || mayBegin) await refresh();
           const room = options.room?.() ?? true;
           const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
           if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
