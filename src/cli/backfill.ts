@@ -148,8 +148,8 @@ async function setPause({ context, store, name, running }: Work, paused: boolean
     .terminal()
     .object(held, [
       paused
-        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within a minute."
-        : "The past is fetched again; the worker heeds it within a minute.",
+        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within seconds."
+        : "The past is fetched again; the worker heeds it within seconds.",
     ]);
   if (!running) context.terminal().say(NO_WORKER);
 }

@@ -41,6 +41,11 @@ export async function loadOrders(store: Store, source: string): Promise<Backfill
   };
 }
 
+export function sameOrders(a: BackfillOrders, b: BackfillOrders): boolean {
+  const ids = ({ open }: BackfillOrders) => open.map(({ id }) => id).join();
+  return a.paused === b.paused && ids(a) === ids(b);
+}
+
 /** Says of orders that they are done; one that was given up in the meantime stays away. */
 export async function markDone(
   store: Store,

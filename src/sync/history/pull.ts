@@ -14,7 +14,7 @@ import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
 import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
 import { bucketBefore, rangeTime } from "./buckets.ts";
 import { ms, settleOrder, withoutLog } from "./ledger.ts";
-import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone } from "./orders.ts";
+import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone, sameOrders } from "./orders.ts";
 import { createHistoryProbe, type Probe } from "./probe.ts";
 import { type HistoryProgress, progressOf } from "./progress.ts";
 import { createHistorySettle } from "./settle.ts";
@@ -51,6 +51,8 @@ export interface HistoryPullOptions {
 
 const RUN_MS = 300_000;
 const REFRESH_MS = 60_000;
+/** How often it is looked whether a person ordered, paused or gave up something, in milliseconds. */
+const ORDERS_MS = 5_000;
 /** How often it is looked whether the lane is free again, in milliseconds. */
 const PEEK_MS = 100;
 /** How long it is not looked again after nothing was found to do, in milliseconds. */
@@ -80,6 +82,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const settle = createHistorySettle({ store, clock, source: source.name });
   let window: HeldWindow = UNKNOWN_WINDOW;
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
+  let ordersAtMs = Number.NEGATIVE_INFINITY;
   let probing = false;
   let running = false;
   let failures = 0;
@@ -95,7 +98,17 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await book.refresh(clock.now(), orders.open);
     probe.refresh();
     refreshedAtMs = clock.monotonic();
+    ordersAtMs = refreshedAtMs;
     await endOrders();
+  }
+
+  /** Whether what is to be fetched may be another than at the last refresh. */
+  async function isOld(): Promise<boolean> {
+    const nowMs = clock.monotonic();
+    if (nowMs - refreshedAtMs >= REFRESH_MS) return true;
+    if (nowMs - ordersAtMs < ORDERS_MS) return false;
+    ordersAtMs = nowMs;
+    return !sameOrders(await loadOrders(store, source.name), orders);
   }
 
   /** Says of the orders that nothing is left of that they are done. */
@@ -263,10 +276,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       };
       try {
         while (failure === undefined && clock.monotonic() < endAtMs) {
-          const isOld = clock.monotonic() - refreshedAtMs >= REFRESH_MS;
-          // What the classes follow may have become known just now; without any, orders alone can wait.
-          const mayBegin = classes.length > 0 && book.series().length === 0 && underWay.size === 0;
-          if (isOld || mayBegin) await refresh();
+          // What is wanted may have become known just now.
+          const wants = classes.length > 0 || orders.open.length > 0;
+          const mayBegin = wants && book.series().length === 0 && underWay.size === 0;
+          if (mayBegin || (await isOld())) await refresh();
           const room = options.room?.() ?? true;
           const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
           if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
