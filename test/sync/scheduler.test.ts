@@ -89,7 +89,7 @@ describe("jobs", () => {
 
   test.each([
     ["the skipped ticks are counted", {}, /outcome="overlap"[^\n]* 4\d/],
-    ["those of a run that goes on by design are not", { goesOn: true }, /^(?![^]*overlap)/],
+    ["those of a run that goes on by design are not", { goesOn: true }, /^(?![\s\S]*outcome="overlap")/],
   ])("a run that takes longer than its interval is not doubled: %s", async (_name, more, counted) => {
     let atOnce = 0;
     let most = 0;
