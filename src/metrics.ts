@@ -6,9 +6,13 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "@pro
  */
 export type Metrics = ReturnType<typeof createMetrics>;
 
+/** Memory, processor time and garbage collection of this process besides; once in a process, for they watch it for ever. */
+export function addProcessMetrics({ registry }: Metrics): void {
+  collectDefaultMetrics({ register: registry, prefix: "plenum_" });
+}
+
 export function createMetrics() {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry, prefix: "plenum_" });
   const registers = [registry];
   return {
     registry,

@@ -8,7 +8,7 @@ import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createRetention } from "./delivery/retention.ts";
 import { inOrder, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
-import { createMetrics, type Metrics } from "./metrics.ts";
+import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { type SourceWork, workRoutes } from "./operator/work.ts";
@@ -58,6 +58,7 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
   const metrics = createMetrics();
+  addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
   const shared = { store: counted(opened, metrics), clock, log, metrics };
   try {
