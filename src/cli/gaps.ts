@@ -1,7 +1,9 @@
 import type { Command } from "commander";
 import { planSettings } from "../build-sync.ts";
 import { systemClock } from "../clock.ts";
+import { ConfigError } from "../errors.ts";
 import { openStore } from "../store/open.ts";
+import { documentSet, type Store } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
 import { type Hole, type HoleReason, holesIn } from "../sync/history/gaps.ts";
 import { type CliContext, choose } from "./context.ts";
@@ -40,11 +42,11 @@ export function addGaps(program: Command, context: CliContext): void {
       const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
       try {
         const nowMs = systemClock.now();
-        const { ledgers, orders } = await pastFromState(store, planSettings(name, entry), nowMs);
-        const wanted = new Set(tagIds);
-        const holes = holesIn(ledgers, orders, nowMs).filter(
-          ({ tagId }) => wanted.size === 0 || wanted.has(tagId),
-        );
+        const past = await pastFromState(store, planSettings(name, entry), nowMs);
+        const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
+        await refuseUnknown(store, name, wanted);
+        const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
+        const holes = holesIn(ledgers, past.orders, nowMs);
         if (terminal.json) {
           terminal.object(holes, []);
           return;
@@ -68,9 +70,20 @@ export function addGaps(program: Command, context: CliContext): void {
     });
 }
 
+/** A slip of the pen must not read as "no holes". */
+async function refuseUnknown(store: Store, source: string, wanted: ReadonlySet<string>): Promise<void> {
+  for (const id of wanted) {
+    if ((await store.document(documentSet("tag", source), id)) === undefined) {
+      throw new ConfigError(`The state knows no tag ${id} of ${source}.`, {
+        hint: "Tags are on the status page.",
+      });
+    }
+  }
+}
+
 function noHoles(series: number): string {
   return series === 0
-    ? "No history is followed: `history` is empty, or no tags are known yet."
+    ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
     : `No holes: all ${series} series are told up to now.`;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { CommanderError } from "commander";
+import { CommanderError, InvalidArgumentError } from "commander";
 import { Settings } from "luxon";
 import { complaint, EXIT, exitCodeOf } from "./exit.ts";
 import { watchForFaults } from "./last-resort.ts";
@@ -24,8 +24,9 @@ try {
   await createProgram(stopping.signal, process.env).parseAsync();
 } catch (error) {
   if (stopping.signal.aborted) process.stderr.write("Stopped before it was done.\n");
-  // Commander has said what is wrong with the command line by itself.
-  else if (!(error instanceof CommanderError)) process.stderr.write(`${complaint(error)}\n`);
+  // Commander has said what is wrong with the command line by itself, unless a command found it out.
+  else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
+    process.stderr.write(`${complaint(error)}\n`);
   process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
 }
 setTimeout(() => process.exit(), END_WITHIN_MS).unref();

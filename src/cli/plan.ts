@@ -14,7 +14,7 @@ import { askPlan } from "../operator/work.ts";
 import { openStore } from "../store/open.ts";
 import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
-import type { CliContext } from "./context.ts";
+import { type CliContext, choose } from "./context.ts";
 import { planLines } from "./plan-lines.ts";
 
 interface PlanOptions {
@@ -36,9 +36,10 @@ export function addPlan(program: Command, context: CliContext): void {
     )
     .action(async (options: PlanOptions) => {
       const terminal = context.terminal();
-      const { sources, state } = context.config();
-      const chosen = Object.entries(sources).filter(([name]) => (options.source ?? name) === name);
-      if (chosen.length === 0) throw new ConfigError(`There is no source ${options.source}.`);
+      const config = context.config();
+      const { sources, state } = config;
+      const chosen =
+        options.source === undefined ? Object.entries(sources) : [choose(config, options.source)];
       const reports = await terminal.progress("Planning", async (update) => {
         const made: PlanReport[] = [];
         for (const [name, entry] of chosen) {

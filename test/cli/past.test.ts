@@ -1,0 +1,204 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import type { AnyEvent } from "#src/event.ts";
+import type { Hole } from "#src/sync/history/gaps.ts";
+import {
+  onlyLine,
+  type Running,
+  type Service,
+  simulatedServer,
+  type Workplace,
+  workplace,
+} from "./plenum.ts";
+
+/** `plenum gaps` and `plenum backfill` as a user types them. */
+
+interface Order {
+  readonly id: string | null;
+  readonly doneAt: string | null;
+  readonly paused: boolean;
+  readonly done: number;
+  readonly tags: number;
+  readonly requestsLeft: number;
+  readonly expectedAt: string | null;
+}
+
+/** Nothing is followed: what is fetched is what was ordered. */
+async function place(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const made = workplace(service.url);
+  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
+  made.configure({ sources: { main: { ...source, ...parts } } });
+  return { service, place: made };
+}
+
+async function running(where: Workplace): Promise<Running> {
+  const worker = where.start("run");
+  await worker.says("Plenum is running");
+  await expect
+    .poll(async () => (await where.plenum("status", "--json")).stdout, { timeout: 20_000 })
+    .toContain('"tags":8');
+  return worker;
+}
+
+async function stopped(worker: Running): Promise<void> {
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+}
+
+const list = async (where: Workplace): Promise<readonly Order[]> =>
+  JSON.parse((await where.plenum("backfill", "--json")).stdout) as Order[];
+
+function told(where: Workplace): readonly AnyEvent[] {
+  const folder = where.path("events");
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".jsonl"))
+    .flatMap((name) => readFileSync(`${folder}/${name}`, "utf8").trimEnd().split("\n"))
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as AnyEvent);
+}
+
+describe("before a worker has run", () => {
+  test("there is nothing to look at or to order from, which is one sentence", async () => {
+    const { place: here } = await place();
+    for (const line of [["gaps"], ["backfill"], ["backfill", "--from", "1d"], ["backfill", "--pause"]]) {
+      const { code, stderr } = await here.plenum(...line);
+      expect([code, onlyLine(stderr)], line.join(" ")).toEqual([
+        78,
+        "There is no state in state yet. Start the worker first, or name the folder that it uses.",
+      ]);
+    }
+  }, 30_000);
+
+  test.each([
+    [["--from", "yesterday"], "Write a time as 2026-03-01T00:00:00Z, or an age as 365d."],
+    [["--from", "1d", "--to", "someday"], "Write a time as 2026-03-01T00:00:00Z, or an age as 365d."],
+    [["--from", "1d", "--resolution", "7m"], "Allowed choices are 5m, 1h, 1d, 1w, 1mo."],
+    [["--from", "1d", "--site", "north"], "Write a whole number."],
+  ])(
+    "%j is a slip of the pen: 2, and what to write",
+    async (line, sentence) => {
+      const { place: here } = await place();
+      const { code, stderr } = await here.plenum("backfill", ...line);
+      expect([code, stderr]).toEqual([2, expect.stringContaining(sentence)]);
+      expect(stderr).not.toMatch(/^\s+at /m);
+    },
+    30_000,
+  );
+});
+
+test("what a command itself finds wrong is said as well", async () => {
+  const { place: here } = await place();
+  const ids = Array.from({ length: 21 }, (_, n) => String(n));
+  const { code, stderr } = await here.plenum("history", ...ids);
+  expect([code, onlyLine(stderr)]).toEqual([2, "At most 20 tags at once."]);
+}, 30_000);
+
+describe("an order", () => {
+  test("is taken, paused, resumed, shown and given up, with a worker and without one", async () => {
+    const { place: here } = await place({ history: [] });
+    const worker = await running(here);
+    expect((await here.plenum("backfill", "--pause")).stdout).toContain("until `plenum backfill --resume`");
+    const taken = await here.plenum("backfill", "10169", "--from", "2d", "--detach", "--json");
+    const { id } = JSON.parse(taken.stdout) as Order;
+    expect(taken).toMatchObject({ code: 0, stderr: "" });
+    expect(await list(here)).toMatchObject([{ id, paused: true, done: 0, tags: 1, expectedAt: null }]);
+    expect((await here.plenum("gaps", "10169")).stdout).toMatch(/^ *1 +10169 .*(asked for|not known yet)/m);
+    await stopped(worker);
+
+    const resumed = await here.plenum("backfill", "--resume");
+    expect([resumed.stdout, onlyLine(resumed.stderr)]).toEqual([
+      "The past is fetched again; the worker heeds it within seconds.\n",
+      "No worker is running on this state folder; it is done once one runs (`plenum run`).",
+    ]);
+    const shown = await here.plenum("backfill");
+    expect(shown.stdout).toMatch(
+      new RegExp(
+        `^order ${id}, 20\\S+Z to 20\\S+Z, 5m, 1 tags: ░+ 0 %, \\d+ requests left, done about 20\\S+Z\n$`,
+      ),
+    );
+    for (const [line, sentence] of [
+      [["--cancel", "nothing"], "There is no order nothing. `plenum backfill` lists them."],
+      [
+        ["no-such-tag", "--from", "1d"],
+        "No known tag fits this selection. `plenum plan` says how many tags are known; names are patterns, * is any text.",
+      ],
+      [["--from", "1d", "--source", "mian"], "There is no source mian; known are: main."],
+    ] as const) {
+      const { code, stderr } = await here.plenum("backfill", ...line);
+      expect([code, onlyLine(stderr)]).toEqual([78, sentence]);
+    }
+    const reversed = await here.plenum("backfill", "--from", "1d", "--to", "2d");
+    expect([reversed.code, onlyLine(reversed.stderr)]).toEqual([2, "--from has to be before --to."]);
+    expect(await list(here)).toHaveLength(1);
+
+    const cancelled = await here.plenum("backfill", "--cancel", id ?? "");
+    expect(cancelled.stdout).toBe(`Order ${id} is given up; what is told stays told.\n`);
+    expect((await here.plenum("backfill")).stdout).toBe("Nothing of the past is to be fetched.\n");
+  }, 60_000);
+
+  test("survives a restart, is done beside live work, is told once and as backfill", async () => {
+    const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
+    const first = await running(here);
+    await here.plenum("backfill", "--pause");
+    const taken = await here.plenum(
+      "backfill",
+      "10169",
+      "10170",
+      "--from",
+      "3d",
+      "--to",
+      "1d",
+      "--detach",
+      "--json",
+    );
+    expect(taken.code).toBe(0);
+    await stopped(first);
+    await here.plenum("backfill", "--resume");
+    const second = await running(here);
+    await expect
+      .poll(async () => (await list(here)).map(({ doneAt, done }) => doneAt !== null && done === 1), {
+        timeout: 40_000,
+      })
+      .toEqual([true]);
+    expect((await here.plenum("backfill")).stdout).toMatch(/^order \S+, .*, 5m: done at 20\S+Z\n$/);
+    expect((await here.plenum("gaps")).stdout).not.toContain("asked for");
+    const waited = await here.plenum("backfill", "10169", "--from", "3d", "--to", "1d");
+    expect(waited.code).toBe(0);
+    expect(waited.stderr).toMatch(
+      /^Order \S+\. Ctrl-C ends the waiting, not the backfill\.\n[\s\S]*^Order \S+ is done\.$/m,
+    );
+    await stopped(second);
+
+    const past = told(here).filter((event) => event.type === "tag-history");
+    expect(new Set(past.map(({ data }) => data.tag.id))).toEqual(new Set(["10169", "10170"]));
+    expect(new Set(past.map(({ data }) => data.origin))).toEqual(new Set(["backfill"]));
+    const points = past.flatMap(({ data }) => data.points.map(({ time }) => `${data.tag.id} ${time}`));
+    // Two days of values that come every hour, of two tags.
+    expect(points.length).toBe(96);
+    expect(new Set(points).size).toBe(points.length);
+    expect(service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null)).toEqual([]);
+  }, 120_000);
+});
+
+test("gaps: what is followed, by reason; one line for each tag that is named; every one as JSON", async () => {
+  const { place: here } = await place({
+    history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],
+  });
+  const worker = await running(here);
+  const gaps = await here.plenum("gaps");
+  expect(gaps.stdout).toMatch(/^tags +for one +resolution +from +to +why\n/);
+  expect(gaps.stdout).toMatch(/^ *\d +101\d\d .* 5m /m);
+  const holes = JSON.parse((await here.plenum("gaps", "--json")).stdout) as Hole[];
+  expect(new Set(holes.map(({ tagId }) => tagId)).size).toBeGreaterThan(1);
+  const one = JSON.parse((await here.plenum("gaps", "10169", "--json")).stdout) as Hole[];
+  expect(one.every(({ tagId, resolution }) => tagId === "10169" && resolution === "5m")).toBe(true);
+  const slip = await here.plenum("gaps", "10169", "1016");
+  expect([slip.code, onlyLine(slip.stderr)]).toEqual([
+    78,
+    "The state knows no tag 1016 of main. Tags are on the status page.",
+  ]);
+  await stopped(worker);
+  expect((await here.plenum("gaps")).code).toBe(0);
+}, 60_000);

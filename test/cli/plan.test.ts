@@ -1,0 +1,98 @@
+import { existsSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import type { PlanReport } from "#src/sync/plan/report.ts";
+import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum plan` as a user types it: before anything runs, from what a worker left, and beside one. */
+
+const CLASSES = [
+  { name: "comfort", every: "1m", select: { units: ["°C"] } },
+  { name: "rest", every: "15m" },
+];
+const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }];
+
+async function planned(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
+  place.configure({ sources: { main: { ...source, read: CLASSES, history: HISTORY, ...parts } } });
+  return { service, place };
+}
+
+function reports(stdout: string): readonly PlanReport[] {
+  expect(stdout.trimEnd().split("\n")).toHaveLength(1);
+  return JSON.parse(stdout) as PlanReport[];
+}
+
+const tagRequests = ({ simulator }: Service) =>
+  simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
+
+describe("before anything runs", () => {
+  test("plans from the lists, sends no tag request and leaves nothing behind", async () => {
+    const { service, place } = await planned();
+    const { code, stdout, stderr } = await place.plenum("plan");
+    expect(code).toBe(0);
+    expect(stderr.replaceAll(/^Planning … \d+ s\n/gm, "")).toBe("");
+    expect(stdout).toMatch(/^source main: 2 sites, 141 tags, as the service lists them\n/);
+    expect(stdout).toMatch(/^ +live +\d+\.\d\d +\d+\.\d %$/m);
+    expect(stdout).toMatch(/^ +comfort +\d+ +60 s +60 s +[\d.]+ s +– +\d+\.\d\d$/m);
+    expect(stdout).toMatch(/^ +rest +\d+ +15 min +15 min /m);
+    expect(stdout).toMatch(/^Reading every one of them once takes \d+ s\.$/m);
+    expect(stdout).toMatch(/^ +log +141 +5m +\d\.\d{3} +0$/m);
+    expect(stdout).toMatch(
+      /^The backfill takes \d+ requests, [\d.]+ a minute, and is done at 20\d\d-\S+Z\.$/m,
+    );
+    expect(stdout).toMatch(/^It fits: \d+ % of what can be planned with\. No value is ever late\.$/m);
+    expect(tagRequests(service)).toEqual([]);
+    expect(existsSync(place.path("state"))).toBe(false);
+
+    const [plan] = reports((await place.plenum("plan", "--json")).stdout);
+    expect(plan).toMatchObject({ basis: "lists", sites: 2, tags: 141, fits: true, changes: [] });
+    expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
+  }, 30_000);
+
+  test("says what does not fit and the cheapest change; that change makes it fit", async () => {
+    const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });
+    const { code, stdout } = await place.plenum("plan");
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^ +all +141 +10 s +[\d.]+ s \(×\d\.\d\d\)/m);
+    const [, every = ""] =
+      /^The cheapest change: Let the values of class all become (\d+s) old instead of 10s\.\n +read: \[\{name: all, every: \1\}\]$/m.exec(
+        stdout,
+      ) ?? [];
+    const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
+    place.configure({ sources: { main: { ...source, read: [{ name: "all", every }], history: HISTORY } } });
+    expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
+  }, 30_000);
+
+  test("a source that is not there, and a service that is not, are each one sentence", async () => {
+    const { service, place } = await planned();
+    const slip = await place.plenum("plan", "--source", "mian");
+    expect([slip.code, onlyLine(slip.stderr)]).toEqual([78, "There is no source mian; known are: main."]);
+    await service.close();
+    const away = await place.plenum("plan");
+    expect([away.code, onlyLine(away.stderr)]).toEqual([75, expect.stringMatching(/could not be asked/)]);
+  }, 30_000);
+});
+
+test("beside a worker and after it the state counts, with the configuration of the file, without a restart", async () => {
+  const { service, place } = await planned();
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const plan = async (...more: readonly string[]) =>
+    reports((await place.plenum("plan", "--json", ...more)).stdout)[0];
+  await expect
+    .poll(() => plan(), { timeout: 20_000 })
+    .toMatchObject({ basis: "state", sites: 2, tags: 141, fits: true });
+
+  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
+  place.configure({ sources: { main: { ...source, read: [{ name: "all", every: "10s" }] } } });
+  expect(await plan()).toMatchObject({ basis: "state", fits: false, classes: [{ name: "all", tags: 141 }] });
+  const before = tagRequests(service).length;
+  expect(await plan("--ask")).toMatchObject({ basis: "lists", fits: false });
+  expect(tagRequests(service).length - before).toBeLessThanOrEqual(1);
+
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+  expect(await plan()).toMatchObject({ basis: "state", tags: 141 });
+}, 60_000);
