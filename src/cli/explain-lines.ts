@@ -60,10 +60,11 @@ function nextLines({ work, missingSince }: TagExplanation): readonly string[] {
     ];
   }
   const { dueAt, everySeconds, reasons } = work.live;
+  const isWaiting = dueAt !== null;
   return [
-    dueAt === null ? "  On its way." : `  Due by ${dueAt}, every ${everySeconds} s at the latest.`,
+    ...(isWaiting ? [`  Due by ${dueAt}, every ${everySeconds} s at the latest.`] : []),
     ...reasons.map((reason) => `  ${reason}`),
-    "  It may go earlier, when a request has a place left.",
+    ...(isWaiting ? ["  It may go earlier, when a request has a place left."] : []),
   ];
 }
 

@@ -1,14 +1,18 @@
 import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import { tellFailure, toldFailure } from "#src/operator/failure.ts";
 import { readDoor, writeDoor } from "#src/operator/key.ts";
 import { openDoor } from "#src/operator/remote.ts";
 import { operatorRoutes } from "#src/operator/routes.ts";
+import { askPlan, askTag, workRoutes } from "#src/operator/work.ts";
+import type { TracedRequest } from "#src/source/request-trace.ts";
 import type { Source } from "#src/source/source.ts";
+import { type PlanReport, planReport } from "#src/sync/plan/report.ts";
+import { PLAN_FACTS } from "../status/shown-building.ts";
 
 function folder(): string {
   const path = mkdtempSync(join(tmpdir(), "plenum-door-"));
@@ -101,6 +105,87 @@ describe("the operator's door", () => {
     expect(await openDoor(state, new AbortController().signal)).toBeNull();
     writeFileSync(join(state, "operator.json"), "{");
     expect(await openDoor(state, new AbortController().signal)).toBeNull();
+  });
+});
+
+describe("what a worker knows of its work", () => {
+  const request = (number: number, tagIds: readonly string[]): TracedRequest => ({
+    number,
+    at: `2026-11-21T10:00:0${number}.000Z`,
+    lane: "live",
+    endpoint: "read",
+    tagIds,
+    outcome: "ok",
+    message: null,
+    tookMs: 100,
+  });
+
+  function work(plan: () => Promise<PlanReport>) {
+    const door = writeDoor(folder());
+    const app = workRoutes({
+      key: door.key,
+      sources: new Map([
+        [
+          "main",
+          {
+            plan,
+            tag: () => null,
+            requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
+          },
+        ],
+      ]),
+    });
+    const ask = async (path: string, authorization = `Bearer ${door.key.reveal()}`) => {
+      const response = await app.request(path, { headers: { authorization } });
+      return { status: response.status, ...((await response.json()) as object) };
+    };
+    return { app, ask };
+  }
+  const made = async () => planReport(PLAN_FACTS);
+
+  test("is told to the key of this start only, and nothing is done before it was seen", async () => {
+    const plan = vi.fn(made);
+    const { ask } = work(plan);
+    for (const path of ["/main/plan", "/main/tags/1", "/other/plan"]) {
+      expect(await ask(path, "Bearer wrong"), path).toMatchObject({ status: 401 });
+      expect(await ask(path, ""), path).toMatchObject({ status: 401 });
+    }
+    expect(plan).not.toHaveBeenCalled();
+  });
+
+  test("the plan, and what became of a tag", async () => {
+    const { ask } = work(made);
+    expect(await ask("/main/plan")).toMatchObject({ status: 200, source: "north", fits: true });
+    expect(await ask("/main/tags/1")).toMatchObject({
+      status: 200,
+      live: null,
+      requests: [{ number: 1 }, { number: 3 }],
+      remembered: { requests: 3, since: "2026-11-21T10:00:01.000Z" },
+    });
+    expect(await ask("/main/tags/9")).toMatchObject({ status: 200, requests: [] });
+    for (const path of ["/other/plan", "/other/tags/1"]) {
+      expect(await ask(path)).toMatchObject({ status: 404, message: "No such source." });
+    }
+  });
+
+  test("a plan that cannot be made says why, without credentials", async () => {
+    const { ask } = work(() => Promise.reject(new Retryable("https://user:pw@host is busy")));
+    expect(await ask("/main/plan")).toEqual({
+      status: 502,
+      failure: "retryable",
+      message: "https://[redacted]@host is busy",
+    });
+  });
+
+  test("a worker that is gone while it is asked is one sentence", async () => {
+    const state = folder();
+    writeDoor(state).open("http://127.0.0.1:9");
+    const door = readDoor(state);
+    if (door === null) throw new Error("no door");
+    const { signal } = new AbortController();
+    for (const asked of [askPlan(door, "main", signal), askTag(door, "main", "1", signal)]) {
+      await expect(asked).rejects.toThrow("The worker does not answer any more.");
+    }
   });
 });
 

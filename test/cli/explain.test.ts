@@ -1,0 +1,102 @@
+import { expect, test } from "vitest";
+import type { AlarmExplanation, TagExplanation } from "#src/cli/explanation.ts";
+import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+
+/** `plenum explain` as a user types it, beside a worker and without one. */
+
+test("a tag and an alarm: what was asked, what is due, what the sinks have, what was commanded", async () => {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const place = workplace(service.url);
+  const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
+  place.configure({
+    sources: {
+      main: {
+        ...source,
+        read: [{ name: "comfort", every: "1m" }],
+        history: [{ name: "log", resolution: "5m", backfill: "1d" }],
+      },
+    },
+    commands: {
+      enabled: true,
+      read_back_after: "100ms",
+      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+    },
+  });
+  const before = await place.plenum("explain", "10169");
+  expect([before.code, onlyLine(before.stderr)]).toEqual([
+    78,
+    "There is no state in state yet. Start the worker first, or name the folder that it uses.",
+  ]);
+
+  const alarmId = service.simulator.control.raiseAlarm({ siteId: 6 });
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const explained = async () =>
+    JSON.parse((await place.plenum("explain", "10169", "--json")).stdout) as TagExplanation;
+  await expect.poll(async () => (await place.plenum("status", "--json")).stdout).toContain('"tags":8');
+  await expect.poll(async () => (await explained()).value, { timeout: 20_000 }).not.toBeNull();
+  await expect.poll(async () => (await explained()).history, { timeout: 20_000 }).toHaveLength(1);
+  const low = await place.plenum("write", "10169", "12", "--id", "low");
+  expect(low.code).toBe(1);
+
+  const asJson = await explained();
+  expect(asJson).toMatchObject({
+    source: "main",
+    tag: { id: "10169" },
+    siteId: 6,
+    missingSince: null,
+    quarantine: null,
+    work: { live: { className: "comfort", wishedSeconds: 60 } },
+    sinks: [{ sink: "files", last: expect.stringMatching(/settled|waiting/) }],
+    commands: [{ commandId: "low", outcome: "rejected" }],
+  });
+  expect(asJson.work?.requests.length).toBeGreaterThan(0);
+  const { code, stdout } = await place.plenum("explain", "10169");
+  expect(code).toBe(0);
+  for (const line of [
+    /^tag 10169 .+, site 6 of main$/m,
+    /^Value\n {2}\S+ \(good\) at 20\S+Z$/m,
+    /^Next reading\n {2}(Due by 20\S+Z, every 60 s at the latest\.\n {2})?Class comfort wants its values to be at most 1m old\.$/m,
+    /^ {2}20\S+Z {2}request \d+, read \(live\), with 7 others, \d+ ms with waiting$/m,
+    /^ {2}It was in \d+ of the last \d+ tag requests \(since 20\S+Z\): \d+\.\d\d of them are its share\.$/m,
+    /^ {2}10169 5m: /m,
+    /^Sinks\n {2}files: (has the last event|still waits)/m,
+    /^Last commands\n {2}low: 12 ended as rejected: /m,
+  ]) {
+    expect(stdout).toMatch(line);
+  }
+
+  const alarm = await place.plenum("explain", alarmId);
+  expect(alarm.stdout).toMatch(
+    new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `),
+  );
+  expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+Z {2}alarm-raised$/m);
+  expect(alarm.stdout).toMatch(/^ {2}alarms: last at 20\S+Z, next at 20\S+Z$/m);
+  expect(
+    JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation,
+  ).toMatchObject({
+    held: { state: "active" },
+    told: [{ type: "alarm-raised", late: false }],
+    sinks: [{ sink: "files" }],
+  });
+
+  const unknown = await place.plenum("explain", "1016");
+  expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
+    78,
+    "The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` lists alarms; tags are on the status page.",
+  ]);
+  const nothing = await place.plenum("explain");
+  expect([nothing.code, nothing.stderr]).toEqual([
+    2,
+    expect.stringContaining("missing required argument 'id'"),
+  ]);
+
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+  const alone = await place.plenum("explain", "10169");
+  expect(alone.code).toBe(0);
+  expect(alone.stdout).toMatch(/^Next reading\n {2}No worker is running; nothing is due\.$/m);
+  expect(alone.stdout).toMatch(/^Last requests\n {2}Only a running worker remembers them\.$/m);
+  expect(alone.stdout).toMatch(/^ {2}files: has the last event/m);
+  expect((await explained()).work).toBeNull();
+}, 90_000);
