@@ -51,6 +51,7 @@ export interface EventData {
   "tag-history": TagHistoryFact;
   "tag-total": TagTotalFact;
 
+  "command-accepted": CommandAccepted;
   "command-result": CommandResult;
 
   "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
@@ -123,6 +124,22 @@ export interface TagTotalFact {
   readonly total: number | null;
   /** True when the total is negative: the meter was reset or exchanged. */
   readonly reset: boolean;
+}
+
+/** A command passed the gate and is in the journal; its one `command-result` follows. */
+export interface CommandAccepted {
+  readonly commandId: string;
+  readonly tagId: string;
+  readonly requested: TagValue;
+  /** How long the quota will make it wait at most, in milliseconds, as it looked then. */
+  readonly waitMs: number;
+  /** After this time it is not sent any more, UTC. */
+  readonly expiresAt: string;
+  /** After this time the old value is put back, in milliseconds; null for a write that stays. */
+  readonly forMs: number | null;
+  /** As in the result. */
+  readonly correlation: string | null;
+  readonly replyTo: string | null;
 }
 
 export const COMMAND_OUTCOMES = [
@@ -214,6 +231,7 @@ export const KINDS = Object.keys({
   "tag-value": 1,
   "tag-history": 1,
   "tag-total": 1,
+  "command-accepted": 1,
   "command-result": 1,
   "token-expiring": 1,
   "source-unavailable": 1,

@@ -48,6 +48,8 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
     case "gateway-online":
     case "gateway-offline":
       return [gatewayPoint(event)];
+    case "command-accepted":
+      return [acceptedPoint(event)];
     case "command-result":
       return [commandPoint(event)];
     case "token-expiring":
@@ -152,6 +154,20 @@ function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gatewa
       online: type === "gateway-online",
       display_name: gateway.displayName,
       location: gateway.location,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+function acceptedPoint({ id, time, data }: Event<"command-accepted">): Parts {
+  return {
+    measurement: "command_accepted",
+    tags: { tag_id: data.tagId },
+    fields: {
+      command_id: data.commandId,
+      ...valueFields("requested", data.requested),
+      wait_ms: data.waitMs,
       event_id: id,
     },
     time,

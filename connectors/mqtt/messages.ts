@@ -1,6 +1,6 @@
 import type { AnyEvent, Event, Kind } from "../../src/event.ts";
 import { isTelemetry, toCloudEvent } from "../../src/event.ts";
-import { alarmState, gatewayState, history, inventory, result, total, value } from "./payload.ts";
+import { accepted, alarmState, gatewayState, history, inventory, result, total, value } from "./payload.ts";
 import type { Place, Topics } from "./topics.ts";
 
 /** One PUBLISH. */
@@ -68,6 +68,17 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
       .filter(([, isKept]) => isKept)
       .map(([aspect]) => ({ ...say(at(kind, id, aspect), null, true), payload: "" }));
 
+  /** An answer on its own topic, and on the one that the requester wishes, where that may be. */
+  function answers(
+    plain: Message,
+    { correlation }: { readonly correlation: string | null },
+    wished: string | null,
+  ): readonly Message[] {
+    const message = { ...plain, ...(correlation === null ? {} : { correlation }) };
+    if (wished === null || !topics.mayReply(wished)) return [message];
+    return [message, { ...message, topic: wished, courtesy: true }];
+  }
+
   switch (event.type) {
     case "tag-value":
       return [say(at("tag", event.data.tag.id, "value"), value(event, source), retained.values)];
@@ -128,15 +139,16 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     case "system-removed":
       return forget("system", event.data.system.id, { inventory: retained.inventory });
 
+    case "command-accepted": {
+      const { replyTo, tagId } = event.data;
+      // Beside the response topic and not on it: whoever asks there waits for one answer, the result.
+      const beside = replyTo === null ? null : `${replyTo}/accepted`;
+      return answers(say(at("tag", tagId, "accepted"), accepted(event), false), event.data, beside);
+    }
     case "command-result": {
-      const { tagId, commandId, correlation, replyTo } = event.data;
+      const { tagId, commandId, replyTo } = event.data;
       const topic = tagId === null ? at("command", commandId, "result") : at("tag", tagId, "result");
-      const message = {
-        ...say(topic, result(event), false),
-        ...(correlation === null ? {} : { correlation }),
-      };
-      if (replyTo === null || !topics.mayReply(replyTo)) return [message];
-      return [message, { ...message, topic: replyTo, courtesy: true }];
+      return answers(say(topic, result(event), false), event.data, replyTo);
     }
 
     case "token-expiring":

@@ -100,6 +100,12 @@ export function inventory(event: Event, object: unknown): Body {
   return { ts: event.time, object, id: event.id };
 }
 
+/** A command is in the journal; `waitMs` says how long the quota will make it wait at most. */
+export function accepted(event: Event<"command-accepted">): Body {
+  const { replyTo: _replyTo, ...told } = event.data;
+  return { ts: event.time, ...told, id: event.id };
+}
+
 /** `outcome` is the end of the command; a requester finds its own by `commandId` or MQTT 5 correlation data. */
 export function result(event: Event<"command-result">): Body {
   const { replyTo: _replyTo, ...told } = event.data;

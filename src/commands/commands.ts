@@ -10,6 +10,7 @@ import { createAllowList } from "./allow-list.ts";
 import { viewOf } from "./building-view.ts";
 import type { CommandsConfig } from "./config.ts";
 import { createEndings, type Endings } from "./endings.ts";
+import { waitOf } from "./expected-wait.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { createIntake } from "./intake.ts";
 import { type Accepted, type Journal, type OpenEntry, openJournal } from "./journal.ts";
@@ -70,7 +71,12 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const { clock, config, log, metrics, store } = options;
   const names = options.sources.map(({ source }) => source.name);
   const allowList = createAllowList(config, names);
-  const journal = await openJournal({ store, clock, rehearsal: config.rehearsal });
+  const lines = new Map<string, Line>();
+  const expectedWaitMs = (name: string) => {
+    const line = lines.get(name);
+    return line === undefined ? 0 : config.group_window + waitOf(line.source, line.writer.waiting(), clock);
+  };
+  const journal = await openJournal({ store, clock, rehearsal: config.rehearsal, expectedWaitMs });
   const killSwitch = createKillSwitch(options.stateFolder);
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
@@ -78,7 +84,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const endings = createEndings({ journal, clock, log, count });
   const refusals = createRefusals({ journal, clock, log });
 
-  const lines = new Map<string, Line>();
   for (const { source, timeZone } of options.sources) {
     const shared = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
     const values = createFreshValues(shared);
@@ -134,10 +139,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       writable: config.allow.length,
       waiting: [...lines.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
-    expectedWaitMs(named) {
-      const source = lines.get(allowList.sourceOf(named) ?? "")?.source;
-      return source === undefined ? 0 : config.group_window + waitMs(source, clock);
-    },
+    expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
       const ending = AbortSignal.any([signal, stopping.signal]);
       const cut = AbortSignal.any([signal, cutting.signal]);
@@ -183,17 +185,6 @@ async function recover(
       line.readBack.add([{ command, sent: "in-doubt", complaint: null, before: null, sentAtMs }]);
     }
   }
-}
-
-/** An upper bound for a write, which goes before every poll: what a poll would have to wait. */
-function waitMs(source: Source, clock: Clock): number {
-  const { buckets, heldUntilMs } = source.quota();
-  const held = heldUntilMs === null ? 0 : heldUntilMs - clock.now();
-  const waits = buckets.map((bucket) => {
-    const bucketHeld = bucket.heldUntilMs === null ? 0 : bucket.heldUntilMs - clock.now();
-    return bucket.used < bucket.perMinute ? bucketHeld : Math.max(bucketHeld, bucket.nextSlotInMs);
-  });
-  return Math.max(0, held, ...waits);
 }
 
 async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {

@@ -5,7 +5,7 @@ import type { DocumentChange, Store } from "../store/store.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
-import { type Notice, noticeEvent, resultEvent } from "./result-event.ts";
+import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
 import { createWearCount, type Wear, type WearCount } from "./wear.ts";
 
 /**
@@ -78,9 +78,16 @@ export interface JournalOptions {
   readonly clock: Clock;
   /** A rehearsal wears out nothing, so it counts for itself. */
   readonly rehearsal: boolean;
+  /** How long the quota would make a write to a source wait that is accepted now, in milliseconds. */
+  readonly expectedWaitMs: (source: string) => number;
 }
 
-export async function openJournal({ store, clock, rehearsal }: JournalOptions): Promise<Journal> {
+export async function openJournal({
+  store,
+  clock,
+  rehearsal,
+  expectedWaitMs,
+}: JournalOptions): Promise<Journal> {
   const wearSet = rehearsal ? "command-wear-rehearsal" : "command-wear";
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
@@ -139,6 +146,7 @@ export async function openJournal({ store, clock, rehearsal }: JournalOptions): 
         await commit(
           fresh.map((accepted) => audited(accepted.command, "accepted", changedAt, asked(accepted))),
           [{ set: COMMANDS, insert: entries.map((entry) => [entry.command.id, entry] as const) }],
+          () => fresh.map(({ command }) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
         );
         for (const entry of entries) open.set(entry.command.id, entry);
         return fresh;

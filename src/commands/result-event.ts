@@ -2,6 +2,29 @@ import type { TagValue } from "../building.ts";
 import { type CommandOutcome, type Event, makeEvent, sourceUri } from "../event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
+/** That a command passed the gate, and how long it will wait for the quota; its end follows. */
+export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
+  const { correlation, expiresAt, forMs, id, replyTo, source, siteId, tagId, value } = command;
+  return makeEvent({
+    type: "command-accepted",
+    source: sourceUri(source),
+    subject: `site/${siteId}/tag/${tagId}`,
+    time,
+    siteId,
+    facts: [id],
+    data: {
+      commandId: id,
+      tagId,
+      requested: value,
+      waitMs: Math.round(waitMs),
+      expiresAt,
+      forMs,
+      correlation,
+      replyTo,
+    },
+  });
+}
+
 /** How a command's end, or a refusal, is told: one `command-result` event. */
 export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
   return makeEvent({

@@ -102,6 +102,8 @@ export function eventRow({ position, committedAt, event }: LoggedEvent): EventRo
 /** What a person wants to know of an event besides its kind. */
 function gistOf(event: AnyEvent): string {
   switch (event.type) {
+    case "command-accepted":
+      return `tag ${event.data.tagId} to ${event.data.requested}`;
     case "command-result":
       return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
     case "token-expiring":

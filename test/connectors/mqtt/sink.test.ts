@@ -223,6 +223,38 @@ describe.skipIf(missing)("against Mosquitto", () => {
     ]);
   });
 
+  test("says that a command is accepted beside the response topic, on which only the result comes", async () => {
+    const server = await broker();
+    const observer = await observe(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
+    onTestFinished(() => observer.leave());
+    const sink = await openSink(server.url);
+    const correlation = Buffer.from([0, 255, 7]).toString("base64");
+    const answer = <K extends "command-accepted" | "command-result">(kind: K, replyTo: string) => {
+      const sample = sampleEvent(kind, { siteid: "1" }, replyTo);
+      return { ...sample, data: { ...sample.data, replyTo, correlation } };
+    };
+    await sink.write(
+      [
+        answer("command-accepted", "plenum/cmd/main/10042/set"),
+        answer("command-accepted", "answers/42"),
+        answer("command-result", "answers/42"),
+      ],
+      never(),
+    );
+    await observer.until(({ topic }) => topic === "answers/42");
+    expect(observer.heard.map(({ topic }) => topic)).toEqual([
+      "plenum/main/1/tag/10042/accepted",
+      "plenum/main/1/tag/10042/accepted",
+      "answers/42/accepted",
+      "plenum/main/1/tag/10042/result",
+      "answers/42",
+    ]);
+    const interim = observer.heard[2];
+    expect(interim?.packet.properties?.correlationData).toEqual(Buffer.from([0, 255, 7]));
+    expect(interim?.json).toMatchObject({ commandId: "cmd-1", requested: 21.5, waitMs: 200 });
+    expect(interim?.json).not.toHaveProperty("replyTo");
+  });
+
   test("comes back by itself when nothing is to be sent, and says so", async () => {
     const server = await broker();
     await openSink(server.url);

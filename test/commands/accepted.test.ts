@@ -1,0 +1,107 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { CommandAccepted, Event } from "#src/event.ts";
+import { createRig, type Rig, type RigOptions, tagsOf } from "./rig.ts";
+
+/** The interim answer: a command is in the journal, and will wait so long for the quota. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+async function rigWith(options: RigOptions = {}) {
+  const rig = await createRig(options);
+  open.push(rig);
+  const accepted = async (): Promise<readonly CommandAccepted[]> =>
+    (await rig.store.outbox.latest(1_000, ["command-accepted"]))
+      .map(({ event }) => (event as Event<"command-accepted">).data)
+      .toReversed();
+  return Object.assign(rig, { tags: tagsOf(rig.simulator, 25), accepted });
+}
+
+describe("what is told when a command is accepted", () => {
+  test("comes once, before the result, with everything that the sender needs to find it", async () => {
+    const rig = await rigWith();
+    const [tag = ""] = rig.tags;
+    await rig.send({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
+    await rig.send({ id: "bad", tag, value: 99 });
+    await rig.send({ id: "a", tag, value: 21.5 });
+    await rig.clock.advance(10_000);
+    expect(await rig.accepted()).toEqual([
+      {
+        commandId: "a",
+        tagId: tag,
+        requested: 21.5,
+        waitMs: 200,
+        expiresAt: "2026-11-20T12:00:30.000Z",
+        forMs: null,
+        correlation: "Y29y",
+        replyTo: "reply/x",
+      },
+    ]);
+    const kinds = (await rig.store.outbox.latest(10)).toReversed().map(({ event }) => event.type);
+    expect(kinds).toEqual(["command-accepted", "command-result", "command-result", "command-result"]);
+  });
+
+  test("says how long a pause of the service makes it wait, and the wait is not longer", async () => {
+    const rig = await rigWith();
+    const [tag = ""] = rig.tags;
+    rig.simulator.control.setFaults([
+      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } },
+    ]);
+    const refused = expect(
+      rig.source.read([tag], "on-demand", new AbortController().signal),
+    ).rejects.toThrow();
+    await rig.clock.advance(1_000);
+    await refused;
+    const sentAtMs = rig.clock.now();
+    await rig.send({ id: "a", tag, value: 22, ttl_s: 200 });
+    const [told] = await rig.accepted();
+    expect(told?.waitMs).toBeGreaterThan(40_000);
+    expect(told?.waitMs).toBeLessThan(60_000);
+    while (rig.posts.length === 0) await rig.clock.advance(100);
+    expect(rig.clock.now() - sentAtMs).toBeLessThanOrEqual((told?.waitMs ?? 0) + 1_000);
+  });
+
+  test("says what a used-up quota costs, and that whoever comes behind others waits longer", async () => {
+    const rig = await rigWith({ config: await sparse() });
+    const signal = new AbortController().signal;
+    const reads = Array.from({ length: 20 }, () => rig.source.read([rig.tags[0] ?? ""], "on-demand", signal));
+    const used = () => rig.source.quota().buckets[0]?.used ?? 0;
+    while (used() < 20) await rig.clock.advance(1_000);
+    await Promise.all(reads);
+    expect(used()).toBe(20);
+    for (const [n, tag] of rig.tags.slice(0, 21).entries()) {
+      await rig.send({ id: `${n}`, tag, value: 22, ttl_s: 300 });
+    }
+    const waits = (await rig.accepted()).map(({ waitMs }) => waitMs);
+    expect(waits[0]).toBeGreaterThan(200);
+    expect((waits[20] ?? 0) - (waits[0] ?? 0)).toBeGreaterThanOrEqual(3_000);
+  });
+
+  test("a value that is put back is accepted like any other command", async () => {
+    const rig = await rigWith({ config: await sparse({ restore: true }) });
+    await rig.send({ id: "a", tag: rig.tags[0], value: 22, for_s: 600 });
+    await rig.clock.advance(700_000);
+    expect((await rig.accepted()).map(({ commandId, forMs }) => [commandId, forMs])).toEqual([
+      ["a", 600_000],
+      ["a/restore", null],
+    ]);
+  });
+});
+
+/** Entries for the rig's tags with something more. */
+async function sparse(more: object = {}) {
+  const rig = await createRig();
+  const tags = tagsOf(rig.simulator, 25);
+  await rig.close();
+  return {
+    allow: tags.map((tag_id) => ({
+      site_id: 12,
+      tag_id,
+      type: "number" as const,
+      min: 15,
+      max: 25,
+      ...more,
+    })),
+  };
+}
