@@ -21,7 +21,7 @@ function span(seconds) {
 /** A length of time as exact as a wish is written. */
 export function lasting(seconds) {
   const [unit, size] =
-    seconds < 120
+    seconds < 100
       ? ["s", 1]
       : seconds < 7200
         ? ["min", 60]
