@@ -132,5 +132,15 @@ export function createMetrics() {
       labelNames: ["outcome", "reason"],
       registers,
     }),
+    auditBytes: new Gauge({
+      name: "plenum_audit_log_bytes",
+      help: "Size of the audit log of commands.",
+      registers,
+    }),
+    auditLimitBytes: new Gauge({
+      name: "plenum_audit_log_limit_bytes",
+      help: "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
+      registers,
+    }),
   };
 }

@@ -3,6 +3,7 @@ import { buildSource } from "./build-source.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createCommands } from "./commands/commands.ts";
+import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createRetention } from "./delivery/retention.ts";
@@ -106,6 +107,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     config: config.commands,
     sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     stateFolder: config.state.folder,
+    around: aroundWriting(config),
   });
 
   let ready = false;
@@ -120,7 +122,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       source: (name) => liveSource(byName.get(name), works.get(name)),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
-      notices: () => notices,
+      notices: () => [...notices, ...commands.notices()],
     },
   });
   const door = writeDoor(config.state.folder);

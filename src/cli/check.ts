@@ -5,6 +5,7 @@ import type { Command } from "commander";
 import { CATALOG } from "../../connectors/catalog.ts";
 import { buildSource } from "../build-source.ts";
 import { systemClock } from "../clock.ts";
+import { approvalState } from "../commands/approving.ts";
 import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
@@ -12,6 +13,7 @@ import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
 import { readSecret } from "../secret.ts";
 import { openStore } from "../store/open.ts";
+import { questionOf } from "./approval.ts";
 import type { CliContext } from "./context.ts";
 
 interface Finding {
@@ -34,6 +36,7 @@ export function addCheck(program: Command, context: CliContext): void {
       const findings: Finding[] = [
         { what: "configuration", result: "ok", detail: context.configFile() },
         ...checkStatus(config),
+        ...checkApproved(config),
       ];
       await terminal.progress("Checking", async (update) => {
         for (const [name, entry] of Object.entries(config.sources)) {
@@ -64,6 +67,22 @@ function checkStatus({ status }: Config): readonly Finding[] {
     return [{ what: "status", result: "ok", detail: "the password is there" }];
   } catch (error) {
     return [trouble("status", error)];
+  }
+}
+
+/** Nothing is written before a second person has agreed, so whoever checks should learn it here. */
+function checkApproved(config: Config): readonly Finding[] {
+  if (!config.commands.enabled) return [];
+  const what = "approval of writing";
+  try {
+    const question = questionOf(config);
+    if (question.config === null && question.pinned === null) return [];
+    const { approvedBy, refusing } = approvalState(question);
+    return refusing === null
+      ? [{ what, result: "ok", detail: `approved by ${approvedBy.join(", ")}` }]
+      : [{ what, result: "wrong", detail: refusing }];
+  } catch (error) {
+    return [trouble(what, error)];
   }
 }
 

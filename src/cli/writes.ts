@@ -2,13 +2,14 @@ import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
 import { isoUtc, systemClock } from "../clock.ts";
 import { createKillSwitch } from "../commands/kill-switch.ts";
+import { addApproval } from "./approval.ts";
 import type { CliContext } from "./context.ts";
 
 /** The kill switch works by a file, so it needs no running worker and survives restarts. */
 export function addWrites(program: Command, context: CliContext): void {
   const writes = program
     .command("writes")
-    .description("the kill switch for writing to buildings")
+    .description("the kill switch for writing to buildings, and its approval by a second person")
     .addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
     .command("stop")
@@ -30,4 +31,5 @@ export function addWrites(program: Command, context: CliContext): void {
         .terminal()
         .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
     });
+  addApproval(writes, context);
 }

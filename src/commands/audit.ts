@@ -35,7 +35,7 @@ export function chain(previous: string, entry: AuditEntry): AuditRecord {
 }
 
 /** Keys in a fixed order at every depth, so that a record hashes alike however it was stored. */
-function canonical(value: unknown): unknown {
+export function canonical(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(canonical);
   if (typeof value !== "object" || value === null) return value;
   return Object.entries(value)

@@ -38,6 +38,8 @@ export const REFUSALS = [
   "invalid",
   "disabled",
   "killed",
+  "unapproved",
+  "audit-full",
   "duplicate",
   "clock-skew",
   "expired",

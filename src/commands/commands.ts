@@ -1,5 +1,5 @@
 import type { TagScalar } from "../building.ts";
-import { type Clock, isoUtc } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import type { Accept, Arrival } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
@@ -7,7 +7,11 @@ import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
 import { createAllowList } from "./allow-list.ts";
+import { type Rules, rulesOf } from "./approval.ts";
+import { createApprovalGuard } from "./approval-guard.ts";
+import { createAuditSpace, freeBytesOf } from "./audit-space.ts";
 import { viewOf } from "./building-view.ts";
+import { createClosures } from "./closures.ts";
 import type { CommandsConfig } from "./config.ts";
 import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
@@ -30,6 +34,8 @@ export interface Commands extends Service {
   readonly accept: Accept;
   readonly killSwitch: KillSwitch;
   status(): CommandsStatus;
+  /** Sentences that a person should read; empty when all is well. */
+  notices(): readonly string[];
   /** How long the quota would make a command wait that came now, in milliseconds; of the only source when null. */
   expectedWaitMs(source: string | null): number;
 }
@@ -47,6 +53,10 @@ export interface CommandsOptions {
   readonly sources: readonly CommandsSource[];
   readonly store: Store;
   readonly stateFolder: string;
+  /** What else decides what is written where, e.g. the addresses of the sources; approved with the configuration. */
+  readonly around?: Rules;
+  /** Bytes left on the disk of the state; asked of the system when left out. */
+  readonly freeBytes?: () => number | null;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -65,7 +75,6 @@ interface Line {
 
 /** Finished commands are forgotten once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
-const LOOK_AT_SWITCH_EVERY_MS = 1_000;
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
   const { clock, config, log, metrics, store } = options;
@@ -77,7 +86,22 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     return line === undefined ? 0 : config.group_window + waitOf(line.source, line.writer.waiting(), clock);
   };
   const journal = await openJournal({ store, clock, rehearsal: config.rehearsal, expectedWaitMs });
-  const killSwitch = createKillSwitch(options.stateFolder);
+  const { around = {}, stateFolder } = options;
+  const killSwitch = createKillSwitch(stateFolder);
+  const approval = createApprovalGuard({
+    config: config.approval ?? null,
+    rules: rulesOf(config, around),
+    stateFolder,
+    clock,
+  });
+  const auditSpace = createAuditSpace({
+    size: journal.auditSize,
+    maxBytes: config.audit_max_bytes,
+    freeBytes: options.freeBytes ?? (() => freeBytesOf(stateFolder)),
+    metrics,
+    log,
+  });
+  const closures = createClosures({ config, killSwitch, approval, auditSpace, journal, clock, log });
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
@@ -93,7 +117,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       timeZone,
       config,
       values,
-      killSwitch,
+      closed: closures.closed,
       readBack,
     });
     lines.set(source.name, { source, readBack, writer });
@@ -106,6 +130,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     journal,
     refusals,
     killSwitch,
+    closed: closures.closed,
     clock,
     clockSkewMs: (name) => lines.get(name)?.source.clockSkewMs() ?? null,
     dispatch,
@@ -132,6 +157,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     name: "commands",
     accept,
     killSwitch,
+    notices: () => closures.notices(),
     status: () => ({
       enabled: config.enabled,
       rehearsal: config.rehearsal,
@@ -152,7 +178,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         refusals.run(ending),
         restores.run(ending),
         tidying(journal, clock, log, ending),
-        watchKillSwitch(killSwitch, journal, clock, log, ending),
+        closures.watch(ending),
       ]);
     },
     /** Nothing leaves any more at once; a request under way may finish, and what waited is told. */
@@ -196,33 +222,6 @@ async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSi
       if (signal.aborted) return;
       log.warn({ err: error }, "old commands could not be forgotten");
       await clock.sleep(60_000, signal).catch(() => undefined);
-    }
-  }
-}
-
-/** Anybody can throw or release the switch by its file, so the audit log learns of it by looking. */
-async function watchKillSwitch(
-  killSwitch: KillSwitch,
-  journal: Journal,
-  clock: Clock,
-  log: Log,
-  signal: AbortSignal,
-): Promise<void> {
-  let wasThrown = false;
-  while (!signal.aborted) {
-    try {
-      const isThrown = killSwitch.thrown();
-      if (isThrown !== wasThrown) {
-        const step = isThrown ? "writing-stopped" : "writing-released";
-        await journal.note(step, { seenAt: isoUtc(clock.now()) });
-        log.warn({ file: killSwitch.file }, isThrown ? "writing is stopped" : "writing is allowed again");
-      }
-      wasThrown = isThrown;
-      await clock.sleep(LOOK_AT_SWITCH_EVERY_MS, signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      log.warn({ err: error }, "the kill switch could not be audited");
-      await clock.sleep(LOOK_AT_SWITCH_EVERY_MS, signal).catch(() => undefined);
     }
   }
 }

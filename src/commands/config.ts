@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../duration.ts";
+import { publicKeyOf } from "./signature.ts";
 
 /** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
 const Hours = z
@@ -77,6 +78,42 @@ const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
   }
 });
 
+/** An Ed25519 key as OpenSSL prints it between the two lines of a public key's PEM. */
+const ApproverKey = z.string().superRefine((text, context) => {
+  if (publicKeyOf(text) !== null) return;
+  const message = "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.";
+  context.addIssue({ code: "custom", message });
+});
+
+/** Who has to agree to what may be written. */
+export const ApprovalConfig = z
+  .strictObject({
+    approvers: z
+      .record(z.string().regex(/^[a-z0-9][a-z0-9_-]{0,63}$/, "Use a-z, 0-9, _ and -."), ApproverKey)
+      .refine((approvers) => Object.keys(approvers).length > 0, "Name at least one person.")
+      .meta({ description: "Who may approve, by a name of your own, each with an Ed25519 public key." }),
+    needed: z.int().min(1).default(1).meta({
+      description: "How many of them have to approve. With 1, whoever edits this file must hold no key.",
+    }),
+    file: z
+      .string()
+      .min(1)
+      .default("approvals.json")
+      .meta({ description: "File of the approvals; `plenum writes approve` writes it." }),
+  })
+  .superRefine(({ approvers, needed }, context) => {
+    const keys = Object.values(approvers);
+    if (new Set(keys).size < keys.length) {
+      const message = "Two names have the same key; a person counts once.";
+      context.addIssue({ code: "custom", path: ["approvers"], message });
+    }
+    if (needed > keys.length) {
+      const message = `There are only ${keys.length} approvers.`;
+      context.addIssue({ code: "custom", path: ["needed"], message });
+    }
+  });
+export type ApprovalConfig = z.output<typeof ApprovalConfig>;
+
 /** The guarded way back into the building. Closed unless opened here, tag by tag. */
 export const CommandsConfig = z.strictObject({
   enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
@@ -110,6 +147,18 @@ export const CommandsConfig = z.strictObject({
   max_restore_after: Duration.prefault("24h").meta({
     description: "Longest time after which a write with `for_s` is put back.",
   }),
+  approval: ApprovalConfig.optional().meta({
+    description:
+      "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
+  }),
+  audit_max_bytes: z
+    .int()
+    .min(1024 ** 2)
+    .default(4 * 1024 ** 3)
+    .meta({
+      description:
+        "Bytes that the audit log may take. From 80 % on there is a warning; beyond, nothing is written to the building.",
+    }),
   allow: AllowList.default([]).meta({ description: "The tags that may be written, one entry each." }),
 });
 export type CommandsConfig = z.output<typeof CommandsConfig>;

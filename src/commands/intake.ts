@@ -23,6 +23,8 @@ export interface IntakeOptions {
   readonly journal: Journal;
   readonly refusals: Refusals;
   readonly killSwitch: KillSwitch;
+  /** Why nothing at all may be written. */
+  readonly closed: () => Refusing | null;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   /** Takes the accepted commands further. */
@@ -64,16 +66,6 @@ export function createIntake(options: IntakeOptions): Accept {
   async function refuse(notices: readonly Notice[]): Promise<void> {
     for (const { outcome, reason } of notices) options.count(outcome, reason);
     await options.refusals.tell(notices);
-  }
-
-  function closedBecause(): Refusing | null {
-    if (!config.enabled) {
-      return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
-    }
-    if (options.killSwitch.thrown()) {
-      return { reason: "killed", message: `Writing is stopped; remove ${options.killSwitch.file} to go on.` };
-    }
-    return null;
   }
 
   /** Counts a command of a tag, unless there were too many lately. */
@@ -153,7 +145,7 @@ export function createIntake(options: IntakeOptions): Accept {
       return refuse([notice(arrival, parsed.refused.id ?? unnamed(arrival), null, parsed.refused)]);
     }
     const { requests } = parsed;
-    const closed = closedBecause();
+    const closed = options.closed();
     if (closed !== null)
       return refuse(requests.map((request) => notice(arrival, request.id, request, closed)));
 

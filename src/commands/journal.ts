@@ -3,6 +3,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit.ts";
+import { type AuditSize, openAuditSize } from "./audit-size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
@@ -31,10 +32,11 @@ export interface Journal {
   /** Whether a write of this tag is under way: from `sending` to its outcome. */
   isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
   readonly wear: Pick<WearCount, "ofTag" | "lastHour">;
+  readonly auditSize: AuditSize;
   /** Old values that wait to be put back. */
   restores(): readonly Restore[];
   dropRestore(restore: Restore): Promise<void>;
-  /** Forgets finished entries that are older than a week: far beyond any time to live. */
+  /** Remembers the audit log's size, and forgets finished entries that are older than a week: far beyond any time to live. */
   tidy(): Promise<void>;
 }
 
@@ -99,6 +101,7 @@ export async function openJournal({
   }
   const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
+  const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
   let turn: Promise<unknown> = Promise.resolve();
 
@@ -126,6 +129,7 @@ export async function openJournal({
     });
     await store.commit({ documents, events: events(records.map(({ body }) => body.hash)), records });
     tip = last;
+    auditSize.add(records.map(({ body }) => body));
   }
 
   /** What a write does to an older promise to put a value back: it ends it, or takes its old value over. */
@@ -237,6 +241,7 @@ export async function openJournal({
       return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
     wear,
+    auditSize,
     restores: () => [...restores.values()],
     dropRestore: ({ command }) =>
       inTurn(async () => {
@@ -248,6 +253,7 @@ export async function openJournal({
 
     tidy: () =>
       inTurn(async () => {
+        await auditSize.remember();
         const limit = isoUtc(clock.now() - KEEP_MS);
         const old = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
         if (old.length === 0) return;

@@ -2,11 +2,12 @@ import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { type Finish, tagKey } from "./command.ts";
 import type { Endings } from "./endings.ts";
+import type { Refusing } from "./gate.ts";
 import type { Accepted } from "./journal.ts";
 
 /**
  * Where accepted commands wait for a slot of the quota: one per tag, a later one supersedes. Whoever waits too
- * long, or until the kill switch is thrown, is told so at once and not only when a slot comes.
+ * long, or until writing is closed, is told so at once and not only when a slot comes.
  */
 export interface WaitingRoom {
   add(accepted: Accepted): void;
@@ -40,15 +41,15 @@ const EXPIRED: Finish = {
   message: "The time to live passed before the quota let it through; nothing was written.",
 };
 
-/** The kill switch is looked at so often while somebody waits, in milliseconds. */
+/** What closes writing is looked at so often while somebody waits, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 
 export function createWaitingRoom(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly endings: Endings;
-  /** What everybody is told while writing is stopped. */
-  readonly killed: () => Finish | false;
+  /** Why nothing at all may be written. */
+  readonly closed: () => Refusing | null;
 }): WaitingRoom {
   const { clock, endings, log } = options;
   const waiting = new Map<string, Accepted>();
@@ -109,7 +110,11 @@ export function createWaitingRoom(options: {
       waiting.clear();
       return all;
     },
-    endOf: (accepted) => options.killed() || (left(accepted) <= 0 ? EXPIRED : null),
+    endOf(accepted) {
+      const closed = options.closed();
+      if (closed !== null) return { outcome: "rejected", ...closed };
+      return left(accepted) <= 0 ? EXPIRED : null;
+    },
 
     async watch(stopping, cutting) {
       while (!stopping.aborted) {

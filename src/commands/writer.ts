@@ -11,7 +11,6 @@ import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
 import { checkClock, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
-import type { KillSwitch } from "./kill-switch.ts";
 import type { ReadBack, Sent } from "./read-back.ts";
 import { createWaitingRoom } from "./waiting-room.ts";
 
@@ -37,18 +36,14 @@ export interface WriterOptions {
   readonly view: BuildingView;
   readonly values: FreshValues;
   readonly journal: Journal;
-  readonly killSwitch: KillSwitch;
+  /** Why nothing at all may be written. */
+  readonly closed: () => Refusing | null;
   readonly readBack: ReadBack;
   readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-const KILLED: Finish = {
-  outcome: "rejected",
-  reason: "killed",
-  message: "Writing was stopped before the command left.",
-};
 const STOPPED: Finish = {
   outcome: "expired",
   reason: "stopped",
@@ -64,7 +59,7 @@ export function createWriter(options: WriterOptions): Writer {
     clock,
     log,
     endings,
-    killed: () => options.killSwitch.thrown() && KILLED,
+    closed: options.closed,
   });
   const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
   /** Requests that have left and are not judged yet. */

@@ -31,6 +31,12 @@ describe("docs/commands.md", () => {
     expect(CommandsConfig.parse(commands).allow).toHaveLength(1);
   });
 
+  test("shows a two-person rule that is valid", () => {
+    const block = /<!-- approval -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
+    const { commands } = parse(block) as { readonly commands: unknown };
+    expect(CommandsConfig.parse(commands).approval?.needed).toBe(1);
+  });
+
   const examples = [...page.matchAll(/<!-- example (\w+)(?: on tag (\d+))? -->\s*```json\n([^`]*)```/g)].map(
     ([, expected = "", tag = null, payload = ""]) => ({ expected, tag, payload: payload.trim() }),
   );

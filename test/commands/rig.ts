@@ -59,6 +59,8 @@ export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
   readonly hasToken?: boolean;
+  /** Where the state's folder is made; in memory or among temporary files when left out. */
+  readonly place?: string;
   /** Called when a write is about to leave. */
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
@@ -103,7 +105,9 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => clock.now() },
   );
-  const folder = mkdtempSync(join(isRoomy(MEMORY) ? MEMORY : tmpdir(), "plenum-commands-"));
+  const folder = mkdtempSync(
+    join(options.place ?? (isRoomy(MEMORY) ? MEMORY : tmpdir()), "plenum-commands-"),
+  );
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);

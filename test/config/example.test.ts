@@ -49,8 +49,8 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point.
-    expect(unknown.filter((path) => !/\.(headers|tags)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve.
+    expect(unknown.filter((path) => !/\.(headers|tags|approvers)\./.test(path))).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {
@@ -90,6 +90,7 @@ describe("config/example.yaml", () => {
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",
+        "commands.approval",
         "commands.allow",
       ].toSorted(),
     );

@@ -1,0 +1,58 @@
+import { readFileSync } from "node:fs";
+import type { Command } from "commander";
+import { systemClock } from "../clock.ts";
+import { rulesOf } from "../commands/approval.ts";
+import { readPin } from "../commands/approval-files.ts";
+import { type ApprovalQuestion, type ApprovalState, approvalState, approve } from "../commands/approving.ts";
+import { aroundWriting } from "../config/around-writing.ts";
+import type { Config } from "../config/config.ts";
+import { ConfigError } from "../errors.ts";
+import type { CliContext } from "./context.ts";
+
+/** The two-person rule: a second person looks at what may be written, and signs it. */
+export function addApproval(writes: Command, context: CliContext): void {
+  writes
+    .command("approval")
+    .description("whether what may be written is approved, and what has changed since it was")
+    .action(() => show(context, approvalState(questionOf(context.config()))));
+  writes
+    .command("approve")
+    .description("approve what may be written, as the configuration says it now")
+    .argument("<name>", "your name under commands.approval.approvers")
+    .requiredOption("--key <file>", "your private key: openssl genpkey -algorithm ed25519 -out <file>")
+    .addHelpText("after", "\nExample:\n  plenum writes approve anna --key /media/usb/anna.pem")
+    .action((name: string, options: { readonly key: string }) => {
+      const question = questionOf(context.config());
+      const { changes } = approvalState(question);
+      approve(question, name, readKey(options.key), options.key);
+      show(context, { ...approvalState(question), changes });
+    });
+}
+
+export function questionOf(config: Config): ApprovalQuestion {
+  return {
+    config: config.commands.approval ?? null,
+    rules: rulesOf(config.commands, aroundWriting(config)),
+    pinned: readPin(config.state.folder),
+    nowMs: systemClock.now(),
+  };
+}
+
+function show(context: CliContext, state: ApprovalState): void {
+  const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
+  context
+    .terminal()
+    .object(state, [
+      ...state.changes,
+      `Approved by ${by} in ${state.file}.`,
+      state.refusing ?? "What may be written is approved as it stands.",
+    ]);
+}
+
+function readKey(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw new ConfigError(`The key ${file} cannot be read.`, { cause: error });
+  }
+}

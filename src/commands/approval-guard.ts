@@ -1,0 +1,76 @@
+import { statSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Clock } from "../clock.ts";
+import { sentence } from "../errors.ts";
+import { type Approvals, checkApproval, type Pinned, type Rules } from "./approval.ts";
+import { readApprovals, readPin, writePin } from "./approval-files.ts";
+import type { ApprovalConfig } from "./config.ts";
+import type { Refusing } from "./gate.ts";
+
+/**
+ * Asked before every write, like the kill switch: looks whether the file of approvals has changed, so that an approval,
+ * or its withdrawal, counts at once and without a restart.
+ */
+export interface ApprovalGuard {
+  refusing(): Refusing | null;
+  /** Who had approved last, for the audit log. */
+  approvedAt(): string | null;
+}
+
+export function createApprovalGuard(options: {
+  readonly config: ApprovalConfig | null;
+  readonly rules: Rules;
+  readonly stateFolder: string;
+  readonly clock: Clock;
+}): ApprovalGuard {
+  const { config, clock, rules, stateFolder } = options;
+  let seen = "";
+  let verdict: Refusing | null = null;
+  let pinned: Pinned | null = null;
+
+  function look(): Refusing | null {
+    pinned = readPin(stateFolder);
+    const file = fileOf(config, pinned);
+    const approvals = file === null ? null : readApprovals(file);
+    const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
+    if (refusing === null && approvals !== null && file !== null) pin(approvals, file);
+    return refusing;
+  }
+
+  /** From now on these are the ones whose approval counts. */
+  function pin({ at }: Approvals, file: string): void {
+    const next = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
+    if (JSON.stringify(next) !== JSON.stringify(pinned)) writePin(stateFolder, next);
+    pinned = next;
+  }
+
+  return {
+    refusing() {
+      try {
+        const mark = markOf(config === null ? (pinned?.file ?? null) : config.file);
+        if (mark === seen && verdict === null) return null;
+        verdict = look();
+        seen = markOf(fileOf(config, pinned));
+      } catch (error) {
+        verdict = {
+          reason: "unapproved",
+          message: `What may be written cannot be checked: ${sentence(error)}`,
+        };
+      }
+      return verdict;
+    },
+    approvedAt: () => pinned?.at ?? null,
+  };
+}
+
+/** Where the approvals are; null without the rule. */
+export function fileOf(config: ApprovalConfig | null, pinned: Pinned | null): string | null {
+  return config === null ? (pinned?.file ?? null) : resolve(config.file);
+}
+
+/** Tells apart the versions of a file. */
+function markOf(file: string | null): string {
+  if (file === null) return "none";
+  const found = statSync(file, { throwIfNoEntry: false });
+  return found === undefined ? "absent" : `${found.ino} ${found.size} ${found.mtimeMs} ${found.ctimeMs}`;
+}

@@ -1,0 +1,111 @@
+import { canonical } from "./audit.ts";
+import type { ApprovalConfig, CommandsConfig } from "./config.ts";
+import type { Refusing } from "./gate.ts";
+import { isSignedBy } from "./signature.ts";
+
+/**
+ * The two-person rule: what decides about writing counts only as approvers have signed it.
+ *
+ * What is signed is the whole of it, with the approvers and the time. The worker remembers (`Pinned`) whose approval it
+ * saw last: new approvers, fewer of them or none at all count only when the old ones agree, and nothing older than the
+ * last approval counts any more. So whoever may edit the configuration, but holds no key, can close writing and never
+ * open more of it.
+ */
+export type Rules = Readonly<Record<string, unknown>>;
+
+/** Who may approve, and how many have to. */
+export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
+
+/** As the file holds it. */
+export interface Approvals {
+  /** UTC; the same for all signatures, and part of what is signed. */
+  readonly at: string;
+  /** What was signed, so that an approver can be shown what has changed since. */
+  readonly rules: Rules;
+  /** Base64, by approver. */
+  readonly signatures: Readonly<Record<string, string>>;
+}
+
+/** What the worker saw last. */
+export interface Pinned extends Approvers {
+  readonly at: string;
+  /** Where the approvals were: whoever takes `approval` out of the configuration needs one more there. */
+  readonly file: string;
+}
+
+/** A clock that is set differently may be ahead of ours by this much. */
+const AHEAD_MS = 300_000;
+
+/** Everything that decides what may be written: the commands' own section, and what stands around it. */
+export function rulesOf(config: CommandsConfig, around: Rules): Rules {
+  const { approval, allow, ...rest } = config;
+  const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
+  return {
+    ...around,
+    commands: { ...rest, allow: Object.fromEntries(entries) },
+    approval: approval === undefined ? null : { approvers: approval.approvers, needed: approval.needed },
+  };
+}
+
+/** What an approver signs. */
+export function textOf(rules: Rules, at: string): string {
+  return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
+}
+
+export function signersOf(
+  text: string,
+  { signatures }: Approvals,
+  { approvers }: Approvers,
+): readonly string[] {
+  return Object.entries(approvers)
+    .filter(([name, key]) => isSignedBy(text, signatures[name], key))
+    .map(([name]) => name);
+}
+
+export interface ApprovalFacts {
+  readonly rules: Rules;
+  readonly approvals: Approvals | null;
+  /** Of the configuration; null where it has no such rule. */
+  readonly configured: Approvers | null;
+  readonly pinned: Pinned | null;
+  readonly nowMs: number;
+}
+
+/** Why the approvals do not do; null when they do. */
+export function checkApproval({
+  rules,
+  approvals,
+  configured,
+  pinned,
+  nowMs,
+}: ApprovalFacts): Refusing | null {
+  if (configured === null && pinned === null) return null;
+  if (approvals === null) return unapproved("nobody has approved it yet");
+  if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return unapproved("the approval lies in the future");
+  if (pinned !== null && Date.parse(approvals.at) < Date.parse(pinned.at))
+    return unapproved("it is older than the last approval");
+  const text = textOf(rules, approvals.at);
+  for (const group of [configured, pinned]) {
+    if (group === null) continue;
+    const missing = group.needed - signersOf(text, approvals, group).length;
+    if (missing <= 0) continue;
+    const who = group === configured ? "" : " of those who approved until now";
+    return unapproved(`${missing} more${who} must approve it: ${Object.keys(group.approvers).join(", ")}`);
+  }
+  return null;
+}
+
+function unapproved(because: string): Refusing {
+  const message = `What may be written is not approved as it stands: ${because} (plenum writes approval).`;
+  return { reason: "unapproved", message };
+}
+
+/** One line for each fact, e.g. `commands.allow.main/10250.max = 24`, to be read and compared. */
+export function linesOf(value: unknown, path = ""): readonly string[] {
+  if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
+  const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  if (entries.length === 0 || Array.isArray(value)) return [`${path} = ${JSON.stringify(value)}`];
+  return entries
+    .toSorted(([a], [b]) => (a < b ? -1 : 1))
+    .flatMap(([key, inner]) => linesOf(inner, path === "" ? key : `${path}.${key}`));
+}

@@ -1,0 +1,91 @@
+import { type Clock, isoUtc } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { ApprovalGuard } from "./approval-guard.ts";
+import type { AuditSpace } from "./audit-space.ts";
+import type { CommandsConfig } from "./config.ts";
+import type { Refusing } from "./gate.ts";
+import type { Journal } from "./journal.ts";
+import type { KillSwitch } from "./kill-switch.ts";
+
+/** What closes writing as a whole, whatever the command. Asked when one arrives and again when it is about to leave. */
+export interface Closures {
+  readonly closed: () => Refusing | null;
+  /** What a person should know. */
+  notices(): readonly string[];
+  /** Anybody can change these from outside, by a file, so the audit log learns of it by looking. */
+  watch(signal: AbortSignal): Promise<void>;
+}
+
+const LOOK_EVERY_MS = 1_000;
+
+export function createClosures(options: {
+  readonly config: CommandsConfig;
+  readonly killSwitch: KillSwitch;
+  readonly approval: ApprovalGuard;
+  readonly auditSpace: AuditSpace;
+  readonly journal: Pick<Journal, "note">;
+  readonly clock: Clock;
+  readonly log: Log;
+}): Closures {
+  const { approval, auditSpace, clock, config, journal, killSwitch, log } = options;
+
+  function closed(): Refusing | null {
+    if (!config.enabled) {
+      return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
+    }
+    if (killSwitch.thrown()) {
+      return { reason: "killed", message: `Writing is stopped; remove ${killSwitch.file} to go on.` };
+    }
+    return approval.refusing() ?? auditSpace.full();
+  }
+
+  /** Tells a change of the switch or of the approval once; answers how it is now. */
+  async function tellChanges(was: Seen): Promise<Seen> {
+    auditSpace.look();
+    const isThrown = killSwitch.thrown();
+    const unapproved = config.enabled ? approval.refusing() : null;
+    const now = { isThrown, approval: unapproved?.message ?? approval.approvedAt() };
+    const seenAt = isoUtc(clock.now());
+    if (now.isThrown !== was.isThrown) {
+      await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
+      log.warn({ file: killSwitch.file }, isThrown ? "writing is stopped" : "writing is allowed again");
+    }
+    if (now.approval !== was.approval) {
+      const step = unapproved === null ? "rules-approved" : "rules-not-approved";
+      await journal.note(step, {
+        seenAt,
+        approvedAt: approval.approvedAt(),
+        why: unapproved?.message ?? null,
+      });
+      if (unapproved === null)
+        log.info({ approvedAt: approval.approvedAt() }, "what may be written is approved");
+      else log.warn({ why: unapproved.message }, "writing is closed until it is approved");
+    }
+    return now;
+  }
+
+  return {
+    closed,
+    notices() {
+      if (!config.enabled) return [];
+      return [approval.refusing()?.message, auditSpace.notice()].filter((text) => typeof text === "string");
+    },
+    async watch(signal) {
+      let seen: Seen = { isThrown: false, approval: null };
+      while (!signal.aborted) {
+        try {
+          seen = await tellChanges(seen);
+        } catch (error) {
+          if (!signal.aborted) log.warn({ err: error }, "what closes writing could not be audited");
+        }
+        await clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
+      }
+    },
+  };
+}
+
+interface Seen {
+  readonly isThrown: boolean;
+  /** Since when it is approved, or why it is not; null without the rule. */
+  readonly approval: string | null;
+}

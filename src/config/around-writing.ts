@@ -1,0 +1,26 @@
+import { CATALOG } from "../../connectors/catalog.ts";
+import type { ConnectorDefinition } from "../connector.ts";
+import { type Config, connectorOf, type SinkEntry } from "./config.ts";
+
+/**
+ * What decides about writing beside the section `commands`, for its approval by a second person: which service the
+ * sources mean and in which zone its hours are, and the sinks through which commands come, whole. Secrets stand there
+ * by reference only.
+ */
+export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
+  const sources = Object.entries(config.sources).map(
+    ([name, { base_url, ca_file, time_zone }]) => [name, { base_url, ca_file, time_zone }] as const,
+  );
+  const senders = Object.entries(config.sinks)
+    .filter(([, sink]) => listens(sink))
+    .map(([name, sink]) => [name, { [connectorOf(sink)]: sink[connectorOf(sink)] }] as const);
+  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
+}
+
+/** One that could be told to listen counts too, unless it says that it does not. */
+function listens(sink: SinkEntry): boolean {
+  const connector = connectorOf(sink);
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  const options: { readonly commands?: { readonly enabled: boolean } } | undefined = sink[connector];
+  return sink.enabled && definition.commands !== undefined && options?.commands?.enabled !== false;
+}

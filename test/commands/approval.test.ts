@@ -1,0 +1,326 @@
+import { generateKeyPairSync } from "node:crypto";
+import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { rulesOf } from "#src/commands/approval.ts";
+import { readPin } from "#src/commands/approval-files.ts";
+import { approvalState, approve } from "#src/commands/approving.ts";
+import { ApprovalConfig, CommandsConfig } from "#src/commands/config.ts";
+import { publicKeyText } from "#src/commands/signature.ts";
+import { type ConfigInput, createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+
+/** The two-person rule: what may be written counts only as approvers have signed it. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+function person() {
+  const { privateKey } = generateKeyPairSync("ed25519");
+  const pem = privateKey.export({ format: "pem", type: "pkcs8" }).toString();
+  return { pem, publicKey: publicKeyText(privateKey) };
+}
+
+const anna = person();
+const boris = person();
+const mallory = person();
+
+async function start(options: { readonly needed?: number } = {}) {
+  const rig = await createRig();
+  open.push(rig);
+  const file = join(rig.folder, "approvals.json");
+  const [tag = "", other = ""] = tagsOf(rig.simulator, 2);
+  const entry = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25 };
+  const approval = {
+    approvers: { anna: anna.publicKey, boris: boris.publicKey },
+    needed: options.needed ?? 1,
+    file,
+  };
+  const config: ConfigInput = { allow: [{ ...entry, min_interval: "1s" }], approval };
+  let count = 0;
+
+  function question(input: ConfigInput) {
+    const parsed = CommandsConfig.parse({ enabled: true, ...input });
+    const { approval: rule = null } = parsed;
+    return {
+      config: rule,
+      rules: rulesOf(parsed, {}),
+      pinned: readPin(rig.folder),
+      nowMs: rig.clock.now(),
+    };
+  }
+
+  return {
+    rig,
+    file,
+    tag,
+    other,
+    entry,
+    approval,
+    config,
+    question,
+    sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
+      approve(question(input), name, pem, "key.pem"),
+    /** What becomes of a command now: `confirmed`, or the reason why not. */
+    attempt: async (): Promise<string> => {
+      count += 1;
+      const id = `attempt-${count}`;
+      await rig.send({ id, tag, value: 20 + (count % 4) + 0.5 });
+      await rig.clock.advance(5_000);
+      const result = await rig.result(id);
+      return result?.reason ?? result?.outcome ?? "nothing";
+    },
+  };
+}
+
+describe("without an approval", () => {
+  test("nothing is written, with one sentence, and approving opens without a restart", async () => {
+    const { rig, config, attempt, sign } = await start();
+    await rig.restart(config);
+    expect(await attempt()).toBe("unapproved");
+    expect((await rig.results())[0]?.message).toBe(
+      "What may be written is not approved as it stands: nobody has approved it yet (plenum writes approval).",
+    );
+    expect(rig.posts).toEqual([]);
+    expect(rig.commands.notices()).toHaveLength(1);
+    sign(config, "anna", anna);
+    expect(rig.commands.notices()).toEqual([]);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("any change of what may be written closes at the next start, until it is approved", async () => {
+    const { rig, config, entry, other, approval, attempt, sign } = await start();
+    sign(config, "anna", anna);
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+    const changed: readonly [string, ConfigInput][] = [
+      ["a wider range", { ...config, allow: [{ ...entry, min_interval: "1s", max: 25.000000000000004 }] }],
+      ["a shorter interval", { ...config, allow: [{ ...entry, min_interval: "500ms" }] }],
+      ["another tag", { ...config, allow: [...(config.allow ?? []), { ...entry, tag_id: other }] }],
+      ["more writes", { ...config, max_per_hour: 601 }],
+      ["a longer life", { ...config, max_ttl: "10m" }],
+      ["a rehearsal", { ...config, rehearsal: true }],
+      ["another approver", { ...config, approval: { ...approval, approvers: { anna: anna.publicKey } } }],
+      ["no rule any more", { allow: config.allow ?? [] }],
+    ];
+    for (const [what, input] of changed) {
+      const posts = rig.posts.length;
+      await rig.restart(input);
+      expect(await attempt(), what).toBe("unapproved");
+      expect(rig.posts.length, what).toBe(posts);
+    }
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("the order of the entries, and where the file lies, change nothing", async () => {
+    const { rig, config, entry, other, approval, attempt, sign, file } = await start();
+    const two = [
+      { ...entry, min_interval: "1s" },
+      { ...entry, tag_id: other },
+    ] as const;
+    sign({ ...config, allow: [...two] }, "anna", anna);
+    const elsewhere = `${file}.copy`;
+    copyFileSync(file, elsewhere);
+    await rig.restart({ allow: [two[1], two[0]], approval: { ...approval, file: elsewhere } });
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("a command that waits when the approval is withdrawn does not leave", async () => {
+    const { rig, config, tag, file, sign } = await start();
+    sign(config, "anna", anna);
+    await rig.restart({ ...config, approval: { ...(config.approval as object), file } as never });
+    rig.simulator.control.setFaults([
+      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 60 } },
+    ]);
+    const refused = expect(
+      rig.source.read([tag], "on-demand", new AbortController().signal),
+    ).rejects.toThrow();
+    await rig.clock.advance(1_000);
+    await refused;
+    await rig.send({ id: "waiting", tag, value: 22, ttl_s: 300 });
+    await rig.clock.advance(1_000);
+    rmSync(file);
+    await rig.clock.advance(1_000);
+    expect(await rig.result("waiting")).toMatchObject({ outcome: "rejected", reason: "unapproved" });
+    await rig.clock.advance(300_000);
+    expect(rig.posts).toEqual([]);
+  });
+});
+
+describe("two have to agree", () => {
+  test("to the same; one of them, or one of them twice, is not enough", async () => {
+    const { rig, config, attempt, sign } = await start({ needed: 2 });
+    await rig.restart(config);
+    sign(config, "anna", anna);
+    sign(config, "anna", anna);
+    expect(await attempt()).toBe("unapproved");
+    await rig.clock.advance(60_000);
+    sign(config, "boris", boris);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("one name with two spellings, or two names with one key, are refused", () => {
+    const key = anna.publicKey;
+    const refused = (approvers: Record<string, string>, needed = 1) =>
+      ApprovalConfig.safeParse({ approvers, needed }).error?.issues[0]?.message;
+    expect(refused({ a: key, b: key })).toContain("same key");
+    expect(refused({ a: ` ${key}` })).toContain("Ed25519 public key");
+    expect(refused({ a: key.replace("=", "") })).toContain("Ed25519 public key");
+    const rsa = generateKeyPairSync("rsa", { modulusLength: 2048 }).publicKey;
+    expect(refused({ a: rsa.export({ format: "der", type: "spki" }).toString("base64") })).toContain(
+      "Ed25519",
+    );
+    expect(refused({ a: key }, 2)).toContain("only 1");
+    expect(refused({})).toContain("at least one");
+    expect(refused({ a: key })).toBeUndefined();
+  });
+});
+
+describe("whoever may change the configuration, but holds no key,", () => {
+  test("cannot appoint another approver", async () => {
+    const { rig, config, approval, attempt, sign } = await start();
+    sign(config, "anna", anna);
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+    const taken = { ...config, approval: { ...approval, approvers: { mallory: mallory.publicKey } } };
+    sign(taken, "mallory", mallory);
+    await rig.restart(taken);
+    expect(await attempt()).toBe("unapproved");
+    const { message } = (await rig.results()).at(-1) ?? {};
+    expect(message).toContain("1 more of those who approved until now must approve it: anna, boris");
+    sign(taken, "anna", anna);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("cannot lower the number of approvers, nor take the rule out", async () => {
+    const { rig, config, approval, attempt, sign } = await start({ needed: 2 });
+    for (const [name, key] of [["anna", anna] as const, ["boris", boris] as const]) sign(config, name, key);
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+    await rig.clock.advance(60_000);
+    const lowered = { ...config, approval: { ...approval, needed: 1 } };
+    sign(lowered, "anna", anna);
+    await rig.restart(lowered);
+    expect(await attempt()).toBe("unapproved");
+    const without = { allow: config.allow ?? [] };
+    await rig.restart(without);
+    expect(await attempt()).toBe("unapproved");
+    sign(without, "anna", anna);
+    expect(await attempt()).toBe("unapproved");
+    sign(without, "boris", boris);
+    expect(await attempt()).toBe("confirmed");
+    expect(readPin(rig.folder)).toBeNull();
+    rmSync(approval.file);
+    await rig.restart(without);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("cannot bring back an older configuration with its approval", async () => {
+    const { rig, config, entry, attempt, sign, file } = await start();
+    sign(config, "anna", anna);
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+    copyFileSync(file, `${file}.old`);
+    await rig.clock.advance(3_600_000);
+    const tightened = { ...config, allow: [{ ...entry, min_interval: "1s", max: 24 }] };
+    sign(tightened, "anna", anna);
+    await rig.restart(tightened);
+    expect(await attempt()).toBe("confirmed");
+    copyFileSync(`${file}.old`, file);
+    await rig.restart(config);
+    expect(await attempt()).toBe("unapproved");
+    expect((await rig.results()).at(-1)?.message).toContain("older than the last approval");
+    sign(config, "boris", boris);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("cannot change a letter of the file of approvals", async () => {
+    const { rig, config, attempt, sign, file } = await start();
+    sign(config, "anna", anna);
+    await rig.restart(config);
+    const text = readFileSync(file, "utf8");
+    const { at, signatures } = JSON.parse(text) as {
+      readonly at: string;
+      readonly signatures: { readonly anna: string };
+    };
+    const flipped = signatures.anna.startsWith("A") ? "B" : "A";
+    const forgeries = [
+      text.replace(at, "2026-11-20T12:00:00.001Z"),
+      text.replace(signatures.anna, flipped + signatures.anna.slice(1)),
+      text.replace(`"anna": "${signatures.anna}`, `"boris": "${signatures.anna}`),
+      text.replace(signatures.anna, ""),
+      text.slice(0, -10),
+      "{}",
+      "",
+    ];
+    for (const forged of forgeries) {
+      expect(forged).not.toBe(text);
+      writeFileSync(file, forged);
+      expect(await attempt(), forged.slice(0, 40)).toBe("unapproved");
+    }
+    expect(rig.posts).toEqual([]);
+    writeFileSync(file, text);
+    expect(await attempt()).toBe("confirmed");
+  });
+
+  test("cannot approve for the future", async () => {
+    const { rig, config, attempt, question } = await start();
+    approve({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
+    await rig.restart(config);
+    expect(await attempt()).toBe("unapproved");
+    await rig.clock.advance(300_000);
+    expect(await attempt()).toBe("confirmed");
+  });
+});
+
+describe("what the worker remembers", () => {
+  test("a pin that cannot be read closes writing", async () => {
+    const { rig, config, attempt, sign } = await start();
+    sign(config, "anna", anna);
+    await rig.restart(config);
+    expect(await attempt()).toBe("confirmed");
+    writeFileSync(join(rig.folder, "approvers.json"), "{");
+    await rig.restart(config);
+    expect(await attempt()).toBe("unapproved");
+    expect((await rig.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
+  });
+
+  test("the audit log tells when it was approved and when not", async () => {
+    const { rig, config, attempt, sign, file } = await start();
+    await rig.restart(config);
+    await attempt();
+    sign(config, "anna", anna);
+    await rig.clock.advance(2_000);
+    rmSync(file);
+    await rig.clock.advance(2_000);
+    const steps = (await rig.audit()).map(({ step }) => step).filter((step) => step.startsWith("rules-"));
+    expect(steps).toEqual(["rules-not-approved", "rules-approved", "rules-not-approved"]);
+  });
+});
+
+describe("an approver", () => {
+  test("is shown what has changed since the last approval, and all of it where that is not believed", async () => {
+    const { config, entry, question, sign, file } = await start();
+    expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
+    sign(config, "anna", anna);
+    expect(approvalState(question(config))).toMatchObject({
+      changes: [],
+      approvedBy: ["anna"],
+      refusing: null,
+    });
+    const wider = { ...config, allow: [{ ...entry, min_interval: "1s", max: 30 }] };
+    const path = `commands.allow./${entry.tag_id}.max`;
+    expect(approvalState(question(wider)).changes).toEqual([`- ${path} = 25`, `+ ${path} = 30`]);
+    writeFileSync(file, readFileSync(file, "utf8").replace('"max": 25', '"max": 30'));
+    expect(approvalState(question(wider)).changes.length).toBeGreaterThan(10);
+  });
+
+  test("signs with the own key only", async () => {
+    const { config, sign } = await start();
+    expect(() => sign(config, "mallory", mallory)).toThrow("not one of the approvers");
+    expect(() => sign(config, "anna", boris)).toThrow("not the key of anna");
+    expect(() => sign(config, "anna", { pem: "no key" })).toThrow("holds no Ed25519 private key");
+    expect(() => sign({ allow: [] }, "anna", anna)).toThrow("not one of the approvers");
+  });
+});

@@ -1,0 +1,148 @@
+import { execFileSync } from "node:child_process";
+import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit.ts";
+import { createAuditSpace } from "#src/commands/audit-space.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createRig, type Rig, tagsOf } from "./rig.ts";
+
+/** The audit log has a limit; when it is full, or cannot be written, nothing is written to the building. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+const MEBIBYTE = 1024 ** 2;
+
+function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBIBYTE) {
+  const lines: string[] = [];
+  const metrics = createMetrics();
+  const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
+  const size = { bytes, add: () => undefined, remember: () => Promise.resolve() };
+  return { ...createAuditSpace({ size, maxBytes, freeBytes: () => free, metrics, log }), lines, metrics };
+}
+
+describe("the limit of the audit log", () => {
+  test("warns from four fifths on, closes when it is reached, and says how to go on", () => {
+    let bytes = 80 * MEBIBYTE - 1;
+    const space = spaceOf(() => bytes, null);
+    expect([space.notice(), space.full()]).toEqual([null, null]);
+    bytes += 1;
+    expect(space.notice()).toBe(
+      "The audit log of commands has 80.0 of the 100 MiB that are there for it (80 %). When it is full nothing is written to the building: raise commands.audit_max_bytes.",
+    );
+    expect(space.full()).toBeNull();
+    bytes = 100 * MEBIBYTE;
+    expect(space.notice()).toContain("nothing is written to the building any more");
+    expect(space.full()).toMatchObject({ reason: "audit-full" });
+  });
+
+  test("is what the disk has left, where that is less", () => {
+    expect(spaceOf(() => 8 * MEBIBYTE, 3 * MEBIBYTE).notice()).toBeNull();
+    expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
+  });
+
+  test("is logged once each time that it becomes scarce, and shown as metrics", async () => {
+    let bytes = 90 * MEBIBYTE;
+    const space = spaceOf(() => bytes, null);
+    for (let n = 0; n < 3; n += 1) space.look();
+    expect(space.lines).toHaveLength(1);
+    bytes = MEBIBYTE;
+    space.look();
+    bytes = 90 * MEBIBYTE;
+    space.look();
+    expect(space.lines).toHaveLength(2);
+    const shown = await space.metrics.registry.metrics();
+    expect(shown).toContain(`plenum_audit_log_bytes ${bytes}`);
+    expect(shown).toContain(`plenum_audit_log_limit_bytes ${100 * MEBIBYTE}`);
+  });
+});
+
+/** A log that was written by a worker that did not count yet, so many bytes large. */
+async function fill(rig: Rig, bytes: number): Promise<void> {
+  let previous = CHAIN_START;
+  let left = bytes;
+  const records = [];
+  while (left > 1_000) {
+    const entry = { at: "2026-11-20T11:00:00.000Z", commandId: "-", step: "old", detail: { text: "" } };
+    const text = "x".repeat(Math.min(50_000, left - 500));
+    const body = chain(previous, { ...entry, detail: { text } });
+    left -= JSON.stringify(body).length;
+    previous = body.hash;
+    records.push({ log: AUDIT_LOG, body });
+  }
+  await rig.store.commit({ records });
+}
+
+test("the size that counts is that of all records, also over restarts and from before it was counted", async () => {
+  const rig = await createRig();
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  await fill(rig, MEBIBYTE - 5_000);
+  const attempt = async (id: string) => {
+    await rig.send({ id, tag, value: 22 });
+    await rig.clock.advance(5_000);
+    return (await rig.result(id))?.reason ?? (await rig.result(id))?.outcome;
+  };
+  await rig.restart({ audit_max_bytes: MEBIBYTE });
+  for (let n = 0; n < 30; n += 1) await rig.send({ id: `${n}`, tag, value: 99 });
+  const reasons = new Set((await rig.results()).map(({ reason }) => reason));
+  expect([...reasons]).toEqual(["out-of-range", "audit-full"]);
+  expect(await attempt("late")).toBe("audit-full");
+  await rig.clock.advance(3_600_000);
+  await rig.restart({ audit_max_bytes: MEBIBYTE });
+  expect(await attempt("later")).toBe("audit-full");
+  expect(rig.commands.notices()).toHaveLength(1);
+  expect(rig.posts).toEqual([]);
+  await rig.restart({ audit_max_bytes: 2 * MEBIBYTE });
+  expect(await attempt("raised")).toBe("confirmed");
+});
+
+/** A disk of a few megabytes; null where mounting is not allowed. */
+function smallDisk(megabytes: number): string | null {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-small-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
+  } catch {
+    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
+    return null;
+  }
+  onTestFinished(() => {
+    execFileSync("umount", ["-l", folder]);
+  });
+  return folder;
+}
+
+test("a disk that is full: nothing is written to the building until there is space again", async (context) => {
+  const place = smallDisk(8);
+  if (place === null) return context.skip();
+  const rig = await createRig({ place });
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const ballast = openSync(join(place, "ballast"), "w");
+  try {
+    for (;;) writeSync(ballast, Buffer.alloc(4_096));
+  } catch (error) {
+    expect(error).toMatchObject({ code: "ENOSPC" });
+  }
+  closeSync(ballast);
+  // What is in the write-ahead log already may be written over; beyond that there is no room.
+  let refused = 0;
+  for (let n = 0; n < 50; n += 1) {
+    await rig.send({ id: `${n}`, tag: "?".repeat(100), value: 22 }).catch(() => (refused += 1));
+  }
+  expect(refused).toBeGreaterThan(0);
+  await expect(rig.send({ id: "full", tag, value: 22 })).rejects.toThrow(/disk|space/);
+  await rig.clock.advance(60_000);
+  expect(rig.posts).toEqual([]);
+  expect(rig.commands.notices().join()).toContain("free some space on its disk");
+  rmSync(join(place, "ballast"));
+  await rig.send({ id: "space", tag, value: 22 });
+  await rig.clock.advance(5_000);
+  expect((await rig.result("space"))?.outcome).toBe("confirmed");
+  expect(rig.posts).toHaveLength(1);
+  await rig.close();
+});

@@ -1,0 +1,54 @@
+import { describe, expect, test } from "vitest";
+import { textOf } from "#src/commands/approval.ts";
+import { aroundWriting } from "#src/config/around-writing.ts";
+import { Config } from "#src/config/config.ts";
+
+const plain = {
+  sources: { main: { base_url: "https://a.example", token: { env: "T" }, time_zone: "Europe/Oslo" } },
+  sinks: {
+    broker: { mqtt: { url: "mqtts://b.example", commands: { enabled: true } } },
+    screen: { mqtt: { url: "mqtts://c.example" } },
+    lake: { stdout: {} },
+  },
+};
+const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)), "");
+
+describe("what is approved besides the section `commands`", () => {
+  test.each([
+    [
+      "another service",
+      { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } },
+    ],
+    ["another zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
+    ["another authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
+    [
+      "another broker",
+      {
+        ...plain,
+        sinks: { ...plain.sinks, broker: { mqtt: { ...plain.sinks.broker.mqtt, url: "mqtts://x" } } },
+      },
+    ],
+    [
+      "another place to listen at",
+      {
+        ...plain,
+        sinks: {
+          ...plain.sinks,
+          screen: { mqtt: { ...plain.sinks.screen.mqtt, commands: { enabled: true } } },
+        },
+      },
+    ],
+  ])("%s is a change", (_what, changed) => {
+    expect(textFor(changed)).not.toBe(textFor(plain));
+  });
+
+  test("what only reads or sends is none", () => {
+    const { broker } = plain.sinks;
+    const changed = {
+      ...plain,
+      sinks: { broker: { ...broker, batch: 5 }, other: { stdout: {} } },
+      log: { level: "warn" },
+    };
+    expect(textFor(changed)).toBe(textFor(plain));
+  });
+});
