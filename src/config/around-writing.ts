@@ -21,6 +21,6 @@ export function aroundWriting(config: Config): Readonly<Record<string, unknown>>
 function listens(sink: SinkEntry): boolean {
   const connector = connectorOf(sink);
   const definition = CATALOG[connector] as ConnectorDefinition;
-  const options: { readonly commands?: { readonly enabled: boolean } } | undefined = sink[connector];
+  const options = sink[connector] as { readonly commands?: { readonly enabled: boolean } } | undefined;
   return sink.enabled && definition.commands !== undefined && options?.commands?.enabled !== false;
 }
