@@ -115,6 +115,22 @@ describe("inventories", () => {
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
+  test("what the list of one site shows is told before the lists of the others have come", async () => {
+    const { simulator, clock } = await started();
+    const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 2);
+    if (gateway === undefined) throw new Error("site 2 has no gateway");
+    simulator.control.setFaults([
+      { match: { endpoints: ["gateways"], site_id: 4 }, fault: { kind: "slow", delay_ms: 3_600_000 } },
+    ]);
+    simulator.control.setGateway(gateway.id, false);
+    await clock.advance(12 * MINUTE);
+    // The poll is still waiting for site 4.
+    expect(trial.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([
+      `site/2/gateway/${gateway.id}`,
+    ]);
+  });
+
   test("a gateway that goes and comes back says what hangs on it, and whether that is the whole site", async () => {
     const { simulator, clock } = await started({ simulator: { sites: [1, 4] } });
     const gateways = [...simulator.world.gateways.values()];

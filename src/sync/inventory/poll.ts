@@ -45,16 +45,14 @@ export function createInventoryPoll<N extends SiteNoun>(
     async run(signal) {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
-      // Where nothing is held nothing can be missing: each list is told at once, and who waits for it need not wait for
-      // the lists of the other sites, which take minutes at the pace of lists.
-      const isFirst = held().size === 0;
       const visits = await perSite(
         sites,
         async (siteId) => {
           const list = await readList(() => read(siteId, signal));
-          if (isFirst && list.complete) {
+          // What a list shows is told at once, because the lists of many sites take minutes at their pace. What it
+          // does not show is missing only where the scope says so, after all of them.
+          if (list.complete)
             await commitDiff(parts, job, noun, [{ siteId, items: list.items, complete: false }]);
-          }
           return list;
         },
         signal,
