@@ -81,6 +81,8 @@ export interface Arrival {
   readonly topic: string;
   /** The tag that the topic names; null when the payload has to say it. */
   readonly tagId: string | null;
+  /** Present where the topic is for a second person's word on a command, and for nothing else. */
+  readonly purpose?: "second";
   /** The source that the topic names; null when there is only one, or the payload has to say it. */
   readonly source: string | null;
   readonly payload: Uint8Array;

@@ -137,6 +137,8 @@ export interface CommandAccepted {
   readonly expiresAt: string;
   /** After this time the old value is put back, in milliseconds; null for a write that stays. */
   readonly forMs: number | null;
+  /** True when it leaves only after a second person has agreed to it, before `expiresAt`. */
+  readonly needsSecond: boolean;
   /** As in the result. */
   readonly correlation: string | null;
   readonly replyTo: string | null;

@@ -212,6 +212,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       waitMs: 200,
       expiresAt: TIME,
       forMs: null,
+      needsSecond: false,
       correlation: null,
       replyTo: null,
     },

@@ -55,13 +55,15 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
 
 /** Null for a message that is not on a command topic, which the broker should not have sent. */
 function arrivalOf(packet: IPublishPacket, topics: Topics, context: ConnectorContext): Arrival | null {
-  const named = topics.parseCommand(packet.topic);
+  const seconded = topics.parseSecond(packet.topic);
+  const named = seconded === null ? topics.parseCommand(packet.topic) : { source: seconded, tagId: null };
   if (named === null) return null;
   const { properties } = packet;
   return {
     via: context.name,
     topic: packet.topic,
     tagId: named.tagId,
+    ...(seconded === null ? {} : { purpose: "second" as const }),
     source: named.source,
     payload: typeof packet.payload === "string" ? Buffer.from(packet.payload) : packet.payload,
     retained: packet.retain,

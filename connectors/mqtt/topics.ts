@@ -11,11 +11,13 @@ import { createHash } from "node:crypto";
 export interface Topics {
   readonly status: string;
   readonly commandStatus: string;
-  /** What we subscribe to: one tag, or several named in the payload. */
+  /** What we subscribe to: one tag, or several named in the payload; and a second person's word. */
   readonly commandFilters: readonly string[];
   of(place: Place): string;
   /** The source and the tag that a command topic names; null for a topic that is none. */
   parseCommand(topic: string): { readonly source: string; readonly tagId: string | null } | null;
+  /** The source whose commands a second person speaks about on this topic; null for any other topic. */
+  parseSecond(topic: string): string | null;
   /** Whether an answer may go there: anywhere but into our own trees, except below `<prefix>/reply/`. */
   mayReply(topic: string): boolean;
 }
@@ -48,7 +50,7 @@ export function createTopics(prefix: string, template: string): Topics {
   return {
     status: `${prefix}/status`,
     commandStatus: `${prefix}/status/commands`,
-    commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`],
+    commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`, `${commandTree}+/second`],
 
     of(place) {
       const values: Readonly<Record<string, string | undefined>> = {
@@ -71,6 +73,12 @@ export function createTopics(prefix: string, template: string): Topics {
       if (rest.at(-1) !== "set" || rest.length > 2) return null;
       const [tag] = rest;
       return { source: text(source), tagId: rest.length === 1 || tag === undefined ? null : text(tag) };
+    },
+
+    parseSecond(topic) {
+      if (!topic.startsWith(commandTree)) return null;
+      const [source = "", word, ...rest] = topic.slice(commandTree.length).split("/");
+      return word === "second" && rest.length === 0 ? text(source) : null;
     },
 
     mayReply(topic) {

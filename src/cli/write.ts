@@ -1,11 +1,14 @@
 import { randomUUID } from "node:crypto";
+import { userInfo } from "node:os";
 import { type Command, InvalidArgumentError } from "commander";
 import type { TagScalar } from "../building.ts";
 import { parseDuration } from "../duration.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import type { CommandResult, Event } from "../event.ts";
-import { openDoor, sendCommand } from "../operator/remote.ts";
+import type { OperatorDoor } from "../operator/key.ts";
+import { openDoor, sendCommand, sendSecond } from "../operator/remote.ts";
 import type { CliContext } from "./context.ts";
+import type { Terminal } from "./terminal.ts";
 import { watchResults } from "./watch-results.ts";
 
 /** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
@@ -17,6 +20,7 @@ export function addWrite(program: Command, context: CliContext): void {
     .argument("<value>", "a number, true or false", scalar)
     .option("--source <name>", "which source, when there are several")
     .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", time)
+    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", time)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText(
       "after",
@@ -26,35 +30,43 @@ export function addWrite(program: Command, context: CliContext): void {
       async (
         tagId: string,
         value: TagScalar,
-        options: { readonly source?: string; readonly id?: string; readonly for?: number },
+        options: {
+          readonly source?: string;
+          readonly id?: string;
+          readonly for?: number;
+          readonly within?: number;
+        },
       ) => {
         const terminal = context.terminal();
-        const { state } = context.config();
-        const door = await openDoor(state.folder, context.signal);
-        if (door === null) {
-          throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
-            hint: "Start it with `plenum run`.",
-          });
-        }
+        const { commands, state } = context.config();
+        const door = await doorOf(context);
         const id = options.id ?? `cli-${randomUUID()}`;
         const result = await terminal.progress("Writing", async (update) => {
           const results = await watchResults(state.folder);
           try {
             const { waitMs } = await sendCommand(
               door,
-              { id, source: options.source ?? null, tagId, value, forSeconds: options.for ?? null },
+              {
+                id,
+                source: options.source ?? null,
+                tagId,
+                value,
+                forSeconds: options.for ?? null,
+                ttlSeconds: options.within ?? null,
+                user: userInfo().username,
+              },
               context.signal,
             );
-            if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
+            if (commands.allow.some((entry) => entry.tag_id === tagId && entry.second_person)) {
+              update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
+            } else if (waitMs > 1_000)
+              update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
             return await results.of(id, context.signal);
           } finally {
             await results.close();
           }
         });
-        terminal.object(result.data, [outcomeLine(result)]);
-        if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
-          throw new Rejected(`The command ended as ${result.data.outcome}.`);
-        }
+        show(terminal, result);
       },
     );
 }
@@ -62,6 +74,55 @@ export function addWrite(program: Command, context: CliContext): void {
 function outcomeLine({ data }: Event<"command-result">): string {
   const { outcome, message, reason }: CommandResult = data;
   return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
+}
+
+/** Agrees to a command of somebody else, as the second person. */
+export function addSecond(writes: Command, context: CliContext): void {
+  writes
+    .command("second")
+    .description("agree as the second person to a command that came over MQTT, and wait for its result")
+    .argument("<id>", "id of the command, as `command-accepted` tells it")
+    .argument("<value>", "the value that it asks for: a number, true or false", scalar)
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
+    .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      const door = await doorOf(context);
+      const result = await terminal.progress("Agreeing", async () => {
+        const results = await watchResults(context.config().state.folder);
+        const found = new AbortController();
+        const signal = AbortSignal.any([context.signal, found.signal]);
+        try {
+          const ends = [results.of(id, signal), results.of(`${id}/second`, signal)];
+          const user = userInfo().username;
+          const [, first] = await Promise.all([
+            sendSecond(door, { id, source: options.source ?? null, value, user }, signal),
+            Promise.any(ends),
+          ]);
+          return first;
+        } finally {
+          found.abort();
+          await results.close();
+        }
+      });
+      show(terminal, result);
+    });
+}
+
+async function doorOf(context: CliContext): Promise<OperatorDoor> {
+  const door = await openDoor(context.config().state.folder, context.signal);
+  if (door !== null) return door;
+  throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
+    hint: "Start it with `plenum run`.",
+  });
+}
+
+/** Anything but a success is an error for whoever called. */
+function show(terminal: Terminal, result: Event<"command-result">): void {
+  terminal.object(result.data, [outcomeLine(result)]);
+  if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
+    throw new Rejected(`The command ended as ${result.data.outcome}.`);
+  }
 }
 
 function time(text: string): number {

@@ -4,6 +4,7 @@ import { isoUtc, systemClock } from "../clock.ts";
 import { createKillSwitch } from "../commands/kill-switch.ts";
 import { addApproval } from "./approval.ts";
 import type { CliContext } from "./context.ts";
+import { addSecond } from "./write.ts";
 
 /** The kill switch works by a file, so it needs no running worker and survives restarts. */
 export function addWrites(program: Command, context: CliContext): void {
@@ -32,4 +33,5 @@ export function addWrites(program: Command, context: CliContext): void {
         .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
     });
   addApproval(writes, context);
+  addSecond(writes, context);
 }

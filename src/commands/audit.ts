@@ -13,7 +13,7 @@ export const AUDIT_LOG = "audit";
 export interface AuditEntry {
   readonly at: string;
   readonly commandId: string;
-  /** `accepted`, `sending`, or a terminal outcome. */
+  /** `accepted`, `seconded`, `sending`, or a terminal outcome; of no command, what happened to writing as a whole. */
   readonly step: string;
   readonly detail: Readonly<Record<string, unknown>>;
 }

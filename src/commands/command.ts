@@ -12,6 +12,10 @@ export interface Command {
   readonly expect: TagScalar | null;
   /** After this time, milliseconds, the old value is put back; null for a write that stays. */
   readonly forMs: number | null;
+  /** True when it may leave only after a second person has agreed. */
+  readonly needsSecond: boolean;
+  /** The connector instance that it came through, or `operator`. */
+  readonly via: string;
   /** Who asked: the connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
@@ -64,6 +68,8 @@ export type Refusal = (typeof REFUSALS)[number];
 
 /** What else a result may give as its reason, besides a refusal. */
 export const ENDINGS = [
+  "not-seconded",
+  "wrong-second",
   "already-set",
   "rehearsal",
   "throttled",

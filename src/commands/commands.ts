@@ -1,6 +1,5 @@
-import type { TagScalar } from "../building.ts";
 import type { Clock } from "../clock.ts";
-import type { Accept, Arrival } from "../connector.ts";
+import type { Accept } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
@@ -134,6 +133,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     clock,
     clockSkewMs: (name) => lines.get(name)?.source.clockSkewMs() ?? null,
     dispatch,
+    onSecond: (name) => lines.get(name)?.writer.wake(),
     count,
   });
   const restores = createRestores({
@@ -224,32 +224,4 @@ async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSi
       await clock.sleep(60_000, signal).catch(() => undefined);
     }
   }
-}
-
-/** A command as the operator on the command line gives it, in the form of an arrival. */
-export function operatorArrival(fields: {
-  readonly id: string;
-  readonly source: string | null;
-  readonly tagId: string;
-  readonly value: TagScalar;
-  /** For this many seconds only; then the old value is restored. Null for good. */
-  readonly forSeconds: number | null;
-  readonly receivedAtMs: number;
-}): Arrival {
-  const { id, value, forSeconds } = fields;
-  const command = forSeconds === null ? { id, value } : { id, value, for_s: forSeconds };
-  return {
-    via: "operator",
-    topic: "command line",
-    tagId: fields.tagId,
-    source: fields.source,
-    payload: new TextEncoder().encode(JSON.stringify(command)),
-    retained: false,
-    duplicate: false,
-    expirySeconds: null,
-    replyTo: null,
-    correlation: null,
-    properties: {},
-    receivedAtMs: fields.receivedAtMs,
-  };
 }

@@ -33,6 +33,10 @@ const Common = {
   restore: z.boolean().default(false).meta({
     description: "Allow writes that end by themselves (`for_s`): the old value is put back after that time.",
   }),
+  second_person: z.boolean().default(false).meta({
+    description:
+      "A second person has to agree to every write of this tag before it leaves, within its time to live.",
+  }),
   from: z
     .array(z.string())
     .optional()

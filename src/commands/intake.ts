@@ -7,7 +7,7 @@ import type { CommandsConfig } from "./config.ts";
 import { checkArrival, type Refusing } from "./gate.ts";
 import type { Accepted, Journal } from "./journal.ts";
 import type { KillSwitch } from "./kill-switch.ts";
-import { parsePayload, type Request } from "./payload.ts";
+import { parsePayload, type Request, type Second } from "./payload.ts";
 import type { Refusals } from "./refusals.ts";
 import type { Notice } from "./result-event.ts";
 
@@ -29,6 +29,8 @@ export interface IntakeOptions {
   readonly clockSkewMs: (source: string) => number | null;
   /** Takes the accepted commands further. */
   readonly dispatch: (accepted: Accepted) => void;
+  /** A command of this source may leave now, because a second person has agreed. */
+  readonly onSecond: (source: string) => void;
   readonly count: (outcome: string, reason: string | null) => void;
 }
 
@@ -37,13 +39,15 @@ const FLOODS = [
   { count: 20, withinMs: 60_000, period: "a minute" },
   { count: 120, withinMs: 3_600_000, period: "an hour" },
 ] as const;
+/** As arrivals from the command line say where they come from. */
+const OPERATOR = "operator";
 const LONGEST_MS = 3_600_000;
 
 export function createIntake(options: IntakeOptions): Accept {
   const { allowList, clock, config, journal } = options;
   const acceptedAt = new Map<string, readonly number[]>();
 
-  function notice(arrival: Arrival, id: string, request: Request | null, why: Why): Notice {
+  function notice(arrival: Arrival, id: string, request: Subject | null, why: Why): Notice {
     const source = allowList.sourceOf(request?.source ?? arrival.source);
     const tagId = request?.tagId ?? arrival.tagId;
     const { reason, message } = why;
@@ -111,6 +115,7 @@ export function createIntake(options: IntakeOptions): Accept {
     const flooded = flood({ source, tagId: request.tagId });
     if (flooded !== null) return { refused: flooded };
     const { id, tagId, value, expect, forMs } = request;
+    const needsSecond = entry.second_person;
     const command: Command = {
       id,
       source,
@@ -119,6 +124,8 @@ export function createIntake(options: IntakeOptions): Accept {
       value,
       expect,
       forMs,
+      needsSecond,
+      via: arrival.via,
       by: senderOf(arrival),
       receivedAt: isoUtc(arrival.receivedAtMs),
       expiresAt: isoUtc(verdict.expiresAtMs),
@@ -126,6 +133,38 @@ export function createIntake(options: IntakeOptions): Accept {
       correlation: arrival.correlation,
     };
     return { command, entry };
+  }
+
+  /** Why a second person's word does not count; null when it does. */
+  function wrongSecond(arrival: Arrival, { id, value }: Second): Why | null {
+    const command = journal.unseconded(id);
+    if (command === undefined || (arrival.source !== null && arrival.source !== command.source)) {
+      return { reason: "wrong-second", message: `No command ${id} waits for a second person.` };
+    }
+    if (command.value !== value) {
+      return {
+        reason: "wrong-second",
+        message: `Command ${id} asks for ${command.value}, not for ${value}.`,
+      };
+    }
+    if (arrival.via === OPERATOR && command.via === OPERATOR) {
+      const message = "The command came from the command line too; the second person has to agree over MQTT.";
+      return { reason: "wrong-second", message };
+    }
+    if (!arrival.retained) return null;
+    return { reason: "retained", message: "A second person's word must not be retained." };
+  }
+
+  async function hearSecond(arrival: Arrival, second: Second): Promise<void> {
+    const command = journal.unseconded(second.id) ?? null;
+    const wrong = options.closed() ?? wrongSecond(arrival, second);
+    if (wrong === null && (await journal.second(second.id, senderOf(arrival)))) {
+      if (command !== null) options.onSecond(command.source);
+      return;
+    }
+    const late: Why = { reason: "wrong-second", message: `Command ${second.id} has ended meanwhile.` };
+    const why = wrong ?? late;
+    await refuse([notice(arrival, `${second.id}/second`, command, why)]);
   }
 
   async function stopWriting(arrival: Arrival, id: string): Promise<void> {
@@ -144,6 +183,7 @@ export function createIntake(options: IntakeOptions): Accept {
     if ("refused" in parsed) {
       return refuse([notice(arrival, parsed.refused.id ?? unnamed(arrival), null, parsed.refused)]);
     }
+    if ("second" in parsed) return hearSecond(arrival, parsed.second);
     const { requests } = parsed;
     const closed = options.closed();
     if (closed !== null)
@@ -166,6 +206,9 @@ export function createIntake(options: IntakeOptions): Accept {
   };
 }
 
+/** What a notice is about. */
+type Subject = Pick<Request, "source" | "tagId" | "value">;
+
 interface Why {
   readonly reason: Reason;
   readonly message: string;
@@ -174,8 +217,15 @@ interface Why {
 
 const KNOWN: Why = { reason: "duplicate", message: "This id was used before." };
 
+/** The way that it came, and the name that the sender gives itself: the broker does not say who it was. */
 function senderOf(arrival: Arrival): string {
-  return `${arrival.via} ${arrival.topic}`.slice(0, 300);
+  const way = `${arrival.via} ${arrival.topic}`.slice(0, 300);
+  const user =
+    arrival.properties.user
+      ?.replace(/\p{Cc}/gu, " ")
+      .slice(0, 64)
+      .toWellFormed() ?? "";
+  return user === "" ? way : `${way}, says ${user}`;
 }
 
 function unnamed(arrival: Arrival): string {

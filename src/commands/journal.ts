@@ -20,6 +20,10 @@ export interface Journal {
   accept(accepted: readonly Accepted[]): Promise<readonly Accepted[]>;
   /** Says that these are about to leave together, and counts them as writes. */
   sending(leaving: readonly Leaving[]): Promise<void>;
+  /** A second person agrees; false when the command does not wait for that (any more), and then nothing is changed. */
+  second(id: string, by: string): Promise<boolean>;
+  /** A command that waits for a second person. */
+  unseconded(id: string): Command | undefined;
   /** The one terminal outcome; false when the command had ended before, and then nothing is changed. */
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
@@ -99,6 +103,7 @@ export async function openJournal({
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
   }
+  const seconded = new Set<string>();
   const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
   const auditSize = await openAuditSize(store);
@@ -138,6 +143,12 @@ export async function openJournal({
     const older = restores.get(tagKey(command));
     const original = older !== undefined && older.command.value === before ? older.before : before;
     return { command, before: original, dueAt: isoUtc(clock.now() + command.forMs) };
+  }
+
+  function unseconded(id: string): Command | undefined {
+    const entry = open.get(id);
+    const isWaiting = entry?.state === "accepted" && entry.command.needsSecond && !seconded.has(id);
+    return isWaiting ? entry.command : undefined;
   }
 
   return {
@@ -190,6 +201,16 @@ export async function openJournal({
         }
       }),
 
+    second: (id, by) =>
+      inTurn(async () => {
+        const command = unseconded(id);
+        if (command === undefined) return false;
+        await commit([audited(command, "seconded", isoUtc(clock.now()), { by })], []);
+        seconded.add(id);
+        return true;
+      }),
+    unseconded,
+
     finish: (command, finish) =>
       inTurn(async () => {
         if (!open.has(command.id)) return false;
@@ -211,6 +232,7 @@ export async function openJournal({
         );
         open.delete(command.id);
         finished.set(command.id, changedAt);
+        seconded.delete(command.id);
         wear.remember(wearing);
         if (nothingToRestore) restores.delete(key);
         return true;
@@ -271,7 +293,7 @@ function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> 
 
 function audited(
   command: Command,
-  step: CommandState,
+  step: CommandState | "seconded",
   at: string,
   detail: Readonly<Record<string, unknown>>,
 ): AuditEntry {

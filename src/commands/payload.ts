@@ -10,7 +10,8 @@ import type { Refusal } from "./command.ts";
  * - a bare value on a tag's own topic: `21.5`, `true`;
  * - JSON: `{"id": "…", "value": 21.5}`, or for up to 20 tags at once `{"id": "…", "writes": [{"tag": "10001",
  *   "value": 21.5}, …]}`, each with optional `issued_at` (ISO 8601 with offset), `ttl_s`, `for_s` and `expect`;
- * - the kill switch: `{"stop": true}`. It can be thrown this way and not released.
+ * - the kill switch: `{"stop": true}`. It can be thrown this way and not released;
+ * - on a topic of its own, a second person's word: `{"second": "<id of the command>", "value": 21.5}`.
  */
 export interface Request {
   /** Unique per tag: the sender's id, followed by the tag id where one message holds several. */
@@ -33,8 +34,15 @@ export interface Refused {
   readonly id: string | null;
 }
 
+/** A second person agrees to a command, and says what it is about. */
+export interface Second {
+  readonly id: string;
+  readonly value: TagScalar;
+}
+
 export type Parsed =
   | { readonly requests: readonly Request[] }
+  | { readonly second: Second }
   | { readonly stop: { readonly id: string } }
   | { readonly refused: Refused };
 
@@ -56,6 +64,7 @@ const Shared = {
 const Write = z.strictObject({ tag: Name, value: Scalar, expect: Scalar.optional() });
 const Single = z.strictObject({ ...Shared, ...Write.shape, tag: Name.optional() });
 const Group = z.strictObject({ ...Shared, writes: z.array(Write).min(1).max(20) });
+const SecondWord = z.strictObject({ second: z.string().min(1).max(300), value: Scalar });
 const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
 
 export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
@@ -101,6 +110,11 @@ function fromJson(value: object, arrival: Arrival): Parsed {
     const stop = Stop.safeParse(value);
     if (!stop.success) return refuse("invalid", 'To stop all writing, send {"stop": true}.', claimed);
     return { stop: { id: claimed ?? arrivalId(arrival) } };
+  }
+  if (arrival.purpose === "second") {
+    const word = SecondWord.safeParse(value);
+    if (word.success) return { second: { id: word.data.second, value: word.data.value } };
+    return refuse("invalid", 'Here goes {"second": "<id of a command>", "value": …} only.', claimed);
   }
   const parsed = "writes" in value ? Group.safeParse(value) : Single.safeParse(value);
   if (!parsed.success) return refuse("invalid", complaint(parsed.error), claimed);

@@ -99,6 +99,8 @@ function restoringCommand({ command, before, dueAt }: Restore, nowMs: number): C
     value: before,
     expect: command.value,
     forMs: null,
+    // Whoever agreed to the write agreed to its end.
+    needsSecond: false,
     by: `the end of ${command.id}`,
     receivedAt: isoUtc(nowMs),
     expiresAt: isoUtc(Date.parse(dueAt) + PATIENCE_MS),

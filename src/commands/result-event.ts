@@ -4,7 +4,7 @@ import type { Command, Finish, Reason } from "./command.ts";
 
 /** That a command passed the gate, and how long it will wait for the quota; its end follows. */
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
-  const { correlation, expiresAt, forMs, id, replyTo, source, siteId, tagId, value } = command;
+  const { correlation, expiresAt, forMs, id, needsSecond, replyTo, source, siteId, tagId, value } = command;
   return makeEvent({
     type: "command-accepted",
     source: sourceUri(source),
@@ -19,6 +19,7 @@ export function acceptedEvent(command: Command, waitMs: number, time: string): E
       waitMs: Math.round(waitMs),
       expiresAt,
       forMs,
+      needsSecond,
       correlation,
       replyTo,
     },

@@ -41,6 +41,12 @@ const EXPIRED: Finish = {
   message: "The time to live passed before the quota let it through; nothing was written.",
 };
 
+const NOT_SECONDED: Finish = {
+  outcome: "expired",
+  reason: "not-seconded",
+  message: "No second person agreed within the time to live; nothing was written.",
+};
+
 /** What closes writing is looked at so often while somebody waits, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 
@@ -50,6 +56,8 @@ export function createWaitingRoom(options: {
   readonly endings: Endings;
   /** Why nothing at all may be written. */
   readonly closed: () => Refusing | null;
+  /** Whether a second person has not agreed yet. */
+  readonly isUnseconded: (accepted: Accepted) => boolean;
 }): WaitingRoom {
   const { clock, endings, log } = options;
   const waiting = new Map<string, Accepted>();
@@ -113,7 +121,8 @@ export function createWaitingRoom(options: {
     endOf(accepted) {
       const closed = options.closed();
       if (closed !== null) return { outcome: "rejected", ...closed };
-      return left(accepted) <= 0 ? EXPIRED : null;
+      if (left(accepted) > 0) return null;
+      return options.isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
     },
 
     async watch(stopping, cutting) {

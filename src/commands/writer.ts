@@ -23,6 +23,8 @@ import { createWaitingRoom } from "./waiting-room.ts";
  */
 export interface Writer {
   add(accepted: Accepted): void;
+  /** Looks again what may leave: a second person has agreed. */
+  wake(): void;
   /** Works until `stopping` aborts; `cutting` breaks off a request that is under way then. */
   run(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
   /** Commands that have not left yet. */
@@ -60,6 +62,7 @@ export function createWriter(options: WriterOptions): Writer {
     log,
     endings,
     closed: options.closed,
+    isUnseconded,
   });
   const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
   /** Requests that have left and are not judged yet. */
@@ -67,9 +70,16 @@ export function createWriter(options: WriterOptions): Writer {
   /** Tags of a group that was refused as a whole: they travel alone until one of them is answered. */
   const suspects = new Set<string>();
 
-  /** What may leave together now: no tag whose last write is not proved yet, and no suspect among others. */
+  function isUnseconded({ command }: Accepted): boolean {
+    return journal.unseconded(command.id) !== undefined;
+  }
+
+  /**
+   * What may leave together now: nothing that a second person has to agree to yet, no tag whose last write is not
+   * proved yet, and no suspect among others.
+   */
   function candidates(): readonly Accepted[] {
-    const free = room.all().filter(({ command }) => !journal.isUnderWay(command));
+    const free = room.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
     const [first] = free;
     if (first === undefined || suspects.has(first.command.tagId)) return free.slice(0, 1);
     return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size);
@@ -250,6 +260,7 @@ export function createWriter(options: WriterOptions): Writer {
 
   return {
     add: (accepted) => room.add(accepted),
+    wake: () => room.wake(),
     waiting: () => room.all().length,
     async run(stopping, cutting) {
       endings.onEnd(() => room.wake());

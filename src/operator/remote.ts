@@ -40,10 +40,26 @@ export function sendCommand(
     readonly tagId: string;
     readonly value: TagScalar;
     readonly forSeconds: number | null;
+    readonly ttlSeconds: number | null;
+    readonly user: string;
   },
   signal: AbortSignal,
 ): Promise<{ readonly waitMs: number }> {
   return post(door, "/operator/commands", command, signal);
+}
+
+/** Agrees to a command as the second person. */
+export async function sendSecond(
+  door: OperatorDoor,
+  second: {
+    readonly id: string;
+    readonly source: string | null;
+    readonly value: TagScalar;
+    readonly user: string;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  await post(door, "/operator/seconds", second, signal);
 }
 
 async function post<T>(door: OperatorDoor, path: string, body: unknown, signal: AbortSignal): Promise<T> {

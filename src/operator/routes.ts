@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import type { Clock } from "../clock.ts";
-import { operatorArrival } from "../commands/commands.ts";
+import { operatorArrival, operatorSecond } from "../commands/operator-arrival.ts";
 import type { Accept } from "../connector.ts";
 import type { Secret } from "../log.ts";
 import type { Source } from "../source/source.ts";
@@ -34,13 +34,19 @@ export const Call = z.discriminatedUnion("method", [
 ]);
 export type Call = z.output<typeof Call>;
 
-const CommandRequest = z.strictObject({
-  id: z.string().min(1).max(128),
+const Asked = {
+  id: z.string().min(1).max(300),
   source: z.string().nullable(),
-  tagId: z.string(),
   value: z.union([z.number(), z.boolean()]),
+  user: z.string().nullable().default(null),
+};
+const CommandRequest = z.strictObject({
+  ...Asked,
+  tagId: z.string(),
   forSeconds: z.number().positive().nullable(),
+  ttlSeconds: z.number().positive().nullable().default(null),
 });
+const SecondRequest = z.strictObject(Asked);
 
 export function operatorRoutes(options: OperatorOptions): Hono {
   const app = new Hono();
@@ -72,6 +78,16 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     try {
       await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
       return context.json({ result: { waitMs: options.expectedWaitMs(request.data.source) } });
+    } catch (error) {
+      return context.json(tellFailure(error), 502);
+    }
+  });
+  app.post("/seconds", async (context) => {
+    const request = SecondRequest.safeParse(await bodyOf(context));
+    if (!request.success) return context.json({ failure: "config", message: "Not a second's word." }, 400);
+    try {
+      await options.accept(operatorSecond({ ...request.data, receivedAtMs: options.clock.now() }));
+      return context.json({ result: {} });
     } catch (error) {
       return context.json(tellFailure(error), 502);
     }

@@ -34,6 +34,7 @@ describe("what is told when a command is accepted", () => {
         waitMs: 200,
         expiresAt: "2026-11-20T12:00:30.000Z",
         forMs: null,
+        needsSecond: false,
         correlation: "Y29y",
         replyTo: "reply/x",
       },

@@ -43,7 +43,19 @@ describe("docs/commands.md", () => {
 
   test("has an example of each form", () => {
     expect(examples.length).toBe(6);
-    expect([...page.matchAll(/```json/g)]).toHaveLength(examples.length);
+    expect([...page.matchAll(/```json/g)]).toHaveLength(examples.length + 1);
+  });
+
+  test("shows a second person's word that counts", async () => {
+    const rig = await createRig();
+    open.push(rig);
+    const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, second_person: true };
+    await rig.restart({ allow: [{ ...entry, tag_id: "10250" }] });
+    await rig.send({ id: "set-7", tag: "10250", value: 22 });
+    const word = /<!-- second -->\s*```json\n([^`]*)```/.exec(page)?.[1] ?? "";
+    await rig.send(word.trim(), { purpose: "second" });
+    await rig.clock.advance(10_000);
+    expect((await rig.result("set-7"))?.outcome).toBe("confirmed");
   });
 
   test.each(examples)("$payload → $expected", async ({ expected, tag, payload }) => {

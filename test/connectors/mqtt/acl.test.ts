@@ -19,7 +19,7 @@ async function guardedBroker(): Promise<string> {
     lines: (port, folder) => {
       const passwords = join(folder, "passwords");
       writeFileSync(passwords, "");
-      for (const user of ["plenum", "operator", "viewer", "stranger"]) {
+      for (const user of ["plenum", "operator", "supervisor", "viewer", "stranger"]) {
         execFileSync("mosquitto_passwd", ["-b", passwords, user, "pw"], { stdio: "ignore" });
       }
       copyFileSync(example, join(folder, "acl"));
@@ -82,6 +82,25 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
     await operator.publish("plenum/cmd/main/1/set", "3");
     await expect.poll(() => arrived.length).toBe(1);
     expect(arrived.map(({ payload }) => Buffer.from(payload).toString())).toEqual(["3"]);
+  });
+
+  test("lets nobody both send a command and agree to it", async () => {
+    const url = await guardedBroker();
+    const worker = await as(url, "plenum", ["plenum/cmd/#"]);
+    const operator = await as(url, "operator", []);
+    const supervisor = await as(url, "supervisor", []);
+    const viewer = await as(url, "viewer", []);
+    const refused = { code: 135 };
+    for (const topic of ["plenum/cmd/main/1/set", "plenum/cmd/main/set", "plenum/cmd/main/second/set"]) {
+      await operator.publish(topic, "1");
+      await expect(supervisor.publish(topic, "1"), topic).rejects.toMatchObject(refused);
+    }
+    await supervisor.publish("plenum/cmd/main/second", "1");
+    for (const someone of [operator, viewer, worker]) {
+      await expect(someone.publish("plenum/cmd/main/second", "2")).rejects.toMatchObject(refused);
+    }
+    await worker.until(({ topic }) => topic === "plenum/cmd/main/second");
+    expect(worker.heard).toHaveLength(4);
   });
 
   test("keeps the worker itself out of everything else", async () => {

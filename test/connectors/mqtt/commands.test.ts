@@ -167,6 +167,23 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(Math.abs((into.arrived[0]?.receivedAtMs ?? 0) - Date.now())).toBeLessThan(10_000);
   });
 
+  test("are told from a second person's word about one, by its topic alone", async () => {
+    const server = await mosquitto();
+    const into = ear();
+    await listen(server.url, into);
+    const operator = await operatorAt(server.url);
+    await operator.publish("plenum/cmd/main/second", "a");
+    await operator.publish("plenum/cmd/main/second/set", "b");
+    await operator.publish("plenum/cmd/main/1/second", "c");
+    await operator.publish("plenum/cmd/main/set", "d");
+    await into.until(3);
+    expect(into.arrived.map((each) => [text(each), each.tagId, each.purpose])).toEqual([
+      ["a", null, "second"],
+      ["b", "second", undefined],
+      ["d", null, undefined],
+    ]);
+  });
+
   test("do not come from what we publish ourselves", async () => {
     const server = await mosquitto();
     const into = ear();
@@ -246,7 +263,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     });
     const broker = await setUp(into);
     broker.send(command(7));
-    await broker.until("subscribe", 4);
+    await broker.until("subscribe", 6);
     expect(broker.came.some(({ cmd }) => cmd === "puback")).toBe(false);
     full = false;
     broker.send(command(7, true));
@@ -275,5 +292,5 @@ test("commands whose broker is away at the start are heard once it is there", as
   await listen(first.url, into);
   const later = await startScriptedBroker(5, () => undefined, Number(new URL(first.url).port));
   onTestFinished(() => later.close());
-  await later.until("subscribe", 2);
+  await later.until("subscribe", 3);
 });

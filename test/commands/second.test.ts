@@ -1,0 +1,234 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { operatorArrival, operatorSecond } from "#src/commands/operator-arrival.ts";
+import type { Arrival } from "#src/connector.ts";
+import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+
+/** A tag whose every write needs a second person. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+const SECOND: Partial<Arrival> = { purpose: "second", topic: "plenum/cmd/main/second" };
+const LIFE_S = 120;
+
+async function start(entry: object = {}, onPost?: () => Promise<void>) {
+  const rig = await createRig(onPost === undefined ? {} : { onPost });
+  open.push(rig);
+  const [tag = "", free = ""] = tagsOf(rig.simulator, 2);
+  const plain = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };
+  const config = {
+    allow: [
+      { ...plain, tag_id: tag, second_person: true, ...entry },
+      { ...plain, tag_id: free },
+    ],
+  };
+  await rig.restart(config);
+  const command = (id: string, more: object = {}) => rig.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
+  const second = (id: string, value: unknown = 22, changes: Partial<Arrival> = {}) =>
+    rig.send({ second: id, value }, { ...SECOND, ...changes });
+  const outcomes = async () =>
+    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  return { rig, tag, free, config, command, second, outcomes };
+}
+
+describe("a command that needs a second person", () => {
+  test("leaves when one agrees, and not before; the log says who", async () => {
+    const { rig, command, second, outcomes } = await start();
+    await command("a");
+    await rig.clock.advance(60_000);
+    expect(await outcomes()).toEqual([]);
+    expect(rig.posts).toEqual([]);
+    await second("a", 22, { properties: { user: "Bo\nris" } });
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([["a", "confirmed", null]]);
+    expect(rig.posts).toHaveLength(1);
+    const audit = await rig.audit();
+    expect(audit.map(({ step }) => step)).toEqual(["accepted", "seconded", "sending", "confirmed"]);
+    expect(audit[1]).toMatchObject({
+      commandId: "a",
+      detail: { by: "broker plenum/cmd/main/second, says Bo ris" },
+    });
+  });
+
+  test("expires when nobody agrees, and a late word changes nothing", async () => {
+    const { rig, command, second, outcomes } = await start();
+    await command("a");
+    await rig.clock.advance(LIFE_S * 1_000 + 1_000);
+    await second("a");
+    await rig.clock.advance(60_000);
+    expect(await outcomes()).toEqual([
+      ["a", "expired", "not-seconded"],
+      ["a/second", "rejected", "wrong-second"],
+    ]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("holds up no other tag", async () => {
+    const { rig, free, command, outcomes } = await start();
+    await command("a");
+    await rig.send({ id: "b", tag: free, value: 22 });
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([["b", "confirmed", null]]);
+  });
+
+  test("is told as such, and whoever agrees first is enough", async () => {
+    const { rig, command, second, outcomes } = await start();
+    await command("a");
+    const [told] = await rig.store.outbox.latest(1, ["command-accepted"]);
+    expect(told?.event.data).toMatchObject({ commandId: "a", requested: 22, needsSecond: true });
+    await Promise.all([second("a"), second("a")]);
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([
+      ["a/second", "rejected", "wrong-second"],
+      ["a", "confirmed", null],
+    ]);
+    expect(rig.posts).toHaveLength(1);
+  });
+
+  test("gives way to a later one for its tag, which needs a word of its own", async () => {
+    const { rig, command, second, outcomes } = await start();
+    await command("a");
+    await command("b", { value: 23 });
+    await second("a");
+    await second("b", 23);
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([
+      ["a", "superseded", "superseded"],
+      ["a/second", "rejected", "wrong-second"],
+      ["b", "confirmed", null],
+    ]);
+    expect(rig.posts.flat().map(({ value }) => value)).toEqual([23]);
+  });
+
+  test("is judged once more when somebody has agreed", async () => {
+    const { rig, tag, command, second, outcomes } = await start({ max_step: 3 });
+    await command("a");
+    await rig.clock.advance(30_000);
+    rig.simulator.control.setTag(tag, 17);
+    await second("a");
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([["a", "rejected", "step-too-large"]]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("in a group, each tag needs its own", async () => {
+    const { rig, tag, free, second, outcomes } = await start();
+    const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
+    await rig.send({ id: "g", writes, ttl_s: LIFE_S });
+    await rig.clock.advance(5_000);
+    expect(await outcomes()).toEqual([[`g/${free}`, "confirmed", null]]);
+    await second(`g/${tag}`);
+    await rig.clock.advance(5_000);
+    expect((await outcomes())[1]).toEqual([`g/${tag}`, "confirmed", null]);
+  });
+
+  test("for a time: one word lets the value go and come back", async () => {
+    const { rig, command, second, outcomes } = await start({ restore: true });
+    await command("a", { for_s: 600 });
+    await second("a");
+    await rig.clock.advance(700_000);
+    expect(await outcomes()).toEqual([
+      ["a", "confirmed", null],
+      ["a/restore", "confirmed", null],
+    ]);
+    expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 20]);
+  });
+});
+
+describe("a word that does not count", () => {
+  const cases: readonly [string, unknown, Partial<Arrival>, string][] = [
+    ["another value", { second: "a", value: 22.000000000000004 }, SECOND, "wrong-second"],
+    ["a value of another type", { second: "a", value: true }, SECOND, "wrong-second"],
+    ["another command", { second: "b", value: 22 }, SECOND, "wrong-second"],
+    ["another source", { second: "a", value: 22 }, { ...SECOND, source: "other" }, "wrong-second"],
+    ["retained", { second: "a", value: 22 }, { ...SECOND, retained: true }, "retained"],
+    ["no value", { second: "a" }, SECOND, "invalid"],
+    ["more than that", { second: "a", value: 22, ttl_s: 300 }, SECOND, "invalid"],
+    ["a command on the second's topic", { id: "c", tag: "10250", value: 22 }, SECOND, "invalid"],
+    ["a bare value on the second's topic", 22, SECOND, "invalid"],
+    ["on a topic of commands", { second: "a", value: 22 }, {}, "invalid"],
+    [
+      "our own event",
+      { second: "a", value: 22 },
+      { ...SECOND, properties: { "plenum-event-id": "x" } },
+      "loop",
+    ],
+  ];
+  test.each(cases)("%s: %j", async (_what, payload, changes, reason) => {
+    const { rig, command, outcomes } = await start();
+    await command("a");
+    await rig.send(payload, changes);
+    await rig.clock.advance(10_000);
+    expect((await outcomes()).map(([, , why]) => why)).toEqual([reason]);
+    expect(rig.posts).toEqual([]);
+  });
+
+  test("while writing is stopped", async () => {
+    const { rig, command, second, outcomes } = await start();
+    await command("a");
+    rig.commands.killSwitch.throwIt("a test", "now");
+    await second("a");
+    await rig.clock.advance(5_000);
+    rig.commands.killSwitch.release();
+    await rig.clock.advance(300_000);
+    expect((await outcomes()).map(([, , reason]) => reason)).toEqual(["killed", "killed"]);
+    expect(rig.posts).toEqual([]);
+  });
+});
+
+describe("the command line", () => {
+  const from = { source: null, value: 22, user: "ann" };
+
+  test("may be the second person for MQTT, and not for itself", async () => {
+    const { rig, tag, command, second, outcomes } = await start();
+    const now = () => ({ receivedAtMs: rig.clock.now() });
+    await command("a");
+    await rig.commands.accept(operatorSecond({ ...from, ...now(), id: "a" }));
+    await rig.clock.advance(5_000);
+    const own = { ...from, ...now(), id: "b", tagId: tag, forSeconds: null, ttlSeconds: LIFE_S };
+    await rig.commands.accept(operatorArrival({ ...own, value: 23 }));
+    await rig.commands.accept(operatorSecond({ ...from, ...now(), id: "b", value: 23, user: "bob" }));
+    await rig.clock.advance(60_000);
+    expect(await outcomes()).toEqual([
+      ["a", "confirmed", null],
+      ["b/second", "rejected", "wrong-second"],
+    ]);
+    await second("b", 23);
+    await rig.clock.advance(5_000);
+    expect((await outcomes())[2]).toEqual(["b", "confirmed", null]);
+    const by = (await rig.audit()).filter(({ step }) => step === "accepted").map(({ detail }) => detail.by);
+    expect(by).toEqual(["broker plenum/cmd/main/set", "operator command line, says ann"]);
+  });
+});
+
+describe("a kill", () => {
+  test.each(["before the word", "after the word"])(
+    "%s: it has ended, and nothing was written",
+    async (when) => {
+      const { rig, config, command, second, outcomes } = await start();
+      await command("a");
+      if (when === "after the word") await second("a");
+      await rig.restart(config);
+      await second("a");
+      await rig.clock.advance(60_000);
+      expect((await outcomes()).toSorted()).toEqual([
+        ["a", "expired", "stopped"],
+        ["a/second", "rejected", "wrong-second"],
+      ]);
+      expect(rig.posts).toEqual([]);
+    },
+  );
+
+  test("after it left: never sent again", async () => {
+    const { rig, config, command, second, outcomes } = await start();
+    await command("a");
+    await second("a");
+    while (rig.posts.length === 0) await rig.clock.advance(50);
+    await rig.restart(config);
+    await second("a");
+    await rig.clock.advance(120_000);
+    expect((await outcomes()).filter(([id]) => id === "a")).toHaveLength(1);
+    expect(rig.posts).toHaveLength(1);
+  });
+});
