@@ -185,6 +185,8 @@ export interface HeldWindow {
   readonly doubt: { readonly before: number | null } | null;
   /** Full answers since the last change. */
   readonly streak: number;
+  /** Failures in a row at sizes that had been answered before; absent when the last such answer came. */
+  readonly failures?: number;
 }
 
 /** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */

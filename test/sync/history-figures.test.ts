@@ -48,4 +48,35 @@ describe("the size of a request", () => {
     window = answered(window, window.good, limits);
     expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
+
+  test("shrinks when a size that has worked is refused again and again, and grows back", () => {
+    const limits = { most: 1_000_000 };
+    let window = UNKNOWN_WINDOW;
+    let requests = 0;
+    const fetch = (limit: number) => {
+      const values = windowValues(window, limits);
+      requests++;
+      window = values > limit ? failed(window, values) : answered(window, values, limits);
+      return values;
+    };
+    while (requests < 60) fetch(100_000);
+    const before = windowValues(window, limits);
+    requests = 0;
+    while (fetch(3_000) > 3_000);
+    expect(requests).toBeLessThanOrEqual(10);
+    for (let i = 0; i < 20; i++) fetch(3_000);
+    expect(windowValues(window, limits)).toBeGreaterThan(2_900);
+    requests = 0;
+    while (windowValues(window, limits) < before) fetch(100_000);
+    expect(requests).toBeLessThanOrEqual(3_500);
+  });
+
+  test("a small answer does not prove that the size which failed is borne", () => {
+    const limits = { most: 1_000_000 };
+    let window = UNKNOWN_WINDOW;
+    for (let i = 0; i < 12; i++) window = answered(window, windowValues(window, limits), limits);
+    const before = windowValues(window, limits);
+    for (let i = 0; i < 6; i++) window = answered(failed(window, before / 2), 20, limits);
+    expect(windowValues(window, limits)).toBeLessThan(before / 4);
+  });
 });

@@ -1,6 +1,6 @@
 import type { Series } from "./book.ts";
 import { BUCKET_MS, bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
-import { closedUntil, headRange, ms, tailFloor, tailRange } from "./ledger.ts";
+import { closedUntil, headRange, ms, tailFloor } from "./ledger.ts";
 import { type BackfillOrder, pendingOf } from "./orders.ts";
 import type { Range } from "./ranges.ts";
 
@@ -51,10 +51,7 @@ export function nextTail(all: readonly Series[], limit: Limit): Ask | null {
   });
   const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
   if (first === undefined) return null;
-  const { toMs } = first[0].range;
-  const lengthMs = lengthOf(first, limit);
-  const ranges = first.flatMap(({ series }) => tailRange(series.held, series.rules, lengthMs) ?? []);
-  return askFor("tail", first, { fromMs: Math.min(...ranges.map((range) => range.fromMs)), toMs });
+  return askFor("tail", first, backFrom(first, limit));
 }
 
 /** What a person asked for, newest first; before the configured backfill, because somebody waits for it. */
@@ -73,12 +70,7 @@ export function nextOrder(
     });
     const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
     if (first === undefined) continue;
-    const { toMs } = first[0].range;
-    const { resolution, timeZone } = first[0].series.rules;
-    const start = bucketStart(toMs - lengthOf(first, limit), resolution, timeZone);
-    const least = Math.min(...first.map(({ range }) => range.fromMs));
-    const fromMs = Math.max(least, start < toMs ? start : bucketBefore(toMs - 1, resolution, timeZone));
-    return askFor("order", first, { fromMs, toMs });
+    return askFor("order", first, backFrom(first, limit));
   }
   return null;
 }
@@ -126,6 +118,21 @@ function similar(
 function lengthOf(group: Group, limit: Limit): number {
   const perTag = Math.max(1, Math.floor(limit.values / group.length));
   return perTag * BUCKET_MS[group[0].series.rules.resolution];
+}
+
+/**
+ * The latest part of what a group wants that the limit allows, and at least a bucket. Who wants nothing of it is left
+ * out: a reply has the whole range for every tag, so a group that lies far apart would be larger than was meant.
+ */
+function backFrom(group: Group, limit: Limit): Range {
+  const { toMs } = group[0].range;
+  const { resolution, timeZone } = group[0].series.rules;
+  const start = bucketStart(toMs - lengthOf(group, limit), resolution, timeZone);
+  const least = Math.min(...group.map(({ range }) => range.fromMs));
+  return {
+    fromMs: Math.max(least, start < toMs ? start : bucketBefore(toMs - 1, resolution, timeZone)),
+    toMs,
+  };
 }
 
 /** As much of a range as the limit allows, and at least a bucket. */

@@ -18,6 +18,8 @@ export interface Series {
   held: HeldHistory;
   /** A request for it is under way. */
   busy: boolean;
+  /** It may not have been recorded as it was meant: what the store has of it counts. */
+  unsure: boolean;
   /** Monotonic time before which it is not asked for again, because the last answer brought it no further. */
   notBeforeMs: number;
 }
@@ -55,11 +57,12 @@ export function createHistoryBook(options: {
       const changed: (readonly [string, HeldHistory])[] = [];
       for (const placed of tags) {
         for (const { key, rules, total } of seriesOf(placed, orders)) {
-          const before = known.get(key)?.held ?? ledgers.get(key);
+          const inMemory = known.get(key);
+          const before = inMemory?.unsure === false ? inMemory.held : (ledgers.get(key) ?? inMemory?.held);
           const held = ledgerFor(before, rules, total, nowMs);
           if (held !== before) changed.push([key, held]);
           const { busy = false, notBeforeMs = Number.NEGATIVE_INFINITY } = known.get(key) ?? {};
-          const series = { key, placed, rules, total, held, busy, notBeforeMs };
+          const series = { key, placed, rules, total, held, busy, unsure: false, notBeforeMs };
           next.push(busy ? Object.assign(known.get(key) ?? series, { placed }) : series);
         }
       }

@@ -1,13 +1,16 @@
+import { type Chain, createChain, type Shares, type Verdict } from "./chain.ts";
+
 /**
- * Finds the tags without a log when one of them makes a whole request answer 404: adaptive group testing (nested,
- * after Sobel and Groll) with inference, for members that stand in the order of their hosts. Pure.
+ * Finds the tags without a log when one of them makes a whole request answer 404: adaptive group testing with
+ * inference, for members that stand in the order of their hosts. Pure.
  *
- * A group that is answered clears all its members. A group that is refused holds at least one culprit, and is
- * tested by prefixes: an answered prefix is cleared and the rest is known to hold the culprit; of a refused prefix
- * the rest is unknown again. The last member left of a refused group is a culprit without being asked.
+ * A group that is answered clears all its members. A group that is refused holds at least one culprit: parts of it
+ * are tested until one is found. The last member left of a refused group is a culprit without being asked. What
+ * stands beside a culprit is asked alone, because tags without a log come in runs (a host that logs nothing); what
+ * is left over between two runs joins the next group.
  *
- * The sizes come from two learned shares: of culprits after a good member and after a culprit, because tags
- * without a log come in runs (a host that logs nothing).
+ * All sizes come from two shares that are learned: of culprits right after a good member and right after a culprit.
+ * Tests per member: `npm run bench:history`.
  */
 export interface GroupTesting<T> {
   /** Members to be tested, in their order; those that wait already are left out by the caller. */
@@ -24,178 +27,153 @@ export interface Verdicts<T> {
   readonly bad: readonly T[];
 }
 
-type Before = "good" | "bad";
+/** Shares are believed as if so many members had been seen before the first. */
+const AFTER_GOOD = { share: 0.02, seen: 20 };
+const AFTER_BAD = { share: 0.5, seen: 1 };
+/** A neighbour of a culprit that is good with less than this likelihood is asked alone. */
+const DOUBTFUL = 0.65;
+/** What finding a culprit and what clearing a member is worth beside a bit of information; found by simulation. */
+const WORTH_OF_CULPRIT = 0.3;
+const WORTH_OF_CLEARED = 0.01;
+/** Members behind the ones that may be tested next that are looked at for what is known of them. */
+const LOOK_AHEAD = 60;
 
-/** Shares are believed as if this many members had been seen before the first. */
-const PRIOR_SEEN = 40;
-const PRIOR_SHARE = 0.02;
-/** The share after a culprit leans on the overall share until this many neighbours of culprits are known. */
-const NEIGHBOURS_SEEN = 4;
+interface Place<T> {
+  readonly member: T;
+  verdict: Verdict | null;
+}
 
 export function createGroupTesting<T>(size: number): GroupTesting<T> {
-  const queue: T[] = [];
-  /** The first members of the queue that are known to hold a culprit. */
-  let suspects = 0;
-  let tested = 0;
-  let before: Before = "good";
+  /** Everybody who is unknown, and whoever stands among them or right before them. */
+  let line: Place<T>[] = [];
+  /** Places that hold a culprit together, and those under test; ascending. */
+  let suspects: readonly number[] = [];
+  let tested: readonly number[] = [];
   const seen = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
-  let plan: SizePlan | null = null;
-  let plannedFor: readonly [number, number] = [0, 0];
 
-  const shares = (): readonly [number, number] => {
-    const bad = seen.good.bad + seen.bad.bad;
-    const all = bad + seen.good.good + seen.bad.good;
-    const overall = (bad + PRIOR_SHARE * PRIOR_SEEN) / (all + PRIOR_SEEN);
-    const afterGood =
-      (seen.good.bad + PRIOR_SHARE * PRIOR_SEEN) / (seen.good.bad + seen.good.good + PRIOR_SEEN);
-    const afterBad =
-      (seen.bad.bad + overall * NEIGHBOURS_SEEN) / (seen.bad.bad + seen.bad.good + NEIGHBOURS_SEEN);
-    return [afterGood, afterBad];
+  const shares = (): Shares => ({
+    afterGood: leaning(seen.good, AFTER_GOOD),
+    afterBad: leaning(seen.bad, AFTER_BAD),
+  });
+  const verdictAt = (place: number) => line[place]?.verdict ?? null;
+
+  const classify = (place: number, verdict: Verdict) => {
+    const own = line[place];
+    if (own === undefined) return;
+    own.verdict = verdict;
+    const left = verdictAt(place - 1);
+    const right = verdictAt(place + 1);
+    if (left !== null) seen[left][verdict]++;
+    if (right !== null) seen[verdict][right]++;
   };
-  const currentPlan = (): SizePlan => {
-    const now = shares();
-    const moved = now.some((share, i) => Math.abs(share / (plannedFor[i] ?? 0) - 1) > 0.1);
-    if (plan === null || moved) {
-      plan = planSizes(now[0], now[1], size);
-      plannedFor = now;
+
+  /** The first unknown places. */
+  const candidates = (): readonly number[] => {
+    const places: number[] = [];
+    for (let place = 0; place < line.length && places.length < size; place++) {
+      if (verdictAt(place) === null) places.push(place);
     }
-    return plan;
+    return places;
   };
-  const classify = (member: T, verdict: Before, into: { good: T[]; bad: T[] }) => {
-    into[verdict].push(member);
-    seen[before][verdict]++;
-    before = verdict;
+
+  const chainUpTo = (last: number): Chain =>
+    createChain(
+      line.slice(0, last + LOOK_AHEAD).map(({ verdict }) => verdict),
+      shares(),
+    );
+
+  const choose = (): readonly number[] => {
+    const places = suspects.length > 0 ? suspects : candidates();
+    const last = places.at(-1);
+    if (last === undefined) return [];
+    const chain = chainUpTo(last);
+    if (suspects.length > 0) return mostTelling(suspects, chain);
+    const doubtful = places.find(
+      (place) =>
+        (verdictAt(place - 1) === "bad" || verdictAt(place + 1) === "bad") &&
+        chain.allGood([place]) < DOUBTFUL,
+    );
+    return doubtful === undefined ? evenOdds(places, chain) : [doubtful];
+  };
+
+  /** Those who are known are forgotten up to the one right before the first who is not. */
+  const forget = () => {
+    const unknown = line.findIndex(({ verdict }) => verdict === null);
+    const keepFrom = Math.max(0, unknown === -1 ? line.length - 1 : unknown - 1);
+    line = line.slice(keepFrom);
+    suspects = suspects.map((place) => place - keepFrom);
   };
 
   return {
     add(members) {
-      queue.push(...members);
+      for (const member of members) line.push({ member, verdict: null });
     },
     next() {
-      if (queue.length === 0) return [];
-      const sizes = currentPlan();
-      if (tested === 0) {
-        tested = suspects > 1 ? sizes.split(before, suspects) : Math.min(queue.length, sizes.first(before));
-      }
-      return queue.slice(0, tested);
+      if (tested.length === 0) tested = choose();
+      return membersAt(line, tested);
     },
     settle(answered) {
-      const verdicts = { good: [] as T[], bad: [] as T[] };
-      if (tested === 0) return verdicts;
-      if (answered) {
-        for (const member of queue.splice(0, tested)) classify(member, "good", verdicts);
-        suspects = Math.max(0, suspects - tested);
-      } else {
-        suspects = tested;
-      }
-      if (suspects === 1) {
-        for (const member of queue.splice(0, 1)) classify(member, "bad", verdicts);
-        suspects = 0;
-      }
-      tested = 0;
+      if (tested.length === 0) return { good: [], bad: [] };
+      const good = answered ? tested : [];
+      for (const place of good) classify(place, "good");
+      const left = answered ? suspects.filter((place) => verdictAt(place) === null) : tested;
+      const bad = left.length === 1 ? left : [];
+      for (const place of bad) classify(place, "bad");
+      const verdicts = { good: membersAt(line, good), bad: membersAt(line, bad) };
+      suspects = bad.length > 0 ? [] : left;
+      tested = [];
+      forget();
       return verdicts;
     },
-    waiting: () => queue.length,
+    waiting: () => line.filter(({ verdict }) => verdict === null).length,
   };
 }
 
-interface SizePlan {
-  /** Size of a test of members about whom nothing is known. */
-  first(before: Before): number;
-  /** Size of the prefix to test of `count` members that hold a culprit. */
-  split(before: Before, count: number): number;
+function membersAt<T>(line: readonly Place<T>[], places: readonly number[]): readonly T[] {
+  return places.flatMap((place) => line[place]?.member ?? []);
 }
 
-/**
- * The sizes that cost least per member in the long run. `cost` is the least number of tests per member for which
- * "tests minus cost × members classified" can be kept at zero; it is found by bisection, and for each try the best
- * sizes by dynamic programming over the groups that hold a culprit. `worth` is what it is worth (negative: cheaper)
- * to stand behind a culprit instead of behind a good member.
- */
-function planSizes(afterGood: number, afterBad: number, size: number): SizePlan {
-  const good = clamp(afterGood);
-  const bad = clamp(afterBad);
-  let low = 1 / (size * 2);
-  let high = 1;
-  let solution = solve(high, good, bad, size);
-  for (let step = 0; step < 12; step++) {
-    const cost = (low + high) / 2;
-    const attempt = solve(cost, good, bad, size);
-    if (attempt.behindGood > 0) {
-      low = cost;
-    } else {
-      high = cost;
-      solution = attempt;
-    }
-  }
-  const { first, split } = solution;
-  return {
-    first: (before) => first[before],
-    split: (before, count) => split[before][count] ?? 1,
-  };
-}
-
-interface Solution {
-  readonly behindGood: number;
-  readonly first: Readonly<Record<Before, number>>;
-  readonly split: Readonly<Record<Before, readonly number[]>>;
-}
-
-function solve(cost: number, afterGood: number, afterBad: number, size: number): Solution {
-  // Chance that the first k members are all good, by what stands before them.
-  const allGood = (before: Before, k: number) =>
-    k === 0 ? 1 : (1 - (before === "good" ? afterGood : afterBad)) * (1 - afterGood) ** (k - 1);
-  let worth = 0;
-  let best = pass(worth);
-  for (let round = 0; round < 6; round++) {
-    const next = best.bad;
-    if (Math.abs(next - worth) < 1e-4) break;
-    worth = next;
-    best = pass(worth);
-  }
-  return { behindGood: best.good, first: best.first, split: best.split };
-
-  function pass(behindBad: number) {
-    const found: Record<Before, number[]> = { good: [0, behindBad - cost], bad: [0, behindBad - cost] };
-    const split: Record<Before, number[]> = { good: [0, 1], bad: [0, 1] };
-    for (let count = 2; count <= size; count++) {
-      for (const before of ["good", "bad"] as const) {
-        const holdsCulprit = 1 - allGood(before, count);
-        let least = Number.POSITIVE_INFINITY;
-        let leastAt = 1;
-        for (let prefix = 1; prefix < count; prefix++) {
-          const clears = (allGood(before, prefix) - allGood(before, count)) / holdsCulprit;
-          const value =
-            1 +
-            clears * ((found.good[count - prefix] ?? 0) - cost * prefix) +
-            (1 - clears) * (found[before][prefix] ?? 0);
-          if (value < least) {
-            least = value;
-            leastAt = prefix;
-          }
-        }
-        found[before][count] = least;
-        split[before][count] = leastAt;
-      }
-    }
-    const first: Record<Before, number> = { good: 1, bad: 1 };
-    const value: Record<Before, number> = { good: 0, bad: 0 };
-    for (const before of ["good", "bad"] as const) {
-      let least = Number.POSITIVE_INFINITY;
-      for (let group = 1; group <= size; group++) {
-        const clears = allGood(before, group);
-        const expected = 1 - clears * cost * group + (1 - clears) * (found[before][group] ?? 0);
-        if (expected < least) {
-          least = expected;
-          first[before] = group;
-        }
-      }
-      value[before] = least;
-    }
-    return { good: value.good, bad: value.bad, first, split };
-  }
-}
-
-function clamp(share: number): number {
+function leaning(seen: Readonly<Record<Verdict, number>>, prior: { share: number; seen: number }): number {
+  const share = (seen.bad + prior.share * prior.seen) / (seen.good + seen.bad + prior.seen);
   return Math.min(0.999, Math.max(0.0001, share));
+}
+
+/** As many from the first on as are answered about as often as they are refused (Golomb's rule for run lengths). */
+function evenOdds(places: readonly number[], chain: Chain): readonly number[] {
+  let count = 1;
+  let before = chain.allGood(places.slice(0, 1));
+  for (; count < places.length; count++) {
+    const withNext = chain.allGood(places.slice(0, count + 1));
+    if (before + withNext <= 1) break;
+    before = withNext;
+  }
+  return places.slice(0, count);
+}
+
+/** The part of a group with a culprit whose answer tells most, with a liking for a single one that settles it. */
+function mostTelling(suspects: readonly number[], chain: Chain): readonly number[] {
+  const noCulprit = chain.allGood(suspects);
+  let best = suspects.slice(0, 1);
+  let bestWorth = Number.NEGATIVE_INFINITY;
+  for (let from = 0; from < suspects.length; from++) {
+    for (let to = from + 1; to <= suspects.length; to++) {
+      const count = to - from;
+      if (count === suspects.length) continue;
+      const part = suspects.slice(from, to);
+      const clears = Math.min(1, Math.max(0, (chain.allGood(part) - noCulprit) / (1 - noCulprit)));
+      const settles = (count === 1 ? 1 - clears : 0) + (count === suspects.length - 1 ? clears : 0);
+      const worth = informationOf(clears) + WORTH_OF_CULPRIT * settles + WORTH_OF_CLEARED * count * clears;
+      // Differences of rounding are none: the same on every machine.
+      if (worth <= bestWorth + 1e-3) continue;
+      best = part;
+      bestWorth = worth;
+    }
+  }
+  return best;
+}
+
+/** Bits in the answer to a question that is answered with yes so often. */
+function informationOf(share: number): number {
+  if (share <= 0 || share >= 1) return 0;
+  return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }

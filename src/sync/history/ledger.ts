@@ -88,19 +88,6 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
   );
 }
 
-/** What the backfill fetches next, newest first, of at most `lengthMs`; null when it is done. */
-export function tailRange(held: HeldHistory, rules: SeriesRules, lengthMs: number): Range | null {
-  const toMs = ms(held.reached);
-  const targetMs = tailFloor(held);
-  if (toMs <= targetMs) return null;
-  const from = bucketStart(toMs - lengthMs, rules.resolution, rules.timeZone);
-  const fromMs = Math.max(
-    targetMs,
-    from < toMs ? from : bucketBefore(toMs - 1, rules.resolution, rules.timeZone),
-  );
-  return { fromMs, toMs };
-}
-
 export interface Settled {
   readonly held: HeldHistory;
   /** Points that were never told. */

@@ -18,6 +18,8 @@ export interface HistoryProbe {
   next(nowMs: number): Probe | null;
   /** What an answer, or a refusal (null), means for the ledgers. */
   settle(probe: Probe, logs: readonly TagLog[] | null, nowMs: number): ReadonlyMap<Series, HeldHistory>;
+  /** What was settled could not be recorded: these are to be learned again. */
+  forget(series: readonly Series[]): void;
   /** Tags about which nothing is known yet. */
   waiting(): number;
 }
@@ -105,6 +107,9 @@ export function createHistoryProbe(
       if (!again) return settleVerdicts(testing.settle(logs !== null), logs ?? [], nowMs);
       const verdicts = logs === null ? { good: [], bad: query.tagIds } : { good: query.tagIds, bad: [] };
       return settleVerdicts(verdicts, logs ?? [], nowMs);
+    },
+    forget(all) {
+      for (const { placed } of all) known.delete(placed.tag.id);
     },
     waiting: () => testing.waiting(),
   };

@@ -1,24 +1,20 @@
-import type { TagLog, TagTotal } from "../../building.ts";
-import { type Clock, isoUtc } from "../../clock.ts";
+import type { Clock } from "../../clock.ts";
 import { ConfigError, meaningOf, Throttled } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { type HistoryQuery, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
+import { type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { type JobOutcome, OK } from "../job.ts";
 import { followingPerMinute } from "../plan/share.ts";
-import { culprits } from "../plan/split.ts";
 import type { HistoryConfig } from "../read/config.ts";
-import { isMemberRefusal } from "../read/refused.ts";
-import { type HeldHistory, type HeldWindow, syncSet } from "../snapshot.ts";
 import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
-import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
-import { bucketBefore, rangeTime } from "./buckets.ts";
-import { ms, settleOrder, withoutLog } from "./ledger.ts";
-import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone, sameOrders } from "./orders.ts";
+import { createHistoryBook, followedSeries, isFollowed } from "./book.ts";
+import { createLearnedWindow } from "./learned-window.ts";
+import { ms } from "./ledger.ts";
+import { createOpenOrders } from "./open-orders.ts";
 import { createHistoryProbe, type Probe } from "./probe.ts";
 import { type HistoryProgress, progressOf } from "./progress.ts";
+import { createHistoryRequests } from "./request.ts";
 import { createHistorySettle } from "./settle.ts";
-import { answered, failed, UNKNOWN_WINDOW, windowValues } from "./window.ts";
 
 /**
  * The history of one source: follows closed buckets, looks back for late data, fills in what lies before, and
@@ -51,8 +47,6 @@ export interface HistoryPullOptions {
 
 const RUN_MS = 300_000;
 const REFRESH_MS = 60_000;
-/** How often it is looked whether a person ordered, paused or gave up something, in milliseconds. */
-const ORDERS_MS = 5_000;
 /** How often it is looked whether the lane is free again, in milliseconds. */
 const PEEK_MS = 100;
 /** How long it is not looked again after nothing was found to do, in milliseconds. */
@@ -63,26 +57,21 @@ const UNDER_WAY_MAX = 3;
 const VALUES_MAX = 100_000;
 /** Failures in a row after which the history store is taken to be down. */
 const FAILURES_MAX = 2;
-/** How long a series is left alone whose answer brought it no further, in milliseconds. */
-const STUCK_MS = 300_000;
+
+type Task = { readonly ask: Ask } | { readonly probe: Probe };
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
-  const { source, store, clock, log } = options;
-  const limits = { most: options.valuesMax ?? VALUES_MAX };
-  const windowSet = syncSet("history-window", source.name);
-  const { classes, timeZone } = options;
+  const { source, store, clock, log, classes, timeZone } = options;
+  const window = createLearnedWindow(store, source.name, { most: options.valuesMax ?? VALUES_MAX });
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
-  let orders: BackfillOrders = { open: [], paused: false };
-  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, ({ held, placed }) =>
-    Math.min(
-      ms(held.wished),
-      ...orders.open.filter((order) => order.matches(placed)).map((order) => ms(order.held.from)),
-    ),
+  const orders = createOpenOrders({ store, source: source.name, clock, log, book });
+  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, (series) =>
+    Math.min(ms(series.held.wished), orders.wantedFrom(series)),
   );
   const settle = createHistorySettle({ store, clock, source: source.name });
-  let window: HeldWindow = UNKNOWN_WINDOW;
+  const requests = createHistoryRequests({ source, clock, log, window, probe, settle });
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
-  let ordersAtMs = Number.NEGATIVE_INFINITY;
+  let isLoaded = false;
   let probing = false;
   let running = false;
   let failures = 0;
@@ -90,47 +79,18 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.history > 0);
 
   async function refresh(): Promise<void> {
-    if (refreshedAtMs === Number.NEGATIVE_INFINITY) {
-      window = (await store.document<HeldWindow>(windowSet, "values")) ?? UNKNOWN_WINDOW;
-    }
-    await forgetOldOrders(store, source.name, clock.now());
-    orders = await loadOrders(store, source.name);
-    await book.refresh(clock.now(), orders.open);
+    if (!isLoaded) await window.load();
+    isLoaded = true;
+    await orders.refresh();
+    await book.refresh(clock.now(), orders.now().open);
     probe.refresh();
     refreshedAtMs = clock.monotonic();
-    ordersAtMs = refreshedAtMs;
-    await endOrders();
+    await orders.end();
   }
 
   /** Whether what is to be fetched may be another than at the last refresh. */
-  async function isOld(): Promise<boolean> {
-    const nowMs = clock.monotonic();
-    if (nowMs - refreshedAtMs >= REFRESH_MS) return true;
-    if (nowMs - ordersAtMs < ORDERS_MS) return false;
-    ordersAtMs = nowMs;
-    return !sameOrders(await loadOrders(store, source.name), orders);
-  }
-
-  /** Says of the orders that nothing is left of that they are done. */
-  async function endOrders(): Promise<void> {
-    const nowMs = clock.now();
-    const done = orders.open.filter((order) => {
-      const concerned = book
-        .series()
-        .filter(
-          ({ placed, rules, total }) =>
-            !total && rules.resolution === order.resolution && order.matches(placed),
-        );
-      // Without its tags, before the first listing say, nothing is known of an order.
-      return concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs));
-    });
-    if (done.length === 0) return;
-    await markDone(store, source.name, done, isoUtc(nowMs));
-    log.info({ orders: done.map(({ id }) => id) }, "a backfill is done");
-    orders = { ...orders, open: orders.open.filter((order) => !done.includes(order)) };
-  }
-
-  type Task = { readonly ask: Ask } | { readonly probe: Probe };
+  const isOld = async (): Promise<boolean> =>
+    clock.monotonic() - refreshedAtMs >= REFRESH_MS || (await orders.haveChanged());
 
   /** `past`: also what lies before the first sight, and learning who has any. */
   function nextTask(past: boolean): Task | null {
@@ -138,104 +98,16 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const free = book
       .series()
       .filter((series) => isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic());
-    const limit = { size: TAGS_PER_REQUEST, values: windowValues(window, limits) };
+    const limit = { size: TAGS_PER_REQUEST, values: window.values() };
     const live = nextHead(free, nowMs, limit) ?? nextTotal(free, nowMs, limit);
     if (live !== null) return { ask: live };
     if (!past) return null;
     const toLearn = probing ? null : probe.next(nowMs);
     if (toLearn !== null) return { probe: toLearn };
-    if (orders.paused) return null;
-    const tail = nextOrder(free, orders.open, nowMs, limit) ?? nextTail(free, limit);
+    const { open, paused } = orders.now();
+    if (paused) return null;
+    const tail = nextOrder(free, open, nowMs, limit) ?? nextTail(free, limit);
     return tail === null ? null : { ask: tail };
-  }
-
-  /** The range reaches one bucket further back than needed, because the interface does not say what ends include. */
-  function queryFor(ask: Ask, series: readonly Series[]): HistoryQuery | null {
-    const [first] = series;
-    if (first === undefined) return null;
-    const { resolution, timeZone } = first.rules;
-    const { fromMs, toMs } = ask.range;
-    const from = ask.kind === "total" ? fromMs : bucketBefore(fromMs, resolution, timeZone);
-    const tagIds = series.map(({ placed }) => placed.tag.id);
-    return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
-  }
-
-  /** One request for some of the series of an ask, and its settlement. */
-  async function fetchPart(ask: Ask, series: readonly Series[], signal: AbortSignal): Promise<void> {
-    const query = queryFor(ask, series);
-    if (query === null) return;
-    const part = { ...ask, series, values: Math.round((ask.values * series.length) / ask.series.length) };
-    let settled: readonly Series[];
-    const before = new Map(series.map((each) => [each, each.held]));
-    if (ask.kind === "total") {
-      const totals: readonly TagTotal[] = await source.totals(query, "history", signal);
-      settled = await settle.totals(part, totals);
-    } else {
-      const logs = await guarded(part, () => source.history(query, "history", signal));
-      const learned = answered(window, part.values, limits);
-      const changed = learned.good !== window.good || learned.bad !== window.bad;
-      const also = changed ? [{ set: windowSet, put: [["values", learned] as const] }] : [];
-      settled = await settle.logs(part, logs, also);
-      window = learned;
-    }
-    failures = 0;
-    const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
-    for (const each of series) {
-      if (!moved.has(each)) each.notBeforeMs = clock.monotonic() + STUCK_MS;
-    }
-  }
-
-  /** Learns from a failure what size may be too large. */
-  async function guarded(ask: Ask, fetch: () => Promise<readonly TagLog[]>): Promise<readonly TagLog[]> {
-    try {
-      return await fetch();
-    } catch (error) {
-      const failure = meaningOf(error);
-      if (failure.kind === "retryable" || failure.kind === "malformed") window = failed(window, ask.values);
-      throw error;
-    }
-  }
-
-  /** Serves an ask whole; where a tag spoils the request, the others are served in smaller ones. */
-  async function serve(ask: Ask, signal: AbortSignal): Promise<void> {
-    const attempt = async (series: readonly Series[]): Promise<boolean> => {
-      try {
-        await fetchPart(ask, series, signal);
-        return true;
-      } catch (error) {
-        if (!isMemberRefusal(error)) throw error;
-        return false;
-      }
-    };
-    if (await attempt(ask.series)) return;
-    const search = culprits(ask.series);
-    let step = search.next();
-    while (!step.done) step = search.next(await attempt(step.value));
-    const changed = new Map<Series, HeldHistory>();
-    for (const series of step.value) {
-      const range = ask.ranges.get(series.key);
-      // In the past the service says that this range has no log; at the head that the tag has none (any more).
-      if (ask.kind === "tail" && range !== undefined) {
-        changed.set(series, { ...series.held, reached: isoUtc(range.fromMs) });
-      } else if (ask.kind === "order" && range !== undefined) {
-        changed.set(series, settleOrder(series.held, [], range).held);
-      } else {
-        changed.set(series, withoutLog(series.held, clock.now()));
-      }
-    }
-    await settle.ledgers(changed);
-    log.info({ tags: step.value.map(({ key }) => key), kind: ask.kind }, "history without a log");
-  }
-
-  async function learn(toLearn: Probe, signal: AbortSignal): Promise<void> {
-    let logs: readonly TagLog[] | null = null;
-    try {
-      logs = await source.history(toLearn.query, "history", signal);
-    } catch (error) {
-      if (!isMemberRefusal(error)) throw error;
-    }
-    failures = 0;
-    await settle.ledgers(probe.settle(toLearn, logs, clock.now()));
   }
 
   async function perform(task: Task, signal: AbortSignal): Promise<void> {
@@ -243,9 +115,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     for (const each of series) each.busy = true;
     if ("probe" in task) probing = true;
     try {
-      await ("ask" in task ? serve(task.ask, signal) : learn(task.probe, signal));
+      await ("ask" in task ? requests.serve(task.ask, signal) : requests.learn(task.probe, signal));
+      failures = 0;
     } catch (error) {
       signal.throwIfAborted();
+      for (const each of series) each.unsure = true;
+      refreshedAtMs = Number.NEGATIVE_INFINITY;
       const failure = meaningOf(error);
       failures++;
       if (failure instanceof ConfigError || failure instanceof Throttled || failures >= FAILURES_MAX)
@@ -277,7 +152,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       try {
         while (failure === undefined && clock.monotonic() < endAtMs) {
           // What is wanted may have become known just now.
-          const wants = classes.length > 0 || orders.open.length > 0;
+          const wants = classes.length > 0 || orders.now().open.length > 0;
           const mayBegin = wants && book.series().length === 0 && underWay.size === 0;
           if (mayBegin || (await isOld())) await refresh();
           const room = options.room?.() ?? true;
@@ -296,23 +171,11 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         running = false;
       }
       if (failure !== undefined) throw failure;
-      if (orders.open.length > 0) await endOrders();
+      if (orders.now().open.length > 0) await orders.end();
       return OK;
     },
     wants: () => running && (isWaiting() || nextTask(true) !== null),
-    progress: () =>
-      progressOf(book.series(), orders, windowValues(window, limits), probe.waiting(), clock.now()),
+    progress: () => progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
     requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),
   };
-}
-
-/** Whether an answer brought a series further, so that asking again at once makes sense. */
-function hasMoved(before: HeldHistory | undefined, after: HeldHistory): boolean {
-  return (
-    before === undefined ||
-    ms(after.watermark) > ms(before.watermark) ||
-    ms(after.reached) < ms(before.reached) ||
-    after.islands !== before.islands ||
-    (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
-  );
 }

@@ -5,7 +5,10 @@ import type { HeldWindow } from "../snapshot.ts";
  *
  * Doubled after two full answers until the first failure, then halved between the best and the worst until they
  * are 3 % apart, then held, with a try of 25 % more after every 200 full answers. A failure at a size that has
- * worked before is not about the size: the history store is down, and what was concluded just before is taken back.
+ * worked before is most likely not about the size: the history store is down, and what was concluded just before is
+ * taken back. From the second in a row on less is asked for, half as much each time, because the service may bear
+ * less than it did, or the buckets were emptier than expected when the size was learned; it grows again from what is
+ * answered.
  */
 export interface WindowLimits {
   /** Never ask for more, whatever the service bears: memory and the size of a reply (about 51 bytes a value). */
@@ -25,8 +28,15 @@ const FULL = 0.8;
 
 export const UNKNOWN_WINDOW: HeldWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
 
+/** Failures in a row, at a size that has worked, before less is asked for. */
+const FAILURES_TO_RETREAT = 2;
+
 export function windowValues(window: HeldWindow, { most }: WindowLimits): number {
   const { good, bad, streak } = window;
+  if (isRetreating(window)) {
+    const halvings = (window.failures ?? 0) - FAILURES_TO_RETREAT + 1;
+    return Math.min(most, Math.max(LEAST, Math.floor(good / 2 ** halvings)));
+  }
   if (bad === null) {
     const next = good < FIRST ? FIRST : streak >= FULL_ANSWERS_TO_GROW ? good * 2 : good;
     return Math.min(most, next);
@@ -37,18 +47,29 @@ export function windowValues(window: HeldWindow, { most }: WindowLimits): number
 
 export function answered(window: HeldWindow, values: number, limits: WindowLimits): HeldWindow {
   const settled = window.doubt === null ? window : { ...window, doubt: null };
+  const isFull = values >= windowValues(window, limits) * FULL;
+  if (isRetreating(window)) {
+    // A small answer says that the store is there again, not what it bears.
+    return isFull ? { good: Math.min(window.good, values), bad: null, doubt: null, streak: 1 } : settled;
+  }
   if (values > window.good) {
     const bad = window.bad !== null && values >= window.bad ? null : window.bad;
     return { good: values, bad, doubt: null, streak: 1 };
   }
-  if (values < windowValues(window, limits) * FULL) return settled;
-  return { ...settled, streak: window.streak + 1 };
+  if (!isFull) return settled;
+  const { failures: _over, ...rest } = settled;
+  return { ...rest, streak: window.streak + 1 };
 }
 
 export function failed(window: HeldWindow, values: number): HeldWindow {
   if (values > window.good) {
     const bad = Math.min(values, window.bad ?? values);
-    return { good: window.good, bad, doubt: window.doubt ?? { before: window.bad }, streak: 0 };
+    return { ...window, bad, doubt: window.doubt ?? { before: window.bad }, streak: 0 };
   }
-  return window.doubt === null ? window : { ...window, bad: window.doubt.before, doubt: null };
+  const taken = window.doubt === null ? window : { ...window, bad: window.doubt.before, doubt: null };
+  return { ...taken, failures: (window.failures ?? 0) + 1 };
+}
+
+function isRetreating(window: HeldWindow): boolean {
+  return (window.failures ?? 0) >= FAILURES_TO_RETREAT;
 }

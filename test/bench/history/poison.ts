@@ -18,19 +18,29 @@ export const SIZE = 20;
 const RUN = 8;
 
 /**
- * Which tags have no log: independently, or in runs of mean length 8 that begin anywhere, as hosts without logging
- * make them. Runs that overlap are one longer run, so the share that comes out is a little smaller than asked for.
+ * Which tags have no log, exactly the share: anywhere, or in runs of mean length 8 that touch nowhere, as hosts
+ * without logging make them.
  */
 export function defects(share: number, clustered: boolean, seed: number): readonly boolean[] {
   const random = randomFrom(seed);
-  if (!clustered) return Array.from({ length: TAGS }, () => random() < share);
-  let left = 0;
-  return Array.from({ length: TAGS }, () => {
-    if (random() < share / RUN)
-      left = Math.max(left, 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)));
-    left--;
-    return left >= 0;
-  });
+  const count = Math.round(share * TAGS);
+  const good = TAGS - count;
+  const runs: number[] = [];
+  for (let left = count; left > 0; left -= runs.at(-1) ?? 1) {
+    const length = clustered ? 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)) : 1;
+    runs.push(Math.min(left, length));
+  }
+  // Each run stands before another good tag, or at the end; single tags may stand side by side.
+  const before = new Map<number, number>();
+  for (const length of runs) {
+    let at = Math.floor(random() * (good + 1));
+    while (clustered && before.has(at)) at = Math.floor(random() * (good + 1));
+    before.set(at, (before.get(at) ?? 0) + length);
+  }
+  return Array.from({ length: good + 1 }, (_, at) => [
+    ...Array.from({ length: before.get(at) ?? 0 }, () => true),
+    ...(at < good ? [false] : []),
+  ]).flat();
 }
 
 export interface Outcome {
@@ -78,10 +88,34 @@ export function singles(bad: readonly boolean[]): Outcome {
   return { requests, wrong: 0 };
 }
 
-/** No strategy can ask less: the information in the verdicts, and the groups that carry the payload. */
-export function bound(share: number): number {
-  const entropy = -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
-  return Math.max(TAGS * entropy, (TAGS * (1 - share)) / SIZE);
+/**
+ * No strategy can ask less: a good tag needs a group that is answered, a tag without a log one that is refused, in
+ * which it stands as the only one; and the answers together have to tell which tags they are (`bitsOf`).
+ */
+export function bound(share: number, clustered: boolean): number {
+  const bad = share * TAGS;
+  const answered = (TAGS - bad) / SIZE;
+  const bits = bitsOf(share, clustered);
+  let requests = Math.max(answered, 1);
+  // So many answers, of which at least `bad` are refusals and at least `answered` are not, can tell so many bits.
+  const tells = (count: number) => {
+    const refused = Math.min(Math.max(count / 2, bad), count - answered);
+    return refused < bad - 1e-9 ? 0 : count * entropy(refused / count);
+  };
+  while (tells(requests) < bits) requests++;
+  return requests;
+}
+
+/** Bits that it takes to tell the tags without a log; in runs, those of a chain with the same share and mean length. */
+function bitsOf(share: number, clustered: boolean): number {
+  if (!clustered) return TAGS * entropy(share);
+  const begins = share / (1 - share) / RUN;
+  return TAGS * ((1 - share) * entropy(begins) + share * entropy(1 / RUN));
+}
+
+function entropy(share: number): number {
+  if (share <= 0 || share >= 1) return 0;
+  return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
 export function mean(values: readonly number[]): number {

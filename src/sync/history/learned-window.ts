@@ -1,0 +1,37 @@
+import type { DocumentChange, Store } from "../../store/store.ts";
+import { type HeldWindow, syncSet } from "../snapshot.ts";
+import { answered, failed, UNKNOWN_WINDOW, type WindowLimits, windowValues } from "./window.ts";
+
+/** How much one request of a source may ask for; learned while it is used, remembered over restarts. */
+export interface LearnedWindow {
+  load(): Promise<void>;
+  /** Values that the next request may ask for. */
+  values(): number;
+  /** A request for so many values was answered; returns what is to be remembered of it, with the answer. */
+  answered(values: number): readonly DocumentChange[];
+  failed(values: number): Promise<void>;
+}
+
+export function createLearnedWindow(store: Store, source: string, limits: WindowLimits): LearnedWindow {
+  const set = syncSet("history-window", source);
+  const key = "values";
+  let window: HeldWindow = UNKNOWN_WINDOW;
+
+  const learn = (next: HeldWindow): readonly DocumentChange[] => {
+    const isNews = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
+    window = next;
+    return isNews ? [{ set, put: [[key, next]] }] : [];
+  };
+
+  return {
+    async load() {
+      window = (await store.document<HeldWindow>(set, key)) ?? UNKNOWN_WINDOW;
+    },
+    values: () => windowValues(window, limits),
+    answered: (values) => learn(answered(window, values, limits)),
+    async failed(values) {
+      const documents = learn(failed(window, values));
+      if (documents.length > 0) await store.commit({ documents });
+    },
+  };
+}

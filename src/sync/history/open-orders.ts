@@ -1,0 +1,71 @@
+import { type Clock, isoUtc } from "../../clock.ts";
+import type { Log } from "../../log.ts";
+import type { Store } from "../../store/store.ts";
+import type { HistoryBook, Series } from "./book.ts";
+import { ms } from "./ledger.ts";
+import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone, sameOrders } from "./orders.ts";
+
+/** The orders of `plenum backfill` that are not done, as the command line left them in the store. */
+export interface OpenOrders {
+  now(): BackfillOrders;
+  refresh(): Promise<void>;
+  /** Whether a person ordered, paused or gave up something since; it is looked up every few seconds at most. */
+  haveChanged(): Promise<boolean>;
+  /** Says of the orders of which nothing is left that they are done. */
+  end(): Promise<void>;
+  /** From when on an order wants a series, milliseconds since 1970; infinite when none does. */
+  wantedFrom(series: Series): number;
+}
+
+const LOOK_MS = 5_000;
+
+export function createOpenOrders(options: {
+  readonly store: Store;
+  readonly source: string;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "info">;
+  readonly book: Pick<HistoryBook, "series">;
+}): OpenOrders {
+  const { store, source, clock, log, book } = options;
+  let orders: BackfillOrders = { open: [], paused: false };
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+
+  return {
+    now: () => orders,
+    async refresh() {
+      await forgetOldOrders(store, source, clock.now());
+      orders = await loadOrders(store, source);
+      lookedAtMs = clock.monotonic();
+    },
+    async haveChanged() {
+      const nowMs = clock.monotonic();
+      if (nowMs - lookedAtMs < LOOK_MS) return false;
+      lookedAtMs = nowMs;
+      return !sameOrders(await loadOrders(store, source), orders);
+    },
+    async end() {
+      const nowMs = clock.now();
+      const done = orders.open.filter((order) => {
+        const concerned = book
+          .series()
+          .filter(
+            ({ placed, rules, total }) =>
+              !total && rules.resolution === order.resolution && order.matches(placed),
+          );
+        // Without its tags, before the first listing say, nothing is known of an order.
+        return (
+          concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs))
+        );
+      });
+      if (done.length === 0) return;
+      await markDone(store, source, done, isoUtc(nowMs));
+      log.info({ orders: done.map(({ id }) => id) }, "a backfill is done");
+      orders = { ...orders, open: orders.open.filter((order) => !done.includes(order)) };
+    },
+    wantedFrom: ({ placed }) =>
+      Math.min(
+        Number.POSITIVE_INFINITY,
+        ...orders.open.filter((order) => order.matches(placed)).map((order) => ms(order.held.from)),
+      ),
+  };
+}
