@@ -86,11 +86,15 @@ function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal
   });
 }
 
-/** Holds each acknowledgement back until the message is in safe hands; works with 3.1.1 as with 5. */
+/**
+ * Holds each acknowledgement back until the message is in safe hands; works with 3.1.1 as with 5. The next message
+ * waits for another turn of the event loop: a burst of commands, each of which is written to the disk, would
+ * otherwise hold up timers and requests that are about to leave until its last one is done.
+ */
 function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
     onMessage(packet).then(
-      () => done(),
+      () => void setImmediate(done),
       (error: unknown) => {
         done(error instanceof Error ? error : new Error(String(error)));
         client.end(true);

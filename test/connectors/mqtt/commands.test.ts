@@ -95,6 +95,29 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(into.arrived[30]).toMatchObject({ source: "main", tagId: null });
     });
 
+    test("that come in a burst leave others their turns in between", async () => {
+      const server = await mosquitto();
+      let turn = 0;
+      let isOver = false;
+      const count = () => {
+        turn += 1;
+        if (!isOver) setImmediate(count);
+      };
+      count();
+      onTestFinished(() => {
+        isOver = true;
+      });
+      const turns: number[] = [];
+      const into = ear(async () => void turns.push(turn));
+      await listen(server.url, into, protocol);
+      const operator = await operatorAt(server.url);
+      await Promise.all(
+        Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)),
+      );
+      await into.until(200);
+      expect(new Set(turns).size).toBe(200);
+    });
+
     test("that the broker kept are not taken for fresh ones", async () => {
       const server = await mosquitto();
       const operator = await operatorAt(server.url);
