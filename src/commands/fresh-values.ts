@@ -3,7 +3,7 @@ import type { Log } from "../log.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Command } from "./command.ts";
-import { FRESH_MS, type FreshValue, freshValue, needsFreshValue } from "./gate.ts";
+import { FRESH_MS, type FreshValue, freshValue, isFromBefore, needsFreshValue } from "./gate.ts";
 import type { Accepted, Journal } from "./journal.ts";
 
 /**
@@ -40,7 +40,8 @@ export function createFreshValues(options: {
   async function of({ tagId }: Command): Promise<FreshValue | undefined> {
     const held = await view.value(source.name, tagId);
     const own = read.get(tagId);
-    const latest = own !== undefined && (held === undefined || own.time > held.time) ? own : held;
+    const isOwnLater = held === undefined || isFromBefore(held, clock.now()) || (own?.time ?? "") > held.time;
+    const latest = own !== undefined && isOwnLater ? own : held;
     const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
   }

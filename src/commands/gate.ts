@@ -27,6 +27,9 @@ export type FreshValue = Pick<HeldValue, "value" | "quality" | "time">;
 /** A value older than this is not fresh enough to measure a step against. */
 export const FRESH_MS = 60_000;
 
+/** A reading further ahead of the clock than this is from before the clock was set back: nobody knows how old it is. */
+const AHEAD_MS = 1_000;
+
 /** A sender's clock, or the service's, may differ from ours by this much. */
 const CLOCK_TOLERANCE_MS = 30_000;
 const DAY_MS = 86_400_000;
@@ -191,8 +194,13 @@ export function needsFreshValue(
 
 /** The present value when it is good and at most a minute old. */
 export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
-  if (current === undefined || current.quality !== "good") return null;
+  if (current === undefined || current.quality !== "good" || isFromBefore(current, nowMs)) return null;
   return nowMs - Date.parse(current.time) <= FRESH_MS ? current.value : null;
+}
+
+/** Whether a reading was made before the clock was set back. */
+export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
+  return Date.parse(time) > nowMs + AHEAD_MS;
 }
 
 /**

@@ -1,0 +1,105 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { AllowedTag } from "#src/commands/config.ts";
+import { checkClock, checkDispatch, freshValue, isLawful } from "#src/commands/gate.ts";
+
+/** The limits themselves are allowed; one unit in the last place beyond them is not. */
+const NOW = Date.parse("2026-11-20T12:00:00Z");
+
+function entry(limits: { readonly min: number; readonly max: number; readonly max_step?: number }) {
+  return AllowedTag.parse({ site_id: 1, tag_id: "1", type: "number", ...limits });
+}
+
+/** The next number that a double can hold, upwards or downwards. */
+function next(value: number, direction: 1 | -1): number {
+  if (value === 0) return direction * Number.MIN_VALUE;
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  const towards = value > 0 === direction > 0 ? 1n : -1n;
+  view.setBigInt64(0, view.getBigInt64(0) + towards);
+  return view.getFloat64(0);
+}
+
+function step(present: number, value: number, max_step: number, ageMs = 0): string | null {
+  const refusing = checkDispatch({
+    value,
+    expect: null,
+    entry: entry({ min: -1e9, max: 1e9, max_step }),
+    current: { value: present, quality: "good", time: new Date(NOW - ageMs).toISOString() },
+    forMs: null,
+    past: { ofTag: [], lastHour: 0 },
+    maxPerHour: 100,
+    gateways: [],
+    timeZone: "Europe/Oslo",
+    nowMs: NOW,
+  });
+  return refusing?.reason ?? null;
+}
+
+describe("the range", () => {
+  test.each([
+    [15, 25],
+    [0, 1],
+    [-40, 0],
+    [0.1, 0.3],
+    [-1e-300, 1e300],
+  ])("from %d to %d", (min, max) => {
+    const limits = entry({ min, max });
+    for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isLawful(inside, limits)).toBe(true);
+    for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN]) {
+      expect(isLawful(outside, limits), `${outside}`).toBe(false);
+    }
+  });
+
+  test("any range, any value: inside or refused", () => {
+    const finite = fc.double({ noNaN: true, noDefaultInfinity: true });
+    fc.assert(
+      fc.property(finite, finite, finite, (a, b, value) => {
+        const [min, max] = a <= b ? [a, b] : [b, a];
+        expect(isLawful(value, entry({ min, max }))).toBe(value >= min && value <= max);
+      }),
+    );
+  });
+});
+
+describe("the step", () => {
+  test.each([
+    [20, 3],
+    [0, 0.5],
+    [-7, 2.25],
+    [1024, 1],
+  ])("from %d by %d in both directions", (present, size) => {
+    for (const direction of [1, -1] as const) {
+      const limit = present + direction * size;
+      const outwards = direction;
+      const inwards = direction === 1 ? -1 : 1;
+      expect(step(present, limit, size)).toBeNull();
+      expect(step(present, next(limit, inwards), size)).toBeNull();
+      expect(step(present, limit + direction * 1e-9, size)).toBe("step-too-large");
+      expect(step(present, next(limit, outwards), size)).toBe("step-too-large");
+    }
+  });
+});
+
+describe("the present value", () => {
+  test("counts up to the age of 60 seconds, not a millisecond longer", () => {
+    expect(step(20, 21, 3, 60_000)).toBeNull();
+    expect(step(20, 21, 3, 60_001)).toBe("value-unknown");
+  });
+
+  test("does not count when it was read before the clock was set back", () => {
+    const at = (ms: number) => ({
+      value: 20,
+      quality: "good" as const,
+      time: new Date(NOW + ms).toISOString(),
+    });
+    expect(freshValue(at(1_000), NOW)).toBe(20);
+    expect(freshValue(at(1_001), NOW)).toBeNull();
+    expect(step(20, 21, 3, -3_600_000)).toBe("value-unknown");
+  });
+});
+
+test("the clocks may differ by 30 seconds, not a millisecond more", () => {
+  for (const skewMs of [null, 0, 30_000, -30_000]) expect(checkClock(skewMs)).toBeNull();
+  for (const skewMs of [30_001, -30_001]) expect(checkClock(skewMs)?.reason).toBe("clock-skew");
+});

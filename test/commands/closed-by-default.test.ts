@@ -1,0 +1,128 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { Arrival } from "#src/connector.ts";
+import { documentSet } from "#src/store/store.ts";
+import { type ConfigInput, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+
+/** Writing is open only while every single condition holds; each that is missing closes it alone, with its own reason. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+interface Case {
+  readonly options?: RigOptions;
+  readonly entry?: object;
+  readonly config?: ConfigInput;
+  readonly arrival?: Partial<Arrival>;
+  readonly command?: object;
+  readonly before?: (rig: Rig, tag: string) => Promise<void> | void;
+}
+
+const ANNA = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+const TOKEN = { user: { id: 1, name: "", email: "" }, name: "", expiresAt: null };
+
+function token(abilities: readonly string[], site: number) {
+  return async (rig: Rig) => {
+    const info = { ...TOKEN, abilities, sites: [{ id: site, displayName: "" }] };
+    const held = { info, checkedAt: "2026-01-01T00:00:00.000Z", warnedDays: null };
+    await rig.store.commit({ documents: [{ set: documentSet("token", "main"), put: [["token", held]] }] });
+  };
+}
+
+async function gatewaysOffline(rig: Rig): Promise<void> {
+  const set = documentSet("gateway", "main");
+  const all = await rig.store.documents<{ readonly value: object }>(set);
+  const put = [...all].map(
+    ([id, held]) => [id, { ...held, value: { ...held.value, online: false } }] as const,
+  );
+  await rig.store.commit({ documents: [{ set, put }] });
+}
+
+async function outcomeOf({ options, entry, config, arrival, command, before }: Case) {
+  const rig = await createRig(options);
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const allowed = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, ...entry };
+  await rig.restart({ allow: [allowed], ...config });
+  await before?.(rig, tag);
+  await rig.send({ id: "a", tag, value: 22, ...command }, arrival);
+  await rig.clock.advance(100_000);
+  const results = (await rig.results()).filter(({ commandId }) => commandId === "a");
+  return { posts: rig.posts.length, results };
+}
+
+test("all conditions together let a command through", async () => {
+  const { posts, results } = await outcomeOf({});
+  expect(results).toMatchObject([{ outcome: "confirmed" }]);
+  expect(posts).toBe(1);
+});
+
+describe("without one condition nothing is written:", () => {
+  const cases: readonly [string, string, Case][] = [
+    ["switched on", "disabled", { config: { enabled: false } }],
+    ["armed", "rehearsal", { config: { rehearsal: true } }],
+    [
+      "the switch not thrown",
+      "killed",
+      { before: (rig) => rig.commands.killSwitch.throwIt("a test", "now") },
+    ],
+    ["approved", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
+    ["an entry", "not-allowed", { config: { allow: [] } }],
+    ["this sender", "not-allowed", { entry: { from: ["operator"] } }],
+    ["the tag at the site", "unknown-tag", { entry: { site_id: 3 } }],
+    ["the unit", "wrong-unit", { entry: { unit: "K" } }],
+    ["a token", "no-ability", { options: { hasToken: false } }],
+    ["the ability", "no-ability", { before: token(["read:tags"], SITE) }],
+    ["a token for the site", "no-ability", { before: token(["write:tags"], 3) }],
+    ["the type", "wrong-type", { command: { value: true } }],
+    ["the range", "out-of-range", { entry: { max: 21.999999999999996 } }],
+    ["the step", "step-too-large", { entry: { max_step: 1.9999999999999998 } }],
+    ["the expected value", "unexpected-value", { command: { expect: 19 } }],
+    ["a readable value", "value-unknown", { entry: { max_step: 3 }, options: unreadable() }],
+    ["the hours", "outside-hours", { entry: { hours: "14:00-18:00" } }],
+    ["a second person", "not-seconded", { entry: { second_person: true } }],
+    ["leave to put back", "not-restorable", { command: { for_s: 600 } }],
+    ["a gateway online", "gateway-offline", { before: gatewaysOffline }],
+    ["fresh from the sender", "retained", { arrival: { retained: true } }],
+    ["time to live", "expired", { arrival: { expirySeconds: 0 } }],
+    ["the sender's clock", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
+    ["not our own message", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],
+    [
+      "a small message",
+      "too-large",
+      { config: { max_payload_bytes: 64 }, command: { source: "x".repeat(64) } },
+    ],
+    ["a known form", "invalid", { command: { priority: 8 } }],
+  ];
+  test.each(cases)("%s (%s)", async (_what, reason, each) => {
+    const { posts, results } = await outcomeOf(each);
+    expect(posts).toBe(0);
+    expect(reason === "too-large" ? [reason] : results.map((result) => result.reason)).toEqual([reason]);
+  });
+});
+
+test("10,000 tags that nobody has opened: nothing is written to any", async () => {
+  const rig = await createRig();
+  open.push(rig);
+  const opened = new Set(tagsOf(rig.simulator, 25));
+  const real = [...rig.simulator.world.tags.keys()].filter((id) => !opened.has(id));
+  const near = [...opened].flatMap((id) => [` ${id}`, `${id} `, `0${id}`, `${id}.0`, `${id}/set`, `${id},1`]);
+  const wild = ["*", "+", "#", "%", "1*", "", "null", "__proto__", "constructor", "10".repeat(64)];
+  const numbers = Array.from({ length: 10_000 }, (_, n) => `${(n * 7_919) % 1_000_003}`);
+  const tags = [...real, ...near, ...wild, ...numbers].filter((id) => !opened.has(id)).slice(0, 10_000);
+  expect(tags).toHaveLength(10_000);
+  for (const [n, tag] of tags.entries()) {
+    if (n % 2 === 0) await rig.send({ id: `${n}`, tag, value: 22 });
+    else await rig.send({ id: `${n}`, value: 22 }, { tagId: tag });
+  }
+  await rig.clock.advance(200_000);
+  expect(rig.posts).toEqual([]);
+  expect(rig.simulator.truth.writes()).toEqual([]);
+  expect(rig.requests("write")).toBe(0);
+});
+
+function unreadable(): RigOptions {
+  return {
+    simulator: { faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }] as never },
+  };
+}

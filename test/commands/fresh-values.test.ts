@@ -1,0 +1,24 @@
+import { afterEach, expect, test } from "vitest";
+import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+
+/** A step is measured against a value of which it is known how old it is. */
+let rig: Rig | undefined;
+afterEach(async () => {
+  await rig?.close();
+});
+
+test("a value from before the clock was set back is not believed: the tag is read once more", async () => {
+  rig = await createRig();
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  await rig.restart({
+    allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }],
+  });
+  const time = new Date(rig.clock.now()).toISOString();
+  const old = { value: 24, quality: "good", time, lastGood: null, nulls: 0 };
+  await rig.store.commit({ documents: [{ set: "value/main", put: [[tag, old]] }] });
+  rig.clock.stepWall(-3_600_000);
+  rig.simulator.control.setTag(tag, 20);
+  await rig.send({ id: "a", tag, value: 22 });
+  await rig.clock.advance(10_000);
+  expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", before: 20 });
+});
