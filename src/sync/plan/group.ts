@@ -82,11 +82,12 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   const comingRound: Place[] = [];
   const apart = new Map<string, Place[]>();
   for (const tag of tags) {
-    const place = placeOf(tag, nowMs, rules);
     if (tag.underWay === true) {
-      comingRound.push({ ...place, slotsLeft: place.periodSlots });
+      // As if its reply came just now.
+      comingRound.push(placeOf({ ...tag, lastMs: nowMs }, nowMs, rules));
       continue;
     }
+    const place = placeOf(tag, nowMs, rules);
     if (tag.apart === null) ordinary.push(place);
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
   }
