@@ -14,6 +14,8 @@ export interface RealServer {
   readonly folder: string;
   /** Ends the process by SIGKILL and keeps its folder, as a crash does. */
   kill(): Promise<void>;
+  /** Ends it by SIGTERM and keeps its folder, as a service manager does. */
+  end(): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -150,6 +152,10 @@ async function started(
     folder,
     async kill() {
       child.kill("SIGKILL");
+      await ended;
+    },
+    async end() {
+      child.kill("SIGTERM");
       await ended;
     },
     async stop() {

@@ -1,6 +1,7 @@
 import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit.ts";
 import type { Arrival } from "#src/connector.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
+import { seededRandom } from "./seeded-random.ts";
 
 /**
  * Thousands of commands of every kind against the gate, the journal and the writer, in virtual time: good ones,
@@ -46,9 +47,8 @@ export async function runCampaign(options: {
   readonly seed: number;
   readonly commands: number;
 }): Promise<CampaignReport> {
-  const random = mulberry32(options.seed);
-  const chance = (share: number) => random() < share;
-  const pick = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)] as T;
+  const random = seededRandom(options.seed);
+  const { chance, pick } = random;
   const violations: string[] = [];
   const byValue = new Map<number, Sent>();
   const writesOf = new Map<string, number>();
@@ -353,15 +353,4 @@ function countBy<T>(items: readonly T[], key: (item: T) => string): Map<string, 
   const counts = new Map<string, number>();
   for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
   return counts;
-}
-
-/** A small seeded generator: the same seed gives the same campaign. */
-function mulberry32(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

@@ -65,8 +65,12 @@ export interface RigOptions {
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
 
-/** The state lies in memory where the system has room for that: these tests commit a hundred thousand times. */
 const MEMORY = "/dev/shm";
+
+/** The state lies in memory where the system has room for that: these tests commit a hundred thousand times. */
+export function swiftPlace(): string {
+  return isRoomy(MEMORY) ? MEMORY : tmpdir();
+}
 
 function isRoomy(folder: string): boolean {
   try {
@@ -105,9 +109,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => clock.now() },
   );
-  const folder = mkdtempSync(
-    join(options.place ?? (isRoomy(MEMORY) ? MEMORY : tmpdir()), "plenum-commands-"),
-  );
+  const folder = mkdtempSync(join(options.place ?? swiftPlace(), "plenum-commands-"));
   const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);

@@ -1,7 +1,5 @@
 import { createInterface } from "node:readline";
 import { pino } from "pino";
-import { createMqttCommands } from "#connectors/mqtt/commands.ts";
-import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { systemClock } from "#src/clock.ts";
 import { createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
@@ -13,17 +11,15 @@ import type { Limiter } from "#src/source/limiter.ts";
 import { createHttpTransport, type Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
-import { contextFor } from "../connectors/context.ts";
 import { arrivalOf } from "./rig.ts";
 
 /**
- * The commands of a worker as a process of its own, to be killed. Each line on standard input is a command, and
- * so is each message at the broker, if one is named;
+ * The commands of a worker as a process of its own, to be killed. Each line on standard input is a command;
  * `ack <id>` is printed when it is durable, `result <id> <outcome>` when its end is. With the line `kill <step>
  * <before|after>` it kills itself at that step of the next command. There is no quota here: what is tried is what
  * the journal remembers, hundreds of times.
  */
-const [folder = "", url = "", config = "{}", broker] = process.argv.slice(2);
+const [folder = "", url = "", config = "{}"] = process.argv.slice(2);
 const opened = await openStore({ folder, clock: systemClock });
 let plan = "";
 
@@ -89,10 +85,6 @@ const commands = await createCommands({
 const running = new AbortController();
 void tell();
 await commands.start(running.signal);
-if (broker !== undefined) {
-  const mqtt = MqttConfig.parse({ url: broker, commands: { enabled: true } });
-  await createMqttCommands(mqtt, contextFor("broker")).open(commands.accept, running.signal);
-}
 process.stdout.write("ready\n");
 for await (const line of createInterface({ input: process.stdin })) {
   if (line.startsWith("kill ")) plan = line.slice(5);

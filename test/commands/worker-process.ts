@@ -28,9 +28,7 @@ export interface WorkerProcess {
 export interface ProcessRig {
   readonly simulator: Simulator;
   readonly tags: readonly string[];
-  start(broker?: string): Promise<WorkerProcess>;
-  /** How many commands have no end yet; also beside a running process. */
-  openCommands(): Promise<number>;
+  start(): Promise<WorkerProcess>;
   /** What the state folder holds, once no process runs. */
   remains(): Promise<{
     readonly verdict: AuditVerdict;
@@ -69,16 +67,10 @@ export async function createProcessRig(): Promise<ProcessRig> {
   return {
     simulator,
     tags,
-    async start(broker) {
+    async start() {
       const child = spawn(
         process.execPath,
-        [
-          join(import.meta.dirname, "worker-child.ts"),
-          folder,
-          server.url,
-          JSON.stringify(config),
-          ...(broker === undefined ? [] : [broker]),
-        ],
+        [join(import.meta.dirname, "worker-child.ts"), folder, server.url, JSON.stringify(config)],
         { stdio: ["pipe", "pipe", "inherit"] },
       );
       children.push(child);
@@ -106,12 +98,6 @@ export async function createProcessRig(): Promise<ProcessRig> {
           await ended;
         },
       };
-    },
-    async openCommands() {
-      const store = await openStore({ folder, clock: systemClock, readOnly: true });
-      const entries = await store.documents<{ readonly command?: unknown }>("command");
-      await store.close();
-      return [...entries.values()].filter((entry) => entry.command !== undefined).length;
     },
     async remains() {
       const store = await openStore({ folder, clock: systemClock });

@@ -1,0 +1,216 @@
+import type { AuditRecord } from "#src/commands/audit.ts";
+import type { CommandResult, Event } from "#src/event.ts";
+import { kindOf, type Ledger } from "./ledger.ts";
+import type { Life } from "./lives.ts";
+import { type Kind, REASONS } from "./messages.ts";
+import type { Connection, Delivery } from "./wire-tap.ts";
+
+/**
+ * What has to be true of every message when all is over.
+ *
+ * A message counts as *published* when the broker has acknowledged it to its sender, as *delivered* when it went over
+ * the wire to the worker, and as *taken* when the worker has acknowledged it there. Then:
+ *
+ * 1. While the worker listens, the broker delivers what is published, in order: none is lost on the way.
+ * 2. What was never delivered has left no trace: no record, no result, no write. Commands sent while Plenum is away
+ *    are lost on purpose, also where the broker would have kept them for it.
+ * 3. Each unit that was taken is accepted, or refused with a reason that fits, which is told by itself or counted in a
+ *    flood; nothing is told of what was not delivered. A kill loses the count of at most a minute's flood.
+ * 4. Each accepted command has one record `accepted`, one end in the audit log, and one result with the same words at
+ *    the sink; the same event may come twice, with the same id and content.
+ * 5. It was written at most once, only after `sending`, only within its life, and exactly as its end says.
+ */
+export interface Books {
+  readonly ledger: Ledger;
+  readonly deliveries: readonly Delivery[];
+  readonly connections: readonly Connection[];
+  /** Of each published message, the last that had begun when the broker acknowledged it. */
+  readonly published: ReadonlyMap<number, number>;
+  readonly lives: readonly Life[];
+  readonly audit: readonly AuditRecord[];
+  /** Every result in the outbox. */
+  readonly results: readonly Event<"command-result">[];
+  /** The lines of the file sink. */
+  readonly downstream: readonly Event<"command-result">[];
+  /** Number of writes that reached the service, by id. */
+  readonly writes: ReadonlyMap<string, number>;
+  /** How many milliseconds of the hurried clock pass in a second. */
+  readonly secondMs: number;
+}
+
+const OUTCOMES: ReadonlySet<string> = new Set([
+  "confirmed",
+  "accepted-unverified",
+  "mismatch",
+  "rejected",
+  "expired",
+  "superseded",
+  "duplicate",
+  "unknown",
+]);
+/** A lawful command may be refused because of others, or because it came late. */
+const CIRCUMSTANCES = ["flood", "too-soon", "too-many", "expired"];
+/** Counted refusals are told once a minute. */
+const FLUSH_MS = 60_000;
+/** Reasons of a rejection after the request had left. */
+const BY_THE_SERVICE = new Set(["throttled", "refused-by-service"]);
+
+export function openBooks(books: Books): readonly string[] {
+  return [
+    ...lostOnTheWay(books),
+    ...withoutArrival(books),
+    ...perLife(books),
+    ...wrongReasons(books),
+    ...ends(books),
+    ...tellings(books),
+  ];
+}
+
+function* lostOnTheWay({ connections, deliveries, ledger, published }: Books): Generator<string> {
+  for (const [number, connection] of connections.entries()) {
+    const since = connection.subscribedAfter;
+    if (since === null) continue;
+    const here = new Set<number>();
+    for (const each of deliveries) if (each.connection === connection) here.add(each.serial);
+    const last = [...here].reduce((a, b) => Math.max(a, b), 0);
+    for (const [serial, acknowledgedAt] of published) {
+      const mayExpire = ledger.message(serial)?.beside?.messageExpiryInterval !== undefined;
+      if (serial > since && acknowledgedAt < last && !here.has(serial) && !mayExpire)
+        yield `message ${serial} was published while connection ${number} was there and not delivered`;
+    }
+  }
+}
+
+function* withoutArrival({ audit, ledger, writes }: Books): Generator<string> {
+  const named = new Set([...audit.map((record) => record.commandId), ...writes.keys()]);
+  for (const id of named) {
+    if (/^[cg]\d/.test(id) && ledger.arrivals(id.replace(/\/restore$/, "")).length === 0)
+      yield `${id} never arrived and left a trace`;
+  }
+}
+
+/** A message that is refused before its units are read is told as one. */
+function unitsOf({ ledger }: Books, { serial }: Delivery): number {
+  return ledger.message(serial)?.units.length ?? 0;
+}
+
+function* perLife(books: Books): Generator<string> {
+  for (const life of books.lives) {
+    const arrived = books.deliveries.filter(({ connection }) => connection.life === life.number);
+    const taken = arrived.filter(({ acknowledgedAtMs }) => acknowledgedAtMs !== null);
+    const sum = (all: readonly Delivery[]) => all.reduce((total, each) => total + unitsOf(books, each), 0);
+    const told = books.audit
+      .filter(({ at }) => Date.parse(at) >= life.startMs && Date.parse(at) <= life.endMs)
+      .reduce((total, record) => total + handledBy(record), 0);
+    if (told > sum(arrived)) yield `life ${life.number}: ${told} units told, ${sum(arrived)} delivered`;
+    const surelyMs = life.how === "killed" ? life.endMs - FLUSH_MS - books.secondMs : life.endMs;
+    const surely = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
+    if (told < surely)
+      yield `life ${life.number} (${life.how}): ${surely} units taken, ${told} accepted or told`;
+    if (life.how === "failed") yield `life ${life.number} ended by itself`;
+  }
+}
+
+const isRefusal = ({ detail, step }: AuditRecord) =>
+  OUTCOMES.has(step) && typeof detail.by === "string" && !detail.by.startsWith("the end of ");
+const isCrowd = ({ commandId }: AuditRecord) => commandId.startsWith("many-");
+
+/** How many units of messages a record tells of. */
+function handledBy(record: AuditRecord): number {
+  if (record.step === "accepted") return String(record.detail.by).startsWith("the end of ") ? 0 : 1;
+  if (!isRefusal(record)) return 0;
+  return isCrowd(record) ? Number(/^\d+/.exec(String(record.detail.message))?.[0]) : 1;
+}
+
+function* wrongReasons({ audit, ledger }: Books): Generator<string> {
+  const accepted = new Set<string>();
+  for (const record of audit) {
+    const { commandId: id, detail, step } = record;
+    if (step === "accepted") accepted.add(id);
+    const arrivals = ledger.arrivals(id);
+    if (!isRefusal(record) || isCrowd(record) || arrivals.length === 0) continue;
+    const reason = String(detail.reason);
+    const allowed = new Set(arrivals.flatMap((arrival) => reasonsFor(kindOf(arrival))));
+    const fits = reason === "duplicate" ? accepted.has(id) : reason === "killed" || allowed.has(reason);
+    if (!fits) yield `${id} was refused as ${reason}, not as ${[...allowed].join(" or ")}`;
+  }
+}
+
+function reasonsFor(kind: Kind): readonly string[] {
+  return kind === "lawful" ? CIRCUMSTANCES : REASONS[kind];
+}
+
+function* ends({ audit, ledger, writes }: Books): Generator<string> {
+  const histories = new Map<string, AuditRecord[]>();
+  for (const record of audit) {
+    if (isRefusal(record)) continue;
+    const steps = histories.get(record.commandId) ?? [];
+    histories.set(record.commandId, steps);
+    steps.push(record);
+  }
+  for (const [id, steps] of histories) {
+    const count = (wanted: (step: string) => boolean) => steps.filter(({ step }) => wanted(step)).length;
+    const accepted = count((step) => step === "accepted");
+    const sending = steps.find(({ step }) => step === "sending");
+    const end = steps.find(({ step }) => OUTCOMES.has(step));
+    if (end === undefined && accepted === 0) continue;
+    const isPutBack = id.endsWith("/restore");
+    if (accepted !== 1 && !(isPutBack && accepted === 0)) yield `${id} was accepted ${accepted} times`;
+    if (count((step) => OUTCOMES.has(step)) !== 1)
+      yield `${id} has ${count((step) => OUTCOMES.has(step))} ends in the audit log`;
+    if (count((step) => step === "sending") > 1) yield `${id} was sent more than once`;
+    if (sending === undefined && writes.has(id)) yield `${id} was written without a record of it`;
+    const expiresAt = steps[0]?.detail.expiresAt;
+    if (sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt)
+      yield `${id} left at ${sending.at}, after ${expiresAt}`;
+    if (end !== undefined) yield* saysWhatHappened(id, end, writes.get(id) ?? 0);
+    const forMs = ledger.arrivals(id)[0]?.unit.forMs ?? null;
+    const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;
+    if (
+      mustEnd &&
+      !histories.has(`${id}/restore`) &&
+      !audit.some(({ commandId }) => commandId === `${id}/restore`)
+    )
+      yield `${id} was for a time, and nothing tells of its end`;
+  }
+  for (const id of writes.keys()) if (!histories.has(id)) yield `${id} was written and never accepted`;
+}
+
+function* saysWhatHappened(id: string, { detail, step }: AuditRecord, writes: number): Generator<string> {
+  const { reason } = detail;
+  if (step === "confirmed" && reason === null && writes !== 1) yield `${id} is confirmed and was not written`;
+  const isUnwritten =
+    step === "expired" ||
+    step === "superseded" ||
+    (step === "rejected" && !BY_THE_SERVICE.has(String(reason))) ||
+    reason === "already-set";
+  if (isUnwritten && writes > 0) yield `${id} was written, and its end is ${step} (${String(reason)})`;
+}
+
+/** The audit log, the outbox and the sink tell the same. */
+function* tellings({ audit, results, downstream }: Books): Generator<string> {
+  const key = ({ commandId, outcome, reason }: CommandResult) => `${commandId} ${outcome} ${reason}`;
+  const audited = countBy(
+    audit.filter(({ step }) => OUTCOMES.has(step)),
+    ({ commandId, detail, step }) => `${commandId} ${step} ${String(detail.reason)}`,
+  );
+  const told = countBy(results, ({ data }) => key(data));
+  const received = new Map<string, Event<"command-result">>();
+  for (const event of downstream) {
+    const before = received.get(event.id);
+    if (before !== undefined && JSON.stringify(before.data) !== JSON.stringify(event.data))
+      yield `${event.id} came twice with different content`;
+    received.set(event.id, event);
+  }
+  const heard = countBy([...received.values()], ({ data }) => key(data));
+  for (const each of new Set([...audited.keys(), ...told.keys(), ...heard.keys()])) {
+    const counts = [audited, told, heard].map((map) => map.get(each) ?? 0);
+    if (new Set(counts).size > 1) yield `${each}: ${counts.join(", ")} times in audit log, outbox and sink`;
+  }
+}
+
+export function countBy<T>(items: Iterable<T>, key: (item: T) => string): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const item of items) counts.set(key(item), (counts.get(key(item)) ?? 0) + 1);
+  return counts;
+}

@@ -1,0 +1,47 @@
+import { connectAsync } from "mqtt";
+import type { CommandResult } from "#src/event.ts";
+import { type RealServer, startMosquitto } from "../../real-servers.ts";
+import { CLIENT_ID } from "./building.ts";
+
+/** With sessions and kept messages on disk, which it writes when it is ended, and not when it is killed. */
+export function startBroker(port: number, folder: string): Promise<RealServer> {
+  return startMosquitto({
+    port,
+    lines: () => [
+      `listener ${port} 127.0.0.1`,
+      "allow_anonymous true",
+      "persistence true",
+      `persistence_location ${folder}/`,
+      "max_queued_messages 0",
+    ],
+  });
+}
+
+/**
+ * Asks the broker, under the worker's own name, to keep commands for it while it is away, as an older program or
+ * another configuration might have left it. The worker must not take them.
+ */
+export async function leaveSession(url: string): Promise<void> {
+  const client = await connectAsync(url, {
+    clientId: `${CLIENT_ID}-cmd`,
+    protocolVersion: 5,
+    clean: false,
+    reconnectPeriod: 0,
+    properties: { sessionExpiryInterval: 3600 },
+  });
+  await client.subscribeAsync("plenum/cmd/#", { qos: 1 });
+  await client.endAsync();
+}
+
+/** Somebody at the broker who wants to know how commands end; what comes while the broker is away he misses. */
+export async function hear(url: string) {
+  const outcomes = new Map<string, string>();
+  const client = await connectAsync(url, { clientId: "listener", protocolVersion: 5, reconnectPeriod: 200 });
+  client.on("error", () => undefined);
+  client.on("message", (_topic, payload) => {
+    const { commandId, outcome } = JSON.parse(payload.toString()) as CommandResult;
+    outcomes.set(commandId, outcome);
+  });
+  await client.subscribeAsync("plenum/+/+/tag/+/result", { qos: 1 });
+  return { outcomes, leave: () => client.endAsync(true) };
+}

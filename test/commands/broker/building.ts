@@ -1,0 +1,93 @@
+import { join } from "node:path";
+import type { Simulator } from "#src/simulator/simulator.ts";
+import { FIRST_VALUE, LARGEST_PAYLOAD_BYTES, RANGE, type Tags } from "./messages.ts";
+import type { TagLimits } from "./post-judge.ts";
+
+/** Sites with some 250 tags that take numbers. */
+export const SITES = [1, 2, 9, 10, 11, 12, 13];
+const MIN_INTERVAL_MS = 5_000;
+const MAX_STEP = 300;
+/** The name of the sink at the broker; its ear for commands adds -cmd. */
+export const CLIENT_ID = "campaign";
+
+/** The tags of the building and what the allow-list says of each. */
+export function openTags(simulator: Simulator) {
+  const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.cumulative);
+  const limits = new Map<string, TagLimits>();
+  const restorable = new Set<string>();
+  const operatorOnly: string[] = [];
+  const open: string[] = [];
+  const closedFromHour = (new Date(simulator.now()).getUTCHours() + 12) % 23;
+  const hour = (n: number) => `${String(n).padStart(2, "0")}:00`;
+  const allow = analog.map((tag, index) => {
+    simulator.control.setTag(tag.id, FIRST_VALUE);
+    const isOperators = index % 40 === 9;
+    const mayRestore = index % 3 === 0;
+    const maxStep = index % 20 === 0 ? MAX_STEP : null;
+    const maxPerDay = index % 11 === 3 ? 4 : 1_000;
+    const isClosed = index % 25 === 7;
+    (isOperators ? operatorOnly : open).push(tag.id);
+    if (mayRestore) restorable.add(tag.id);
+    limits.set(tag.id, { minIntervalMs: MIN_INTERVAL_MS, maxPerDay, maxStep, isClosed });
+    return {
+      site_id: tag.site.id,
+      tag_id: tag.id,
+      type: "number",
+      ...RANGE,
+      min_interval: `${MIN_INTERVAL_MS}ms`,
+      max_per_day: maxPerDay,
+      restore: mayRestore,
+      from: isOperators ? ["operator"] : ["broker"],
+      ...(maxStep === null ? {} : { max_step: maxStep }),
+      ...(isClosed ? { hours: `${hour(closedFromHour)}-${hour(closedFromHour + 1)}` } : {}),
+    };
+  });
+  const tags: Tags = { open, restorable, operatorOnly };
+  return { tags, limits, allow };
+}
+
+/** What the worker is told; every sink gets the results only. */
+export function configurationOf(parts: {
+  readonly stateFolder: string;
+  readonly folder: string;
+  readonly service: string;
+  readonly broker: string;
+  readonly protocol: string;
+  readonly allow: readonly object[];
+}) {
+  const filter = { kinds: ["command-result"] };
+  return {
+    state: { folder: parts.stateFolder },
+    status: { port: 0 },
+    sources: {
+      main: {
+        base_url: parts.service,
+        token: { env: "TOKEN" },
+        time_zone: "UTC",
+        quota: { list_requests_per_minute: 600 },
+        schedules: { alarms: false, resolved_sweep: false, hosts: false, systems: false },
+        // So that polls want the quota too, and some writes are proved by them.
+        read: [{ name: "some", select: { sites: [10, 11] }, every: "60s" }],
+      },
+    },
+    sinks: {
+      broker: {
+        mqtt: {
+          url: parts.broker,
+          protocol: parts.protocol,
+          client_id: CLIENT_ID,
+          commands: { enabled: true },
+        },
+        filter,
+        retry: { max: "10s" },
+      },
+      files: { file: { folder: join(parts.folder, "events") }, filter, from: "beginning" },
+    },
+    commands: {
+      enabled: true,
+      max_per_hour: 100_000,
+      max_payload_bytes: LARGEST_PAYLOAD_BYTES,
+      allow: parts.allow,
+    },
+  };
+}

@@ -1,0 +1,259 @@
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type SeededRandom, seededRandom } from "../seeded-random.ts";
+import { countBy, openBooks } from "./accounts.ts";
+import { calm, type Disturbance, MOMENTS, planOf, trouble } from "./disturbances.ts";
+import { createMessages, type Message } from "./messages.ts";
+import { besideTheWorker, isSettled, linesOf, remains } from "./remains.ts";
+import { FACTOR, type Stage, setStage } from "./stage.ts";
+
+/**
+ * Thousands of commands of every kind over a real Mosquitto to the whole worker as a process of its own, which is
+ * killed, stopped and cut off, while the broker is restarted and the service has its bad moments. Publishers, the
+ * simulated service with its judge, and a tap on the worker's wire stand around it; `accounts.ts` says what must be
+ * true in the end.
+ *
+ * The seed decides what is sent and what happens after how many messages; how these meet in time, only the machine.
+ */
+export interface BrokerReport {
+  readonly messages: number;
+  readonly kinds: Readonly<Record<string, number>>;
+  readonly duplicates: number;
+  readonly delivered: number;
+  /** By the moment at which they met the worker. */
+  readonly kills: Readonly<Record<string, number>>;
+  readonly stops: number;
+  readonly brokerRestarts: number;
+  readonly cuts: number;
+  /** Requests that wrote, and commands that they wrote. */
+  readonly posts: number;
+  readonly writes: number;
+  readonly restores: number;
+  readonly accepted: number;
+  readonly results: number;
+  readonly audited: number;
+  /** Requests that the service refused because of its limit. */
+  readonly throttled: number;
+  readonly reasons: Readonly<Record<string, number>>;
+  readonly seconds: number;
+  /** What must not have happened; empty when all is well. */
+  readonly violations: readonly string[];
+}
+
+export interface BrokerCampaign {
+  readonly seed: number;
+  readonly messages: number;
+  /** Told as it goes on. */
+  readonly say?: (line: string) => void;
+}
+
+/** A message that is repeated comes from so many latest ones, or from any time before. */
+const RECENT = 40;
+const OLD = 5_000;
+/** Messages during which a disturbance lasts that does not end by itself. */
+const TROUBLE = 150;
+const STOPPED = 60;
+const ARMED = 300;
+
+export async function runBrokerCampaign(options: BrokerCampaign): Promise<BrokerReport> {
+  const startedAt = performance.now();
+  const random = seededRandom(options.seed);
+  const stage = await setStage(options.seed, random);
+  try {
+    const sent = await sendAll(stage, random, options);
+    await settle(stage, sent);
+    return await report(stage, sent, startedAt);
+  } finally {
+    await stage.close();
+  }
+}
+
+interface Sent {
+  readonly kinds: Map<string, number>;
+  readonly happened: Map<Disturbance, number>;
+  readonly messages: ReturnType<typeof createMessages>;
+  duplicates: number;
+  publish(message: Message): void;
+  revive(): Promise<void>;
+}
+
+async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampaign): Promise<Sent> {
+  const { simulator, switchFile, tags } = stage;
+  const messages = createMessages({ random, tags, now: () => stage.clock.now() });
+  const recent: Message[] = [];
+  const old: Message[] = [];
+  let said = 0;
+
+  const sent: Sent = {
+    kinds: new Map(),
+    happened: new Map(),
+    messages,
+    duplicates: 0,
+    publish(message) {
+      said += 1;
+      sent.kinds.set(message.kind, (sent.kinds.get(message.kind) ?? 0) + 1);
+      stage.publish(message);
+    },
+    async revive() {
+      await stage.revive(() => several(5 + random.below(30)));
+      // What was under way when it ended, once more.
+      for (const message of recent.slice(-10)) {
+        sent.duplicates += 1;
+        sent.publish(message);
+      }
+    },
+  };
+
+  function next(): readonly Message[] {
+    if (recent.length > 0 && random.chance(0.36)) {
+      sent.duplicates += 1;
+      const again = random.pick(random.chance(0.5) ? recent : old);
+      const isSingle = again.kind === "lawful" && again.units.length === 1;
+      return [isSingle && random.chance(0.1) ? messages.underTheId(again) : again];
+    }
+    const fresh = messages.next();
+    for (const message of fresh) {
+      recent.push(message);
+      if (recent.length > RECENT) recent.shift();
+      if (old.length < OLD) old.push(message);
+      else old[random.below(OLD)] = message;
+    }
+    return fresh;
+  }
+
+  function several(count: number): void {
+    for (let n = 0; n < count; n += 1) for (const message of next()) sent.publish(message);
+  }
+
+  let armedAt = Number.POSITIVE_INFINITY;
+  let calmAt = Number.POSITIVE_INFINITY;
+  let releaseAt = Number.POSITIVE_INFINITY;
+  const disturb: Readonly<Record<Disturbance, () => Promise<void> | void>> = {
+    kill() {
+      const moment = MOMENTS[(sent.happened.get("kill") ?? 0) % MOMENTS.length] ?? "now";
+      armedAt = said;
+      stage.arm(moment);
+      if (moment === "now") stage.strikeNow();
+    },
+    stop: () => stage.stopWorker(),
+    "broker-ends": () => stage.restartBroker("end", () => several(20)),
+    "broker-dies": () => stage.restartBroker("kill", () => several(20)),
+    cut: () => stage.tap.cut(),
+    "stop-message": () => sent.publish(messages.stop()),
+    "stop-file": () => writeFileSync(switchFile, "the campaign\n"),
+    faults() {
+      calmAt = said + TROUBLE;
+      trouble(simulator, random);
+    },
+  };
+
+  /** Lets pass what does not end by itself. */
+  function tend(): void {
+    if (said >= armedAt + ARMED) stage.strikeNow();
+    if (said >= calmAt) {
+      calm(simulator);
+      calmAt = Number.POSITIVE_INFINITY;
+    }
+    if (existsSync(switchFile)) releaseAt = Math.min(releaseAt, said + STOPPED);
+    if (said >= releaseAt) {
+      rmSync(switchFile, { force: true });
+      releaseAt = Number.POSITIVE_INFINITY;
+    }
+  }
+
+  const plan = planOf(random, options.messages);
+  while (said < options.messages) {
+    for (const message of next()) {
+      if (!stage.isAlive()) await sent.revive();
+      await stage.room();
+      sent.publish(message);
+    }
+    const [coming] = plan;
+    if (coming !== undefined && said >= coming.at) {
+      plan.shift();
+      options.say?.(`${said} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
+      await disturb[coming.what]();
+      sent.happened.set(coming.what, (sent.happened.get(coming.what) ?? 0) + 1);
+    }
+    tend();
+  }
+  return sent;
+}
+
+/** Ends all trouble, and waits until everything that was taken has its end. */
+async function settle(stage: Stage, sent: Sent): Promise<void> {
+  stage.strikeNow();
+  calm(stage.simulator);
+  if (!stage.isAlive()) await sent.revive();
+  await stage.until(
+    async () => stage.publishers.underWay() === 0 && stage.tap.hears(),
+    "everything is published",
+  );
+  // Something fresh gets through after all that, up to somebody who listens at the broker.
+  const fresh: string[] = [];
+  let latestAt = Number.NEGATIVE_INFINITY;
+  await stage.until(async () => {
+    if (performance.now() - latestAt > 500) {
+      // A message may have thrown it as the last thing that arrived.
+      rmSync(stage.switchFile, { force: true });
+      latestAt = performance.now();
+      const message = sent.messages.lawful({ ttlMs: 60_000 });
+      fresh.push(...message.units.map(({ id }) => id));
+      sent.publish(message);
+    }
+    return fresh.some((id) => stage.heard.get(id) === "confirmed");
+  }, "a fresh command is confirmed");
+  await stage.until(
+    () => besideTheWorker(stage.stateFolder, isSettled),
+    "every command has its end",
+    120_000,
+  );
+  await stage.stopWorker();
+}
+
+async function report(stage: Stage, sent: Sent, startedAt: number): Promise<BrokerReport> {
+  const { judge, ledger, lives, publishers, simulator, tap } = stage;
+  const { verdict, audit, results } = await besideTheWorker(stage.stateFolder, remains);
+  const violations = [
+    ...judge.violations,
+    ...openBooks({
+      ledger,
+      deliveries: tap.deliveries,
+      connections: tap.connections,
+      published: publishers.acknowledged,
+      lives,
+      audit,
+      results,
+      downstream: linesOf(join(stage.folder, "events")),
+      writes: judge.writes,
+      secondMs: 1_000 * FACTOR,
+    }),
+  ];
+  if (verdict.brokenAt !== null) violations.push(`the audit chain broke at ${verdict.brokenAt}`);
+  const happened = (...what: Disturbance[]) =>
+    what.reduce((sum, each) => sum + (sent.happened.get(each) ?? 0), 0);
+  return {
+    messages: ledger.lastSerial(),
+    kinds: byCount(sent.kinds),
+    duplicates: sent.duplicates,
+    delivered: tap.deliveries.length,
+    kills: byCount(countBy(stage.kills, (moment) => moment)),
+    stops: happened("stop"),
+    brokerRestarts: happened("broker-ends", "broker-dies"),
+    cuts: happened("cut"),
+    posts: judge.posts,
+    writes: judge.writes.size,
+    restores: [...judge.writes.keys()].filter((id) => id.endsWith("/restore")).length,
+    accepted: audit.filter(({ step }) => step === "accepted").length,
+    results: results.length,
+    audited: audit.length,
+    throttled: simulator.truth.requests().filter(({ limit }) => limit === "refused").length,
+    reasons: byCount(countBy(results, ({ data }) => data.reason ?? data.outcome)),
+    seconds: Math.round((performance.now() - startedAt) / 1000),
+    violations,
+  };
+}
+
+function byCount(counted: ReadonlyMap<string, number>): Readonly<Record<string, number>> {
+  return Object.fromEntries([...counted].toSorted(([, a], [, b]) => b - a));
+}

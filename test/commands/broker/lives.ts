@@ -1,0 +1,64 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import type { Hurry } from "./hurried-clock.ts";
+
+/** One process of the worker, from its start to its end. Times are of the hurried clock, milliseconds since 1970. */
+export interface Life {
+  readonly number: number;
+  readonly startMs: number;
+  endMs: number;
+  how: "running" | "killed" | "stopped" | "failed";
+  /** Resolves when it says that it has started, or has ended before. */
+  readonly started: Promise<void>;
+  readonly ended: Promise<void>;
+  /** kill -9, at once. */
+  kill(): void;
+  /** SIGTERM, and the farewell that the worker takes then. */
+  stop(): Promise<void>;
+}
+
+export function beginLife(options: {
+  readonly number: number;
+  readonly configuration: object;
+  readonly hurry: Hurry;
+  readonly now: () => number;
+}): Life {
+  const child: ChildProcess = spawn(
+    process.execPath,
+    [
+      join(import.meta.dirname, "worker.ts"),
+      JSON.stringify(options.configuration),
+      JSON.stringify(options.hurry),
+    ],
+    { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: DEFAULT_TOKEN } },
+  );
+  const ended = once(child, "exit").then(([code]) => {
+    life.endMs = options.now();
+    if (life.how === "running") life.how = "failed";
+    if (life.how === "stopped" && code !== 0) life.how = "failed";
+  });
+  const said = new Promise<void>((resolve) => child.stdout?.once("data", () => resolve()));
+  const life: Life = {
+    number: options.number,
+    startMs: options.now(),
+    endMs: Number.POSITIVE_INFINITY,
+    how: "running",
+    started: Promise.race([said, ended]),
+    ended,
+    kill() {
+      if (life.how !== "running") return;
+      life.how = "killed";
+      child.kill("SIGKILL");
+    },
+    async stop() {
+      if (life.how === "running") {
+        life.how = "stopped";
+        child.kill("SIGTERM");
+      }
+      await ended;
+    },
+  };
+  return life;
+}

@@ -1,0 +1,168 @@
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit.ts";
+import { sameValue } from "#src/commands/gate.ts";
+import { KILL_FILE } from "#src/commands/kill-switch.ts";
+import type { SimReply, SimRequest } from "#src/simulator/exchange.ts";
+import type { Simulator } from "#src/simulator/simulator.ts";
+import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
+import { RANGE } from "./messages.ts";
+
+/**
+ * Judges every write at the moment at which it reaches the service, by what was sent, what arrived on the wire, what
+ * the tag really holds and what the audit log already says; by nothing that the worker tells.
+ */
+export interface PostJudge {
+  readonly violations: string[];
+  /** How often a command was written, those that put a value back (`<id>/restore`) included. */
+  readonly writes: ReadonlyMap<string, number>;
+  readonly posts: number;
+  /** Answers a request to the service, and looks at it when it is a write. */
+  handle(request: SimRequest): SimReply;
+}
+
+export interface TagLimits {
+  readonly minIntervalMs: number;
+  readonly maxPerDay: number;
+  readonly maxStep: number | null;
+  /** Outside its hours, so that nothing may be written. */
+  readonly isClosed: boolean;
+}
+
+/** What was promised to be put back. */
+interface Promised {
+  readonly id: string;
+  /** What the command wrote, and what is to be put back. */
+  readonly value: number;
+  readonly before: number;
+  readonly dueMs: number;
+}
+
+interface TagState {
+  readonly writtenAtMs: number[];
+  promised: Promised | null;
+}
+
+/** The requests under way together hold no more than so many commands. */
+const LOOK_BACK = 200;
+/** The kill switch works within a second (requirements), by the machine's clock. */
+const SWITCH_MS = 1_000;
+
+export function createPostJudge(options: {
+  readonly simulator: Simulator;
+  readonly stateFolder: string;
+  readonly ledger: Ledger;
+  readonly limits: ReadonlyMap<string, TagLimits>;
+  /** How long a request may have been under way, in milliseconds of the service's clock. */
+  readonly wayMs: number;
+}): PostJudge {
+  const { ledger, limits, simulator, stateFolder, wayMs } = options;
+  const violations: string[] = [];
+  const writes = new Map<string, number>();
+  const states = new Map<string, TagState>();
+  let database: DatabaseSync | null = null;
+  let posts = 0;
+
+  const present = (tag: string) => Number(simulator.truth.value(tag, simulator.now()));
+  const complain = (text: string) => violations.push(`${new Date(simulator.now()).toISOString()} ${text}`);
+
+  /** When the audit log said that these were sending, by id. */
+  function audited(): ReadonlyMap<string, number> {
+    database ??= new DatabaseSync(join(stateFolder, "plenum.db"), { readOnly: true });
+    const rows = database
+      .prepare(
+        `select body from record where log = ? and body like '%"step":"sending"%' order by sequence desc limit ?`,
+      )
+      .all(AUDIT_LOG, LOOK_BACK);
+    const records = rows.map(({ body }) => JSON.parse(String(body)) as AuditRecord);
+    return new Map(records.map(({ commandId, at }) => [commandId, Date.parse(at)]));
+  }
+
+  function isStopped(): boolean {
+    const stat = statSync(join(stateFolder, KILL_FILE), { throwIfNoEntry: false });
+    return stat !== undefined && Date.now() - stat.mtimeMs > SWITCH_MS;
+  }
+
+  function judge(tag: string, value: unknown, sending: ReadonlyMap<string, number>): void {
+    const now = simulator.now();
+    const limit = limits.get(tag);
+    const state = states.get(tag) ?? { writtenAtMs: [], promised: null };
+    states.set(tag, state);
+    if (limit === undefined || typeof value !== "number")
+      return void complain(`${tag} = ${String(value)} is not open`);
+    const owner = ledger.byValue(value);
+    const { promised } = state;
+    const isRestore =
+      promised !== null && promised.before === value && (owner === undefined || writes.has(owner.unit.id));
+    if (!isRestore && owner === undefined) return void complain(`${tag} = ${value} belongs to no command`);
+    const id = isRestore ? `${promised.id}/restore` : (owner?.unit.id ?? "");
+    const count = (writes.get(id) ?? 0) + 1;
+    writes.set(id, count);
+    if (count > 1) complain(`${id} was written ${count} times`);
+    if (!sending.has(id)) complain(`${id} was written before it was audited`);
+
+    if (isRestore) {
+      if (now < promised.dueMs) complain(`${id} came ${promised.dueMs - now} ms too early`);
+    } else if (owner !== undefined) {
+      const { unit } = owner;
+      const lawful = ledger
+        .arrivals(id)
+        .filter((arrival) => arrival.unit.value === value && kindOf(arrival) === "lawful");
+      if (lawful.length === 0) complain(`${id} (${owner.message.kind}) was not lawful, or never arrived`);
+      const latest = Math.max(...lawful.map((arrival) => lastMoment(arrival, now))) + wayMs;
+      if (now > latest) complain(`${id} was written ${now - latest} ms too late`);
+      if (unit.tag !== tag) complain(`${id} was for ${unit.tag}, not ${tag}`);
+      if (unit.expect !== null && !sameValue(present(tag), unit.expect))
+        complain(`${id} expected ${unit.expect}, and ${tag} held ${present(tag)}`);
+    }
+    if (value < RANGE.min || value > RANGE.max) complain(`${id} is out of range: ${value}`);
+    if (limit.isClosed) complain(`${id} was written outside the hours of ${tag}`);
+    if (limit.maxStep !== null && Math.abs(value - present(tag)) > limit.maxStep)
+      complain(`${id} moved ${tag} from ${present(tag)} to ${value}`);
+    const before = state.writtenAtMs.at(-1) ?? Number.NEGATIVE_INFINITY;
+    if (now - before < limit.minIntervalMs - wayMs)
+      complain(`${tag} was written again after ${now - before} ms`);
+    state.writtenAtMs.push(now);
+    if (state.writtenAtMs.length > limit.maxPerDay)
+      complain(`${tag} was written more than ${limit.maxPerDay} times`);
+
+    const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
+    const held = present(tag);
+    // Written over a value that was itself to be put back, the older one stays what is put back.
+    const original = promised !== null && sameValue(held, promised.value) ? promised.before : held;
+    state.promised =
+      forMs === null ? null : { id, value, before: original, dueMs: (sending.get(id) ?? now) + forMs };
+  }
+
+  return {
+    violations,
+    writes,
+    get posts() {
+      return posts;
+    },
+    handle(request) {
+      if (request.method !== "POST") return simulator.handle(request);
+      posts += 1;
+      const { tags = [] } = JSON.parse(request.body ?? "{}") as {
+        readonly tags?: readonly { readonly tag_id: string; readonly value: unknown }[];
+      };
+      if (tags.length > 20) complain(`${tags.length} tags in one request`);
+      if (isStopped()) complain("written although the kill switch is thrown");
+      const sending = audited();
+      for (const { tag_id, value } of tags) judge(tag_id, value, sending);
+      const reply = simulator.handle(request);
+      // What did not reach the device is not put back either.
+      for (const { tag_id, value } of tags) {
+        const state = states.get(tag_id);
+        if (state !== undefined && !sameValue(present(tag_id), Number(value))) state.promised = null;
+      }
+      return reply;
+    },
+  };
+}
+
+/** The end of a command's life by this arrival, at the latest: its life counts from when it is issued, or taken. */
+function lastMoment({ delivery, unit }: Arrival, nowMs: number): number {
+  return (unit.issuedAtMs ?? delivery.acknowledgedAtMs ?? nowMs) + unit.ttlMs;
+}

@@ -1,0 +1,73 @@
+import { connectAsync, type IClientPublishOptions, type MqttClient } from "mqtt";
+import { type Message, marked } from "./messages.ts";
+
+/**
+ * Those who send commands: over MQTT 5 and 3.1.1, with sessions that the broker is asked to keep, so that what it did
+ * not acknowledge is sent again after a reconnect. Only what the broker acknowledged counts as published.
+ */
+export interface Publishers {
+  /** Publishes as number `serial`; returns at once. */
+  publish(message: Message, serial: number): void;
+  underWay(): number;
+  /** Of each acknowledged publish the last number that had begun when its acknowledgement came. */
+  readonly acknowledged: ReadonlyMap<number, number>;
+  close(): Promise<void>;
+}
+
+export async function startPublishers(
+  url: string,
+  listener: { readonly lastSerial: () => number; changed(): void },
+): Promise<Publishers> {
+  const options = { clean: false, reconnectPeriod: 200, keepalive: 60 };
+  const modern = await connectAsync(url, {
+    ...options,
+    clientId: "sender-5",
+    protocolVersion: 5,
+    properties: { sessionExpiryInterval: 3600 },
+  });
+  const old = await connectAsync(url, { ...options, clientId: "sender-3", protocolVersion: 4 });
+  const clients = [modern, old];
+  for (const client of clients) client.on("error", () => undefined);
+  const acknowledged = new Map<number, number>();
+  let underWay = 0;
+  let isClosing = false;
+
+  async function send(client: MqttClient, message: Message, serial: number): Promise<void> {
+    underWay += 1;
+    try {
+      await client.publishAsync(message.topic, marked(message.payload, serial), optionsOf(message, client));
+      acknowledged.set(serial, listener.lastSerial());
+    } catch (error) {
+      if (!isClosing) throw error;
+    } finally {
+      underWay -= 1;
+      listener.changed();
+    }
+  }
+
+  return {
+    acknowledged,
+    underWay: () => underWay,
+    publish(message, serial) {
+      const client = message.beside !== null || serial % 2 === 0 ? modern : old;
+      void send(client, message, serial);
+    },
+    async close() {
+      isClosing = true;
+      for (const client of clients) await client.endAsync(true);
+    },
+  };
+}
+
+function optionsOf({ retain, beside }: Message, client: MqttClient): IClientPublishOptions {
+  if (client.options.protocolVersion !== 5 || beside === null) return { qos: 1, retain };
+  const { userProperties, ...others } = beside;
+  return {
+    qos: 1,
+    retain,
+    properties: {
+      ...others,
+      ...(userProperties === undefined ? {} : { userProperties: { ...userProperties } }),
+    },
+  };
+}

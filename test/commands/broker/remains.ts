@@ -1,0 +1,46 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { systemClock } from "#src/clock.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit.ts";
+import type { Event } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+
+/** Looks into the state, also while a worker runs. */
+export async function besideTheWorker<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+  const store = await openStore({ folder, clock: systemClock, readOnly: true });
+  try {
+    return await look(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** What the worker leaves behind. */
+export async function remains(store: Store) {
+  const verdict = await verifyAudit(store);
+  const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 10_000_000)).map((record) => record.body);
+  const latest = await store.outbox.latest(10_000_000, ["command-result"]);
+  return {
+    verdict,
+    audit,
+    results: latest.map(({ event }) => event as Event<"command-result">).toReversed(),
+  };
+}
+
+/** What the file sink wrote. */
+export function linesOf(folder: string): readonly Event<"command-result">[] {
+  return readdirSync(folder).flatMap((name) =>
+    readFileSync(join(folder, name), "utf8")
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as Event<"command-result">),
+  );
+}
+
+/** Whether every command has its end, and nothing waits to be put back. */
+export async function isSettled(store: Store): Promise<boolean> {
+  const entries = await store.documents<{ readonly command?: unknown }>("command");
+  const restores = await store.documents("command-restore");
+  return restores.size === 0 && ![...entries.values()].some(({ command }) => command !== undefined);
+}

@@ -1,0 +1,225 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { KILL_FILE } from "#src/commands/kill-switch.ts";
+import { startSimulatorServer } from "#src/simulator/server.ts";
+import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { freePort, type RealServer } from "../../real-servers.ts";
+import { swiftPlace } from "../rig.ts";
+import type { SeededRandom } from "../seeded-random.ts";
+import { hear, leaveSession, startBroker } from "./at-the-broker.ts";
+import { createBell } from "./bell.ts";
+import { configurationOf, openTags, SITES } from "./building.ts";
+import { calm, type Moment } from "./disturbances.ts";
+import { type Hurry, hurriedClock } from "./hurried-clock.ts";
+import { createLedger, type Ledger } from "./ledger.ts";
+import { beginLife, type Life } from "./lives.ts";
+import type { Message, Tags } from "./messages.ts";
+import { createPostJudge, type PostJudge } from "./post-judge.ts";
+import { type Publishers, startPublishers } from "./publishers.ts";
+import { besideTheWorker } from "./remains.ts";
+import { startWireTap, type WireTap } from "./wire-tap.ts";
+
+/** Everything around the worker, and the worker itself, one process after the other. */
+export interface Stage {
+  readonly clock: { now(): number };
+  readonly folder: string;
+  readonly stateFolder: string;
+  readonly switchFile: string;
+  readonly simulator: Simulator;
+  readonly judge: PostJudge;
+  readonly ledger: Ledger;
+  readonly tap: WireTap;
+  readonly publishers: Publishers;
+  readonly tags: Tags;
+  readonly lives: readonly Life[];
+  /** Moments at which a process was killed. */
+  readonly kills: readonly Moment[];
+  /** How commands ended, as somebody heard at the broker. */
+  readonly heard: ReadonlyMap<string, string>;
+  publish(message: Message): void;
+  /** Resolves when there is room for a message. */
+  room(): Promise<void>;
+  isAlive(): boolean;
+  /** kill -9 at the next such moment. */
+  arm(moment: Moment): void;
+  /** kill -9 now, if one was armed. */
+  strikeNow(): void;
+  stopWorker(): Promise<void>;
+  /** Another process of the worker, once the last one has ended; `meanwhile` before it begins. */
+  revive(meanwhile: () => void): Promise<void>;
+  /** Ends the broker by SIGTERM or SIGKILL and starts it again; `meanwhile` in between. */
+  restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void>;
+  until(holds: () => Promise<boolean>, what: string, withinMs?: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Eight minutes in one: 20,000 messages then have a good ten minutes of the service's quota. */
+export const FACTOR = 8;
+/** What the senders send, in messages a second of the hurried clock. */
+const PACE = 30;
+/** Publishes that the broker has not acknowledged yet. */
+const MOST_UNDER_WAY = 40;
+/** Publishes that the worker is behind. */
+const MOST_AHEAD = 300;
+/** Publishes while the worker is away. */
+const MOST_LOST = 40;
+
+export async function setStage(seed: number, random: SeededRandom): Promise<Stage> {
+  const closing: (() => unknown)[] = [];
+  const close = async () => {
+    for (const each of closing.splice(0).toReversed()) await each();
+  };
+  try {
+    return await built(seed, random, closing, close);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function built(
+  seed: number,
+  random: SeededRandom,
+  closing: (() => unknown)[],
+  close: () => Promise<void>,
+): Promise<Stage> {
+  const hurry: Hurry = { sinceMs: Date.now(), factor: FACTOR };
+  const clock = hurriedClock(hurry);
+  const now = () => clock.now();
+  // Whether state survives the machine is not tried here, and the hurried clock would make a slow disk eight times slower.
+  const folder = mkdtempSync(join(swiftPlace(), "plenum-campaign-"));
+  closing.push(() => rmSync(folder, { recursive: true, force: true }));
+  const stateFolder = join(folder, "state");
+  const bell = createBell();
+  const ledger = createLedger();
+  const lastSerial = () => ledger.lastSerial();
+  const lives: Life[] = [];
+  const kills: Moment[] = [];
+  let armed: Moment | null = null;
+
+  function strike(moment: Moment): void {
+    if (armed === null || (moment !== armed && moment !== "now")) return;
+    kills.push(armed);
+    armed = null;
+    lives.at(-1)?.kill();
+  }
+
+  const simulator = createSimulator({ sites: SITES, seed, alarms: { recorded: false } }, { now });
+  const { tags, limits, allow } = openTags(simulator);
+  const judge = createPostJudge({ simulator, stateFolder, ledger, limits, wayMs: 1_000 * FACTOR });
+  const server = await startSimulatorServer({
+    ...simulator,
+    handle(request) {
+      const reply = judge.handle(request);
+      if (request.method === "POST") strike("write");
+      else if (request.path.endsWith("/read")) strike("read");
+      return reply;
+    },
+  });
+  closing.push(() => server.close());
+  calm(simulator);
+
+  const port = await freePort();
+  const sessions = mkdtempSync(join(tmpdir(), "plenum-campaign-broker-"));
+  closing.push(() => rmSync(sessions, { recursive: true, force: true }));
+  let broker: RealServer = await startBroker(port, sessions);
+  closing.push(() => broker.stop());
+  const tap = await startWireTap(() => port, {
+    now,
+    lastSerial,
+    life: () => lives.length - 1,
+    changed: bell.ring,
+    delivered(delivery) {
+      ledger.arrived(delivery);
+      strike("delivery");
+    },
+    acknowledged: () => strike("acknowledgement"),
+  });
+  closing.push(() => tap.close());
+  const publishers = await startPublishers(broker.url, { lastSerial, changed: bell.ring });
+  closing.push(() => publishers.close());
+  const listener = await hear(broker.url);
+  closing.push(() => listener.leave());
+
+  function begin(): Life {
+    const configuration = configurationOf({
+      stateFolder,
+      folder,
+      service: server.url,
+      broker: `mqtt://127.0.0.1:${tap.port}`,
+      protocol: random.chance(0.5) ? "5" : "3.1.1",
+      allow,
+    });
+    const life = beginLife({ number: lives.length, configuration, hurry, now });
+    lives.push(life);
+    void life.ended.then(bell.ring);
+    return life;
+  }
+  closing.push(async () => {
+    for (const life of lives) life.kill();
+    await Promise.all(lives.map((life) => life.ended));
+  });
+  const isAlive = () => lives.at(-1)?.how === "running";
+  await begin().started;
+  await bell.until(async () => {
+    if (!tap.hears()) return false;
+    const known = await besideTheWorker(stateFolder, (store) => store.documents("tag/main"));
+    return known.size >= limits.size;
+  }, "the worker knows the building");
+
+  const sinceMs = now();
+  let deafFrom: number | null = null;
+  /** Not further ahead of the worker than it can follow; while it is away, a few messages are lost on purpose. */
+  function isRoom(): boolean {
+    if (!isAlive()) return true;
+    if (publishers.underWay() >= MOST_UNDER_WAY) return false;
+    if (lastSerial() > ((now() - sinceMs) / 1_000) * PACE) return false;
+    const handled = tap.handled();
+    deafFrom = handled === null ? (deafFrom ?? lastSerial()) : null;
+    return handled === null
+      ? lastSerial() < (deafFrom ?? 0) + MOST_LOST
+      : lastSerial() < handled + MOST_AHEAD;
+  }
+
+  return {
+    clock: { now },
+    folder,
+    stateFolder,
+    switchFile: join(stateFolder, KILL_FILE),
+    simulator,
+    judge,
+    ledger,
+    tap,
+    publishers,
+    tags,
+    lives,
+    kills,
+    heard: listener.outcomes,
+    publish: (message) => publishers.publish(message, ledger.enter(message)),
+    room: () => bell.until(async () => isRoom(), "the worker keeps up"),
+    isAlive,
+    arm(moment) {
+      armed = moment;
+    },
+    strikeNow: () => strike("now"),
+    async stopWorker() {
+      armed = null;
+      await lives.at(-1)?.stop();
+    },
+    async revive(meanwhile) {
+      await lives.at(-1)?.ended;
+      if (random.chance(0.5)) await leaveSession(broker.url);
+      meanwhile();
+      const life = begin();
+      await bell.until(async () => tap.hears() || life.how !== "running", "a new worker listens");
+    },
+    async restartBroker(how, meanwhile) {
+      await broker[how]();
+      meanwhile();
+      broker = await startBroker(port, sessions);
+    },
+    until: bell.until,
+    close,
+  };
+}

@@ -1,0 +1,171 @@
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { type Packet, parser } from "mqtt-packet";
+import { serialOf } from "./messages.ts";
+
+/**
+ * Stands between the worker and the broker and writes down which commands the broker delivered over which connection,
+ * and which of them the worker acknowledged: the truth of what arrived, whoever is killed.
+ */
+export interface WireTap {
+  readonly port: number;
+  readonly deliveries: readonly Delivery[];
+  readonly connections: readonly Connection[];
+  /** Whether the worker listens for commands at this moment. */
+  hears(): boolean;
+  /** The highest publish that it has acknowledged over its present connection; null while it does not listen. */
+  handled(): number | null;
+  /** Cuts the worker off, as a network does. */
+  cut(): void;
+  close(): Promise<void>;
+}
+
+export interface Delivery {
+  /** Number of the publish that was delivered. */
+  readonly serial: number;
+  readonly connection: Connection;
+  /** As the flag on the wire says: the broker kept it. */
+  readonly retained: boolean;
+  readonly atMs: number;
+  /** When the worker acknowledged it; null when it did not. */
+  acknowledgedAtMs: number | null;
+}
+
+/** One connection of the worker over which commands come. */
+export interface Connection {
+  /** Which process of the worker it belongs to. */
+  readonly life: number;
+  readonly protocol: number;
+  /** The last publish that had begun when its subscription was granted; null before. */
+  subscribedAfter: number | null;
+  /** The highest publish that was acknowledged over it. */
+  handled: number;
+  isOpen: boolean;
+}
+
+export interface TapListener {
+  readonly now: () => number;
+  readonly life: () => number;
+  /** The last publish that has begun. */
+  readonly lastSerial: () => number;
+  delivered(delivery: Delivery): void;
+  acknowledged(delivery: Delivery): void;
+  changed(): void;
+}
+
+export async function startWireTap(broker: () => number, listener: TapListener): Promise<WireTap> {
+  const deliveries: Delivery[] = [];
+  const connections: Connection[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer((worker) => {
+    const toBroker = connect(broker(), "127.0.0.1");
+    let tapped: Tapped | null = null;
+    const end = () => {
+      worker.destroy();
+      toBroker.destroy();
+      tapped?.end();
+    };
+    for (const socket of [worker, toBroker]) {
+      sockets.add(socket);
+      socket.on("error", end);
+      socket.on("close", end);
+      socket.once("close", () => sockets.delete(socket));
+    }
+    const fromWorker = parser();
+    fromWorker.on("packet", (packet: Packet) => {
+      if (packet.cmd === "connect" && packet.clientId.endsWith("-cmd")) {
+        tapped = tap(packet.protocolVersion ?? 4, deliveries, listener);
+        connections.push(tapped.connection);
+      }
+      if (packet.cmd === "puback") tapped?.acknowledge(packet.messageId ?? 0);
+    });
+    worker.on("data", (data: Buffer) => {
+      fromWorker.parse(data);
+      toBroker.write(data);
+    });
+    toBroker.on("data", (data: Buffer) => {
+      tapped?.fromBroker(data);
+      worker.write(data);
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const ear = () => connections.findLast(({ isOpen, subscribedAfter }) => isOpen && subscribedAfter !== null);
+  return {
+    port: (server.address() as AddressInfo).port,
+    deliveries,
+    connections,
+    hears: () => ear() !== undefined,
+    handled() {
+      const at = ear();
+      return at === undefined ? null : Math.max(at.handled, at.subscribedAfter ?? 0);
+    },
+    cut() {
+      for (const socket of sockets) socket.destroy();
+    },
+    async close() {
+      const closed = once(server, "close");
+      server.close();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    },
+  };
+}
+
+interface Tapped {
+  readonly connection: Connection;
+  fromBroker(data: Buffer): void;
+  acknowledge(packetId: number): void;
+  end(): void;
+}
+
+/** Filters that the worker subscribes to, one after the other. */
+const SUBSCRIPTIONS = 2;
+
+function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListener): Tapped {
+  const connection: Connection = {
+    life: listener.life(),
+    protocol: protocolVersion,
+    subscribedAfter: null,
+    handled: 0,
+    isOpen: true,
+  };
+  const underWay = new Map<number, Delivery>();
+  let granted = 0;
+  const fromBroker = parser({ protocolVersion });
+  fromBroker.on("packet", (packet: Packet) => {
+    if (packet.cmd === "suback") {
+      granted += 1;
+      if (granted === SUBSCRIPTIONS) connection.subscribedAfter = listener.lastSerial();
+      listener.changed();
+    }
+    if (packet.cmd !== "publish") return;
+    const delivery: Delivery = {
+      serial: serialOf(Buffer.from(packet.payload)),
+      connection,
+      retained: packet.retain,
+      atMs: listener.now(),
+      acknowledgedAtMs: null,
+    };
+    deliveries.push(delivery);
+    underWay.set(packet.messageId ?? 0, delivery);
+    listener.delivered(delivery);
+  });
+  return {
+    connection,
+    fromBroker: (data) => void fromBroker.parse(data),
+    acknowledge(packetId) {
+      const delivery = underWay.get(packetId);
+      if (delivery === undefined) return;
+      underWay.delete(packetId);
+      delivery.acknowledgedAtMs = listener.now();
+      connection.handled = Math.max(connection.handled, delivery.serial);
+      listener.acknowledged(delivery);
+      listener.changed();
+    },
+    end() {
+      connection.isOpen = false;
+      listener.changed();
+    },
+  };
+}

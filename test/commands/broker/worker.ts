@@ -1,0 +1,18 @@
+import { Config } from "#src/config/config.ts";
+import { createLog } from "#src/log.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createWorker } from "#src/worker.ts";
+import { type Hurry, hurriedClock } from "./hurried-clock.ts";
+
+/** The whole worker as `plenum run` starts it, except for its clock, as a process of its own, to be killed. */
+const [configuration = "{}", hurry = "{}"] = process.argv.slice(2);
+const clock = hurriedClock(JSON.parse(hurry) as Hurry);
+const worker = await createWorker({
+  config: Config.parse(JSON.parse(configuration)),
+  clock,
+  ticker: clockTicker(clock),
+  log: createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" }),
+});
+process.once("SIGTERM", () => void worker.stop(60_000).then(() => process.exit(0)));
+await worker.start();
+process.stdout.write("started\n");
