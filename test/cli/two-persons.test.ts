@@ -1,0 +1,124 @@
+import { generateKeyPairSync } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { expect, onTestFinished, test } from "vitest";
+import { publicKeyText } from "#src/commands/signature.ts";
+import { observe } from "../connectors/mqtt/observer.ts";
+import { absent, startMosquitto } from "../real-servers.ts";
+import { type Ended, onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** The two-person rule and a second person's word, as people type them. */
+function keyOf(place: Workplace, name: string): string {
+  const { privateKey } = generateKeyPairSync("ed25519");
+  writeFileSync(place.path(`${name}.pem`), privateKey.export({ format: "pem", type: "pkcs8" }));
+  return publicKeyText(privateKey);
+}
+
+function data(ended: Ended): unknown {
+  return JSON.parse(ended.stdout);
+}
+
+const TAG = { type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" };
+
+/** The tag stands in the worker's snapshot, so that the gate knows it. */
+async function knowsTags(place: Workplace): Promise<void> {
+  const known = async () => !(await place.plenum("status", "--json")).stdout.includes('"tags":0');
+  await expect.poll(known, { timeout: 20_000 }).toBe(true);
+}
+
+test("a change is shown line by line, approved with a key, and counts beside the running worker", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const approval = { approvers: { anna: keyOf(place, "anna") } };
+  keyOf(place, "mallory");
+  const commands = { enabled: true, read_back_after: "100ms", approval, allow: [TAG] };
+  place.configure({ commands });
+
+  const check = await place.plenum("check");
+  expect([check.code, check.stdout]).toEqual([78, expect.stringContaining("nobody has approved it yet")]);
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  await knowsTags(place);
+  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "unapproved" });
+  expect((await place.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
+
+  const wrong = await place.plenum("writes", "approve", "anna", "--key", "mallory.pem");
+  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([1, "mallory.pem is not the key of anna."]);
+  const stranger = await place.plenum("writes", "approve", "mallory", "--key", "mallory.pem");
+  expect([stranger.code, onlyLine(stranger.stderr)]).toEqual([78, "mallory is not one of the approvers."]);
+  const missing = await place.plenum("writes", "approve", "anna", "--key", "nowhere.pem");
+  expect([missing.code, onlyLine(missing.stderr)]).toEqual([78, "The key nowhere.pem cannot be read."]);
+
+  const approved = await place.plenum("writes", "approve", "anna", "--key", "anna.pem");
+  expect(approved.code).toBe(0);
+  expect(approved.stdout).toContain("+ commands.allow./10169.max = 90");
+  expect(approved.stdout).toContain("What may be written is approved as it stands.");
+  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ outcome: "confirmed" });
+  expect((await place.plenum("check")).code).toBe(0);
+
+  place.configure({ commands: { ...commands, allow: [{ ...TAG, max: 95 }] } });
+  const changed = data(await place.plenum("writes", "approval", "--json"));
+  expect(changed).toMatchObject({
+    changes: ["- commands.allow./10169.max = 90", "+ commands.allow./10169.max = 95"],
+    refusing: expect.stringContaining("1 more must approve it: anna") as string,
+  });
+  expect((await place.plenum("writes", "approve", "anna", "--key", "anna.pem")).code).toBe(0);
+  // The worker still runs with what was approved before.
+  expect(data(await place.plenum("write", "10169", "76", "--json"))).toMatchObject({ reason: "unapproved" });
+
+  place.configure({ commands: { ...commands, approval: undefined } });
+  const without = await place.plenum("writes", "approval");
+  expect(without.stdout).toContain("of those who approved until now must approve it: anna");
+  worker.signal("SIGINT");
+  await worker.ended;
+  expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75]);
+});
+
+test("without the rule there is nothing to approve", async () => {
+  const place = workplace("http://127.0.0.1:1");
+  const { code, stderr } = await place.plenum("writes", "approval");
+  expect([code, onlyLine(stderr)]).toEqual([
+    78,
+    "There is no two-person rule. Name approvers under commands.approval.",
+  ]);
+});
+
+test("a second person agrees, on the command line to MQTT, and over MQTT to the command line", async (context) => {
+  if (absent("mosquitto")) return context.skip();
+  const [service, broker] = await Promise.all([simulatedServer(), startMosquitto()]);
+  onTestFinished(() => broker.stop());
+  const place = workplace(service.url);
+  place.configure({
+    sinks: { broker: { mqtt: { url: broker.url, commands: { enabled: true } } } },
+    commands: {
+      enabled: true,
+      read_back_after: "100ms",
+      allow: [{ ...TAG, second_person: true }],
+    },
+  });
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  await knowsTags(place);
+  const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);
+  onTestFinished(() => people.leave());
+  await people.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");
+
+  const asked = JSON.stringify({ id: "set-7", value: 75, ttl_s: 120 });
+  await people.publish("plenum/cmd/main/10169/set", asked);
+  const told = await people.until(({ json }) => json.commandId === "set-7");
+  expect(told.json).toMatchObject({ requested: 75, needsSecond: true });
+  const other = await place.plenum("writes", "second", "set-7", "76", "--json");
+  expect([other.code, data(other)]).toEqual([1, expect.objectContaining({ reason: "wrong-second" })]);
+  const agreed = await place.plenum("writes", "second", "set-7", "75", "--json");
+  expect([agreed.code, data(agreed)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
+
+  const waiting = place.start("write", "10169", "80", "--id", "cli-1", "--within", "2m", "--json");
+  await people.until(({ json }) => json.commandId === "cli-1");
+  const own = await place.plenum("writes", "second", "cli-1", "80");
+  expect([own.code, own.stdout]).toEqual([1, expect.stringContaining("came from the command line too")]);
+  await people.publish("plenum/cmd/main/second", JSON.stringify({ second: "cli-1", value: 80 }));
+  const ended = await waiting.ended;
+  expect([ended.code, data(ended)]).toEqual([0, expect.objectContaining({ outcome: "confirmed" })]);
+  worker.signal("SIGINT");
+  await worker.ended;
+  expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 80]);
+});
