@@ -92,6 +92,8 @@ export interface Finish {
   readonly before?: TagValue;
   readonly readBack?: TagValue;
   readonly rehearsal?: boolean;
+  /** What the service said to the write, for the audit log: its complaint, or how it was answered. */
+  readonly answer?: string;
 }
 
 /** A tag of a source, as the key of maps and documents. */

@@ -187,7 +187,7 @@ function isBusy(source: Source): boolean {
 export function judge(proof: AwaitingProof, present: TagValue | undefined): Finish {
   const { command, sent, before, complaint } = proof;
   const readBack = present ?? null;
-  const common = { before, readBack };
+  const common = { before, readBack, answer: complaint ?? sent };
   if (readBack !== null && sameValue(readBack, command.value)) {
     return { ...common, outcome: "confirmed", reason: null, message: `The tag holds ${readBack}.` };
   }

@@ -49,7 +49,10 @@ describe("a command that goes well", () => {
       ["a", "sending"],
       ["a", "confirmed"],
     ]);
-    expect((await rig.audit())[0]?.detail).toMatchObject({ by: "broker plenum/cmd/main/set", value: 21.5 });
+    const [accepted, sending, end] = (await rig.audit()).map((record) => record.detail);
+    expect(accepted).toMatchObject({ by: "broker plenum/cmd/main/set", value: 21.5, limits: { min: 15 } });
+    expect(sending).toEqual({ before: null, group: ["a"] });
+    expect(end).toMatchObject({ outcome: "confirmed", answer: "answered", readBack: 21.5 });
   });
 
   test("20 tags of one message travel in one request; each has a result of its own", async () => {
