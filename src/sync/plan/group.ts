@@ -182,11 +182,12 @@ function relieves({ slotsLeft, periodSlots }: Place, slot: number): boolean {
 }
 
 /**
- * What would need one of the next slots, so that it may be left out then. Not what has just been read: it would come
- * round so much earlier that more is lost than won.
+ * What has no value yet; then what would need one of the next slots, so that it may be left out then. Not what has
+ * just been read: it would come round so much earlier that more is lost than won.
  */
 function sooner(a: Place, b: Place): number {
-  if (a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
+  const isNew = a.tag.lastMs === null || b.tag.lastMs === null;
+  if (isNew || a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
   return a.slotsLeft - b.slotsLeft || worse(a, b);
 }
 
