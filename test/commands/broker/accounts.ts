@@ -81,7 +81,11 @@ function* lostOnTheWay({ connections, deliveries, ledger, published }: Books): G
   }
 }
 
-function* withoutArrival({ audit, ledger, writes }: Books): Generator<string> {
+function* withoutArrival({ audit, deliveries, ledger, published, writes }: Books): Generator<string> {
+  for (const { connection, retained, serial } of deliveries) {
+    const wasOver = (published.get(serial) ?? Number.POSITIVE_INFINITY) < connection.connectedAfter;
+    if (wasOver && !retained) yield `message ${serial} was kept for the worker while it was away`;
+  }
   const named = new Set([...audit.map((record) => record.commandId), ...writes.keys()]);
   for (const id of named) {
     if (/^[cg]\d/.test(id) && ledger.arrivals(id.replace(/\/restore$/, "")).length === 0)
@@ -161,8 +165,9 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
     if (count((step) => step === "sending") > 1) yield `${id} was sent more than once`;
     if (sending === undefined && writes.has(id)) yield `${id} was written without a record of it`;
     const expiresAt = steps[0]?.detail.expiresAt;
-    if (sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt)
-      yield `${id} left at ${sending.at}, after ${expiresAt}`;
+    // What is late already when its record is on disk stays here, and is told as expired.
+    const isLate = sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt;
+    if (isLate && writes.has(id)) yield `${id} left at ${sending.at}, after ${expiresAt}`;
     if (end !== undefined) yield* saysWhatHappened(id, end, writes.get(id) ?? 0);
     const forMs = ledger.arrivals(id)[0]?.unit.forMs ?? null;
     const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;

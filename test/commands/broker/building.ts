@@ -5,7 +5,7 @@ import type { TagLimits } from "./post-judge.ts";
 
 /** Sites with some 250 tags that take numbers. */
 export const SITES = [1, 2, 9, 10, 11, 12, 13];
-const MIN_INTERVAL_MS = 5_000;
+const MIN_INTERVAL_MS = 20_000;
 const MAX_STEP = 300;
 /** The name of the sink at the broker; its ear for commands adds -cmd. */
 export const CLIENT_ID = "campaign";
@@ -14,7 +14,7 @@ export const CLIENT_ID = "campaign";
 export function openTags(simulator: Simulator) {
   const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.cumulative);
   const limits = new Map<string, TagLimits>();
-  const restorable = new Set<string>();
+  const quiet: string[] = [];
   const operatorOnly: string[] = [];
   const open: string[] = [];
   const closedFromHour = (new Date(simulator.now()).getUTCHours() + 12) % 23;
@@ -22,12 +22,11 @@ export function openTags(simulator: Simulator) {
   const allow = analog.map((tag, index) => {
     simulator.control.setTag(tag.id, FIRST_VALUE);
     const isOperators = index % 40 === 9;
-    const mayRestore = index % 3 === 0;
+    const isQuiet = index % 4 === 1 && !isOperators;
     const maxStep = index % 20 === 0 ? MAX_STEP : null;
     const maxPerDay = index % 11 === 3 ? 4 : 1_000;
     const isClosed = index % 25 === 7;
-    (isOperators ? operatorOnly : open).push(tag.id);
-    if (mayRestore) restorable.add(tag.id);
+    (isOperators ? operatorOnly : isQuiet ? quiet : open).push(tag.id);
     limits.set(tag.id, { minIntervalMs: MIN_INTERVAL_MS, maxPerDay, maxStep, isClosed });
     return {
       site_id: tag.site.id,
@@ -36,13 +35,13 @@ export function openTags(simulator: Simulator) {
       ...RANGE,
       min_interval: `${MIN_INTERVAL_MS}ms`,
       max_per_day: maxPerDay,
-      restore: mayRestore,
+      restore: isQuiet || index % 3 === 0,
       from: isOperators ? ["operator"] : ["broker"],
       ...(maxStep === null ? {} : { max_step: maxStep }),
       ...(isClosed ? { hours: `${hour(closedFromHour)}-${hour(closedFromHour + 1)}` } : {}),
     };
   });
-  const tags: Tags = { open, restorable, operatorOnly };
+  const tags: Tags = { open, quiet, operatorOnly };
   return { tags, limits, allow };
 }
 

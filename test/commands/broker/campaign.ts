@@ -19,6 +19,9 @@ export interface BrokerReport {
   readonly messages: number;
   readonly kinds: Readonly<Record<string, number>>;
   readonly duplicates: number;
+  /** By the broker to their senders. */
+  readonly acknowledged: number;
+  /** To the worker, over the wire. */
   readonly delivered: number;
   /** By the moment at which they met the worker. */
   readonly kills: Readonly<Record<string, number>>;
@@ -52,7 +55,7 @@ const RECENT = 40;
 const OLD = 5_000;
 /** Messages during which a disturbance lasts that does not end by itself. */
 const TROUBLE = 150;
-const STOPPED = 60;
+const STOPPED = 400;
 const ARMED = 300;
 
 export async function runBrokerCampaign(options: BrokerCampaign): Promise<BrokerReport> {
@@ -61,8 +64,12 @@ export async function runBrokerCampaign(options: BrokerCampaign): Promise<Broker
   const stage = await setStage(options.seed, random);
   try {
     const sent = await sendAll(stage, random, options);
-    await settle(stage, sent);
-    return await report(stage, sent, startedAt);
+    const complaint = await settle(stage, sent).then(
+      () => null,
+      (error: unknown) => String(error),
+    );
+    await stage.stopWorker();
+    return await report(stage, sent, complaint, startedAt);
   } finally {
     await stage.close();
   }
@@ -208,13 +215,18 @@ async function settle(stage: Stage, sent: Sent): Promise<void> {
     "every command has its end",
     120_000,
   );
-  await stage.stopWorker();
 }
 
-async function report(stage: Stage, sent: Sent, startedAt: number): Promise<BrokerReport> {
+async function report(
+  stage: Stage,
+  sent: Sent,
+  complaint: string | null,
+  startedAt: number,
+): Promise<BrokerReport> {
   const { judge, ledger, lives, publishers, simulator, tap } = stage;
   const { verdict, audit, results } = await besideTheWorker(stage.stateFolder, remains);
   const violations = [
+    ...(complaint === null ? [] : [complaint]),
     ...judge.violations,
     ...openBooks({
       ledger,
@@ -236,6 +248,7 @@ async function report(stage: Stage, sent: Sent, startedAt: number): Promise<Brok
     messages: ledger.lastSerial(),
     kinds: byCount(sent.kinds),
     duplicates: sent.duplicates,
+    acknowledged: publishers.acknowledged.size,
     delivered: tap.deliveries.length,
     kills: byCount(countBy(stage.kills, (moment) => moment)),
     stops: happened("stop"),

@@ -53,10 +53,11 @@ export interface Unit {
   readonly expect: number | null;
 }
 
-/** The tags of the building, by what the allow-list says of them; all of `open` are written between 0 and 1000. */
+/** The tags of the building, by what the allow-list says of them; those of `open` and `quiet` are written between 0 and 1000. */
 export interface Tags {
   readonly open: readonly string[];
-  readonly restorable: ReadonlySet<string>;
+  /** Written for a time only and seldom, so that most are put back and not superseded before. */
+  readonly quiet: readonly string[];
   readonly operatorOnly: readonly string[];
 }
 
@@ -135,9 +136,7 @@ export function createMessages(options: {
 
   function lawful(more: Partial<Unit> = {}): Message {
     const one = unit(more);
-    if (chance(0.1) && tags.restorable.has(one.tag)) {
-      return message({ ...one, forMs: 1000 * (10 + below(30)) });
-    }
+    if (chance(0.03)) return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (30 + below(30)) });
     if (chance(0.03)) return message({ ...one, expect: FIRST_VALUE });
     if (chance(0.1)) return message({ ...one, issuedAtMs: now() });
     if (chance(0.1)) {

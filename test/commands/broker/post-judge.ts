@@ -33,9 +33,9 @@ export interface TagLimits {
 /** What was promised to be put back. */
 interface Promised {
   readonly id: string;
-  /** What the command wrote, and what is to be put back. */
+  /** What the command wrote, and what may be put back. */
   readonly value: number;
-  readonly before: number;
+  readonly before: readonly number[];
   readonly dueMs: number;
 }
 
@@ -94,7 +94,7 @@ export function createPostJudge(options: {
     const owner = ledger.byValue(value);
     const { promised } = state;
     const isRestore =
-      promised !== null && promised.before === value && (owner === undefined || writes.has(owner.unit.id));
+      promised?.before.includes(value) === true && (owner === undefined || writes.has(owner.unit.id));
     if (!isRestore && owner === undefined) return void complain(`${tag} = ${value} belongs to no command`);
     const id = isRestore ? `${promised.id}/restore` : (owner?.unit.id ?? "");
     const count = (writes.get(id) ?? 0) + 1;
@@ -120,19 +120,20 @@ export function createPostJudge(options: {
     if (limit.isClosed) complain(`${id} was written outside the hours of ${tag}`);
     if (limit.maxStep !== null && Math.abs(value - present(tag)) > limit.maxStep)
       complain(`${id} moved ${tag} from ${present(tag)} to ${value}`);
-    const before = state.writtenAtMs.at(-1) ?? Number.NEGATIVE_INFINITY;
-    if (now - before < limit.minIntervalMs - wayMs)
-      complain(`${tag} was written again after ${now - before} ms`);
+    const lastMs = state.writtenAtMs.at(-1) ?? Number.NEGATIVE_INFINITY;
+    if (now - lastMs < limit.minIntervalMs - wayMs)
+      complain(`${tag} was written again after ${now - lastMs} ms`);
     state.writtenAtMs.push(now);
     if (state.writtenAtMs.length > limit.maxPerDay)
       complain(`${tag} was written more than ${limit.maxPerDay} times`);
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
     const held = present(tag);
-    // Written over a value that was itself to be put back, the older one stays what is put back.
-    const original = promised !== null && sameValue(held, promised.value) ? promised.before : held;
-    state.promised =
-      forMs === null ? null : { id, value, before: original, dueMs: (sending.get(id) ?? now) + forMs };
+    // Written over a value that was itself to be put back, the older one stays what is put back, unless the command
+    // that puts it back was waiting already and is superseded.
+    const isOver = promised !== null && !isRestore && sameValue(held, promised.value);
+    const before = isOver ? [...promised.before, held] : [held];
+    state.promised = forMs === null ? null : { id, value, before, dueMs: (sending.get(id) ?? now) + forMs };
   }
 
   return {

@@ -30,15 +30,14 @@ export async function startPublishers(
   for (const client of clients) client.on("error", () => undefined);
   const acknowledged = new Map<number, number>();
   let underWay = 0;
-  let isClosing = false;
 
   async function send(client: MqttClient, message: Message, serial: number): Promise<void> {
     underWay += 1;
     try {
       await client.publishAsync(message.topic, marked(message.payload, serial), optionsOf(message, client));
       acknowledged.set(serial, listener.lastSerial());
-    } catch (error) {
-      if (!isClosing) throw error;
+    } catch {
+      // The library gives up what it was about to send again when the connection is lost once more at that moment.
     } finally {
       underWay -= 1;
       listener.changed();
@@ -53,7 +52,6 @@ export async function startPublishers(
       void send(client, message, serial);
     },
     async close() {
-      isClosing = true;
       for (const client of clients) await client.endAsync(true);
     },
   };

@@ -36,6 +36,8 @@ export interface Connection {
   /** Which process of the worker it belongs to. */
   readonly life: number;
   readonly protocol: number;
+  /** The last publish that had begun when it connected. */
+  readonly connectedAfter: number;
   /** The last publish that had begun when its subscription was granted; null before. */
   subscribedAfter: number | null;
   /** The highest publish that was acknowledged over it. */
@@ -126,6 +128,7 @@ function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListe
   const connection: Connection = {
     life: listener.life(),
     protocol: protocolVersion,
+    connectedAfter: listener.lastSerial(),
     subscribedAfter: null,
     handled: 0,
     isOpen: true,
