@@ -19,6 +19,9 @@ export interface Life {
   stop(): Promise<void>;
 }
 
+/** After this a worker that was told to stop counts as failed. */
+const FAREWELL_MS = 30_000;
+
 export function beginLife(options: {
   readonly number: number;
   readonly configuration: object;
@@ -57,7 +60,9 @@ export function beginLife(options: {
         life.how = "stopped";
         child.kill("SIGTERM");
       }
+      const overdue = setTimeout(() => child.kill("SIGKILL"), FAREWELL_MS);
       await ended;
+      clearTimeout(overdue);
     },
   };
   return life;
