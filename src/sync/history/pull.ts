@@ -107,7 +107,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const { open, paused } = orders.now();
     if (paused) return null;
     const tail = nextOrder(free, open, nowMs, limit) ?? nextTail(free, limit);
-    return tail === null ? null : { ask: tail };
+    // A request costs the same with 20 tags: while others are about to be proven, it waits for company.
+    const isFull = tail === null || tail.series.length === TAGS_PER_REQUEST;
+    return tail === null || (probing && !isFull) ? null : { ask: tail };
   }
 
   async function perform(task: Task, signal: AbortSignal): Promise<void> {

@@ -172,6 +172,14 @@ export async function driveWorker(
   await work;
   await store.close();
   rmSync(folder, { recursive: true });
+  // What is too old at the end, or was never read, is late as well.
+  const endMs = fromMs + options.minutes * 60_000;
+  for (const [id, which] of whichOf) {
+    const ageMs = endMs - (lastAt.get(id) ?? 0);
+    const wishMs = every.get(id) ?? 0;
+    worst[which] = Math.max(worst[which] ?? 0, ageMs / wishMs);
+    if (ageMs > wishMs + TOLERANCE_MS) late++;
+  }
   const slots = options.minutes * 20;
   return { used: requests / slots, live: live / slots, fill: filled / (live * 20), late, worst, told };
 }

@@ -1,0 +1,76 @@
+import type { Transport, TransportReply } from "#src/source/transport.ts";
+import type { VirtualClock } from "../../virtual-clock.ts";
+
+/** The tag endpoints of a service whose logs are sparse, so that a year of 3,000 tags can be asked for in seconds. */
+export interface LoggedService {
+  readonly transport: Transport;
+  /** Values that one request may ask for; asked, not answered: a store reads what is asked for. */
+  limit: number;
+  /** Tags without a log. */
+  readonly withoutLog: ReadonlySet<string>;
+  readonly count: {
+    series: number;
+    refused: number;
+    probes: number;
+    poisoned: number;
+    reads: number;
+    /** Requests for what was answered, had each been as large as the service bore at that time. */
+    ideal: number;
+  };
+  /** Buckets answered, by tag. */
+  readonly answered: Map<string, number>;
+}
+
+const BUCKET_MS = 300_000;
+const LATENCY_MS = 150;
+
+export function createLoggedService(
+  clock: VirtualClock,
+  limit: number,
+  withoutLog: ReadonlySet<string>,
+): LoggedService {
+  const service = {
+    limit,
+    withoutLog,
+    count: { series: 0, refused: 0, probes: 0, poisoned: 0, reads: 0, ideal: 0 },
+    answered: new Map<string, number>(),
+  };
+
+  const answer = (path: string, query: URLSearchParams): object => {
+    const ids = (query.get("tags") ?? "").split(",");
+    const record = (id: string) => ({ type: "tags", id, attributes: { display_name: `T${id}` } });
+    if (path.endsWith("/read")) {
+      service.count.reads++;
+      return { data: ids.map((id) => ({ ...record(id), value: 1 })) };
+    }
+    const from = query.get("from") ?? "";
+    const isProbe = query.get("resolution") === "1mo";
+    const buckets = Math.round((Date.parse(query.get("to") ?? "") - Date.parse(from)) / BUCKET_MS);
+    if (isProbe) service.count.probes++;
+    else service.count.series++;
+    if (ids.some((id) => withoutLog.has(id))) {
+      if (!isProbe) service.count.poisoned++;
+      return { errors: [{ status: 404, message: "No log was found.", meta: [] }] };
+    }
+    // The request reaches one bucket further back than what is wanted of it.
+    if (!isProbe && (buckets - 1) * ids.length > service.limit) {
+      service.count.refused++;
+      return { errors: [{ status: 504, message: "Historical data could not be retrieved.", meta: [] }] };
+    }
+    if (!isProbe) {
+      service.count.ideal += ((buckets - 1) * ids.length) / service.limit;
+      for (const id of ids) service.answered.set(id, (service.answered.get(id) ?? 0) + buckets - 1);
+    }
+    const measurements = isProbe ? [{ timestamp: from, value: 1 }] : [];
+    return { data: ids.map((id) => ({ ...record(id), measurements })) };
+  };
+
+  const transport: Transport = async (request, signal): Promise<TransportReply> => {
+    await clock.sleep(LATENCY_MS, signal);
+    const [path = "", query = ""] = request.path.split("?");
+    const body = JSON.stringify(answer(path, new URLSearchParams(query)));
+    const headers = { "content-type": "application/json" };
+    return { status: 200, headers, body: new TextEncoder().encode(body) };
+  };
+  return Object.assign(service, { transport });
+}

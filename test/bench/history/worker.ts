@@ -1,0 +1,162 @@
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createSource } from "#src/source/client.ts";
+import { SourceConfig } from "#src/source/config.ts";
+import { createQuota } from "#src/source/quota.ts";
+import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
+import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
+import { createLiveReads, type LiveReads } from "#src/sync/read/live-reads.ts";
+import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
+import { createMemoryStore } from "../../sync/memory-store.ts";
+import { inventory, tagNamed } from "../../sync/trial-building.ts";
+import { createVirtualClock } from "../../virtual-clock.ts";
+import { createLoggedService, type LoggedService } from "./service.ts";
+
+export interface BackfillCase {
+  readonly tags: number;
+  readonly days: number;
+  /** Values that the service bears in one request; after so many requests for series another number. */
+  readonly limit: number;
+  readonly changes?: readonly { readonly after: number; readonly limit: number }[];
+  /** Tags without a log, by their place. */
+  readonly withoutLog?: readonly boolean[];
+  /** Live reads beside it: all tags, this often. */
+  readonly liveEverySeconds?: number;
+  /** The worker is killed after so many requests for series, and begins anew with what is in the store. */
+  readonly killAfter?: readonly number[];
+}
+
+export interface BackfillFigures extends Readonly<LoggedService["count"]> {
+  /** Until nothing was left to be fetched. */
+  readonly minutes: number;
+  /** Buckets of tags with a log that were fetched not at all. */
+  readonly missing: number;
+  /** Share of the fetched buckets that had been fetched before. */
+  readonly again: number;
+  /** Worst age of a live value relative to the wish; 0 without live reads. */
+  readonly worst: number;
+}
+
+const START_MS = Date.UTC(2026, 0, 5);
+/** What the search for the right size may go up to. */
+const VALUES_MAX = 2_000_000;
+const LONGEST_HOURS = 200;
+
+/** Drives the worker's own history job, live reads, client and quota in virtual time until the past is fetched. */
+export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigures> {
+  const clock = createVirtualClock(START_MS, { turns: 1 });
+  const store = createMemoryStore(() => clock.now());
+  const quotaLog = usedBefore(createMemoryLog());
+  const log = createLog({ level: "silent" });
+  const metrics = createMetrics();
+  const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
+  const without = new Set(ids.filter((_, i) => wanted.withoutLog?.[i] === true));
+  const service = createLoggedService(clock, wanted.limit, without);
+  await inventory(
+    store,
+    "trial",
+    ids.map((id) => tagNamed(id)),
+  );
+  const everyMs = (wanted.liveEverySeconds ?? 0) * 1_000;
+  const history = HistoryConfig.parse([
+    { name: "past", resolution: "5m", every: "30d", backfill: `${wanted.days}d`, look_back: "1h" },
+  ]);
+  const read = ReadConfig.parse(
+    everyMs === 0 ? [] : [{ name: "all", every: `${everyMs / 1_000}s`, on_change: true, max_silence: "30d" }],
+  );
+
+  const begin = (): { pull: HistoryPull; reads: LiveReads; stop: () => Promise<void> } => {
+    const source = createSource({
+      name: "trial",
+      config: SourceConfig.parse({ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "UTC" }),
+      limiter: createQuota({ source: "trial", clock, store: quotaLog }),
+      clock,
+      metrics,
+      log,
+      transport: service.transport,
+      environment: { TOKEN: "token" },
+      random: () => 0.5,
+    });
+    let leavesRoom = () => true;
+    const pull = createHistoryPull({
+      source,
+      store,
+      clock,
+      log,
+      classes: history,
+      timeZone: "UTC",
+      valuesMax: VALUES_MAX,
+      room: () => leavesRoom(),
+    });
+    const reads = createLiveReads({
+      source,
+      store,
+      clock,
+      log,
+      metrics,
+      classes: read,
+      historyWants: () => pull.wants(),
+      historyPerMinute: () => pull.requestsPerMinute(),
+    });
+    if (everyMs > 0) leavesRoom = () => reads.leavesRoom();
+    const end = new AbortController();
+    const forEver = async (run: (signal: AbortSignal) => Promise<unknown>) => {
+      while (!end.signal.aborted) {
+        // What a run throws is for the scheduler to judge; here it is tried again a little later.
+        const failed = await run(end.signal).then(
+          () => false,
+          () => true,
+        );
+        await clock.sleep(failed ? 30_000 : 1_000, end.signal);
+      }
+    };
+    const jobs = everyMs > 0 ? [forEver(reads.run), forEver(pull.run)] : [forEver(pull.run)];
+    const work = Promise.allSettled(jobs);
+    const stop = async () => {
+      end.abort(new Error("killed"));
+      await clock.advance(1_000);
+      await work;
+    };
+    return { pull, reads, stop };
+  };
+
+  const kills = [...(wanted.killAfter ?? [])];
+  const changes = [...(wanted.changes ?? [])];
+  let worker = begin();
+  let worst = 0;
+  let isDone = false;
+  while (!isDone && clock.monotonic() < LONGEST_HOURS * 3_600_000) {
+    await clock.advance(15_000);
+    const [change] = changes;
+    if (change !== undefined && service.count.series >= change.after) {
+      service.limit = change.limit;
+      changes.shift();
+    }
+    if (kills[0] !== undefined && service.count.series >= kills[0]) {
+      kills.shift();
+      await worker.stop();
+      worker = begin();
+      continue;
+    }
+    // Live values count once each tag has had its first.
+    if (clock.monotonic() > 600_000) {
+      for (const { achievedMs } of worker.reads.status().freshness)
+        worst = Math.max(worst, everyMs === 0 ? 0 : (achievedMs ?? 0) / everyMs);
+    }
+    const { requestsLeft, unproven, resolutions } = worker.pull.progress();
+    isDone = resolutions.length > 0 && requestsLeft === 0 && unproven === 0;
+  }
+  const minutes = clock.monotonic() / 60_000;
+  await worker.stop();
+  // The youngest has not had its time of grace yet.
+  const buckets = wanted.days * 288 - 1;
+  const fetched = ids.filter((id) => !without.has(id)).map((id) => service.answered.get(id) ?? 0);
+  const sum = fetched.reduce((total, each) => total + each, 0);
+  return {
+    ...service.count,
+    minutes,
+    missing: fetched.reduce((total, each) => total + Math.max(0, buckets - each), 0),
+    again: Math.max(0, sum / (fetched.length * buckets) - 1),
+    worst,
+  };
+}
