@@ -7,6 +7,8 @@ export default defineConfig({
     reporters: ["default", "./test/plain-reporter.ts"],
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    // Guards against hanging, not expectations: a busy machine takes its time.
+    expect: { poll: { timeout: 30_000, interval: 100 } },
     pool: "forks",
     maxWorkers: 2,
   },
