@@ -132,8 +132,11 @@ export function createWriter(options: WriterOptions): Writer {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
         const end = room.endOf(accepted) ?? (await endOf(accepted, ready.size));
-        if (end === null) ready.set(accepted, { ...accepted, before: await presentValue(accepted) });
-        else ends.set(accepted, end);
+        const before = await presentValue(accepted);
+        if (end !== null) ends.set(accepted, end);
+        // What is to be put back may have become too old since the last look; then it is read anew.
+        else if (before !== null || accepted.command.forMs === null)
+          ready.set(accepted, { ...accepted, before });
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {

@@ -1,0 +1,85 @@
+import { pino } from "pino";
+import { expect, test } from "vitest";
+import { isoUtc } from "#src/clock.ts";
+import type { Command } from "#src/commands/command.ts";
+import { CommandsConfig } from "#src/commands/config.ts";
+import type { FreshValues } from "#src/commands/fresh-values.ts";
+import { type Leaving, openJournal } from "#src/commands/journal.ts";
+import { createWriter } from "#src/commands/writer.ts";
+import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
+
+test("a write that ends by itself does not leave without the value that is to be put back", async () => {
+  const rig = await createRig();
+  const [tagId = ""] = tagsOf(rig.simulator, 1);
+  const { clock, source, store } = rig;
+  const entry = CommandsConfig.parse({
+    allow: [{ site_id: SITE, tag_id: tagId, type: "number", min: 15, max: 25, restore: true }],
+  }).allow[0];
+  if (entry === undefined) throw new Error("there is no entry");
+  const command: Command = {
+    id: "a",
+    source: "main",
+    siteId: SITE,
+    tagId,
+    value: 22,
+    expect: null,
+    forMs: 7_200_000,
+    by: "test",
+    via: "broker",
+    needsSecond: false,
+    receivedAt: isoUtc(START_MS),
+    expiresAt: isoUtc(START_MS + 30_000),
+    replyTo: null,
+    correlation: null,
+  };
+  const journal = await openJournal({ store, clock, rehearsal: false, expectedWaitMs: () => 0 });
+  await journal.accept([{ command, entry }]);
+
+  // The reading turns a minute old between the check and the look at what is to be put back, and is then renewed.
+  let looks = 0;
+  const values: FreshValues = {
+    async of() {
+      looks += 1;
+      const time = isoUtc(clock.now() - (looks === 3 ? 60_001 : 1_000));
+      return { value: 20, quality: "good", time };
+    },
+    refresh: async () => undefined,
+    isMissing: async () => false,
+    learn: () => undefined,
+  };
+  const sent: Leaving[] = [];
+  const writer = createWriter({
+    source,
+    timeZone: "Europe/Oslo",
+    config: CommandsConfig.parse({}),
+    view: {
+      tag: async () => undefined,
+      token: async () => undefined,
+      gateways: async () => [],
+      value: async () => undefined,
+    },
+    values,
+    journal: {
+      ...journal,
+      async sending(leaving) {
+        sent.push(...leaving);
+        await journal.sending(leaving);
+      },
+    },
+    closed: () => null,
+    readBack: { add: () => undefined, run: async () => undefined },
+    endings: { end: async () => undefined, onEnd: () => undefined },
+    clock,
+    log: pino({ level: "silent" }),
+  });
+  const stopping = new AbortController();
+  const running = writer.run(stopping.signal, stopping.signal);
+  writer.add({ command, entry });
+  await clock.advance(10_000);
+  expect(looks).toBeGreaterThan(3);
+  expect(sent.map(({ before }) => before)).toEqual([20]);
+  expect(journal.restores()).toMatchObject([{ before: 20 }]);
+  stopping.abort();
+  await running;
+  await rig.close();
+});
