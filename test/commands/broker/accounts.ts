@@ -169,7 +169,9 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
     const isLate = sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt;
     if (isLate && writes.has(id)) yield `${id} left at ${sending.at}, after ${expiresAt}`;
     if (end !== undefined) yield* saysWhatHappened(id, end, writes.get(id) ?? 0);
-    const forMs = ledger.arrivals(id)[0]?.unit.forMs ?? null;
+    // Another value may have come under the same id, with or without a time.
+    const taken = ledger.arrivals(id).find(({ unit }) => unit.value === steps[0]?.detail.value);
+    const forMs = taken?.unit.forMs ?? null;
     const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;
     if (
       mustEnd &&
