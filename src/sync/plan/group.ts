@@ -59,6 +59,13 @@ const HORIZON_SLOTS = 1_300;
  */
 const USABLE_SHARE = 0.975;
 
+/**
+ * Of a request, the part of the next slots' places that is counted on in full. Where none were, a slot before a full
+ * bunch of tags with short intervals could never be left out, and everything would be read too often for ever; with
+ * more, simulated, some values come late.
+ */
+const NEAR_SHARE = 0.25;
+
 /** Those that travel apart wait for a slot that nobody needs until they are this many times too old. */
 const STARVING = 2;
 
@@ -152,7 +159,8 @@ function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly N
   for (let slot = 0; slot < HORIZON_SLOTS && most < rules.size; slot++) {
     needed += demand[slot] ?? 0;
     // Without this slot there are `slot` others up to and including slot number `slot`.
-    const tooMany = Math.min(rules.size, Math.ceil(needed - rules.size * USABLE_SHARE * slot));
+    const usable = Math.min(slot, USABLE_SHARE * slot + NEAR_SHARE);
+    const tooMany = Math.min(rules.size, Math.ceil(needed - rules.size * usable));
     if (tooMany <= most) continue;
     most = tooMany;
     needs.push({ slotsLeft: slot, count: tooMany });
