@@ -1,6 +1,6 @@
 import type { Series } from "./book.ts";
 import { BUCKET_MS, bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
-import { closedUntil, headRange, ms, tailFloor } from "./ledger.ts";
+import { closedUntil, headRange, ms, type SeriesRules, tailFloor } from "./ledger.ts";
 import { type BackfillOrder, pendingOf } from "./orders.ts";
 import type { Range } from "./ranges.ts";
 
@@ -26,11 +26,10 @@ interface Wanted {
 
 export function nextHead(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
   // Many series share the same few rules, and the rules of a zone cost microseconds.
-  const ends = new Map<string, number>();
+  const ends = new Map<SeriesRules, number>();
   const endFor = ({ rules }: Series): number => {
-    const key = `${rules.resolution} ${rules.timeZone} ${rules.graceMs}`;
-    const known = ends.get(key) ?? closedUntil(rules, nowMs);
-    ends.set(key, known);
+    const known = ends.get(rules) ?? closedUntil(rules, nowMs);
+    ends.set(rules, known);
     return known;
   };
   const wanted = all.flatMap((series) => {

@@ -1,3 +1,4 @@
+import { RESOLUTIONS } from "../../building.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { heldTags, type PlacedTag } from "../inventory/held.ts";
 import type { FollowedHistory } from "../plan/share.ts";
@@ -91,20 +92,26 @@ export function wantedSeries(
   timeZone: string,
 ): (placed: PlacedTag, orders: readonly BackfillOrder[]) => readonly WantedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
+  // Series that follow the same rules share them.
+  const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
+  const rulesByOrder = new Map(
+    RESOLUTIONS.map((resolution) => [resolution, orderRules(resolution, timeZone)]),
+  );
   return (placed, orders) => {
     const wanted = lists.flatMap((entryOf): readonly WantedSeries[] => {
       const entry = entryOf(placed);
       if (entry === undefined) return [];
+      const rules = rulesByClass.get(entry) ?? rulesOf(entry, timeZone);
       const { total, name } = entry;
-      const key = historyKey(placed.tag.id, entry);
-      return [{ key, rules: rulesOf(entry, timeZone), total, className: name }];
+      return [{ key: historyKey(placed.tag.id, entry), rules, total, className: name }];
     });
     const known = new Set(wanted.map(({ key }) => key));
     for (const order of orders) {
       const key = historyKey(placed.tag.id, { resolution: order.resolution, total: false });
-      if (known.has(key) || !order.matches(placed)) continue;
+      const rules = rulesByOrder.get(order.resolution);
+      if (rules === undefined || known.has(key) || !order.matches(placed)) continue;
       known.add(key);
-      wanted.push({ key, rules: orderRules(order.resolution, timeZone), total: false, className: null });
+      wanted.push({ key, rules, total: false, className: null });
     }
     return wanted;
   };

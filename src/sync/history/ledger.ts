@@ -23,7 +23,18 @@ export interface SeriesRules {
 const DAY_MS = 86_400_000;
 const WEEK_MS = 7 * DAY_MS;
 
-export const ms = (time: string): number => Date.parse(time);
+/** Thousands of ledgers share few moments and are looked through several times a second. */
+const parsed = new Map<string, number>();
+const PARSED_MAX = 10_000;
+
+export function ms(time: string): number {
+  const known = parsed.get(time);
+  if (known !== undefined) return known;
+  if (parsed.size >= PARSED_MAX) parsed.clear();
+  const value = Date.parse(time);
+  parsed.set(time, value);
+  return value;
+}
 
 export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
   const { resolution, timeZone } = rules;
