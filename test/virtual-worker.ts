@@ -1,15 +1,14 @@
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
-import { Retryable } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { createLog } from "#src/log.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import type { Transport } from "#src/source/transport.ts";
 import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker, type Worker } from "#src/worker.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
+import { simulatedTransport } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
 /** The whole worker, as `plenum run` builds it, beside the simulated service, on one clock that we move. */
@@ -35,20 +34,7 @@ export async function startVirtualWorker(options: {
   // The machine's wall clock has whole milliseconds, and the store keeps no others.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
-  const transport: Transport = async (request, signal) => {
-    await clock.sleep(LATENCY_MS, signal);
-    const [path = "", query = ""] = request.path.split("?");
-    const reply = simulator.handle({
-      method: request.method,
-      path,
-      query: new URLSearchParams(query),
-      headers: { ...request.headers, host: "service.test" },
-      ...(request.body === null ? {} : { body: request.body }),
-      receivedAtMs: clock.now(),
-    });
-    if (reply.transport?.reset === true) throw new Retryable("The connection broke.");
-    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
-  };
+  const transport = simulatedTransport(simulator, clock, { thereMs: () => LATENCY_MS });
   const worker = await createWorker({
     config: Config.parse({
       state: { folder: join(folder, "state") },

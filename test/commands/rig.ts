@@ -19,6 +19,7 @@ import type { Source } from "#src/source/source.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** The commands over the real store, client and quota, beside the simulated service, on one clock that we move. */
@@ -66,6 +67,8 @@ export interface RigOptions {
 }
 
 const MEMORY = "/dev/shm";
+/** The service is 20 ms away, and nobody waits for it longer than a minute. */
+const WAY = { thereMs: () => 20, backMs: 20, deadlineMs: 60_000 };
 
 /** The state lies in memory where the system has room for that: these tests commit a hundred thousand times. */
 export function swiftPlace(): string {
@@ -117,7 +120,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   let isBroken = false;
   let slow: { readonly step: string; readonly ms: number } | null = null;
 
-  const handle = simulatedTransport(simulator, clock);
+  const handle = simulatedTransport(simulator, clock, WAY);
   const opened = await openStore({ folder, clock });
   const store: Store = {
     ...opened,
@@ -270,28 +273,6 @@ export function arrivalOf(
     properties: {},
     receivedAtMs,
     ...changes,
-  };
-}
-
-/** The way of a request to the simulated service: 20 ms there, 20 ms back, and whatever the fault plan says. */
-export function simulatedTransport(simulator: Simulator, clock: VirtualClock): Transport {
-  const DEADLINE_MS = 60_000;
-  return async (request, signal) => {
-    await clock.sleep(20, signal);
-    const [path = "", query = ""] = request.path.split("?");
-    const reply = simulator.handle({
-      method: request.method,
-      path,
-      query: new URLSearchParams(query),
-      headers: { ...request.headers, host: "service.test" },
-      ...(request.body === null ? {} : { body: request.body }),
-      receivedAtMs: clock.now(),
-    });
-    const { reset, cutAfterBytes, delayMs = 0 } = reply.transport ?? {};
-    await clock.sleep(Math.min(delayMs, DEADLINE_MS) + 20, signal);
-    if (delayMs >= DEADLINE_MS) throw new Retryable("The service did not answer in time.");
-    if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
-    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
   };
 }
 

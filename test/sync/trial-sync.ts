@@ -1,6 +1,5 @@
 import { pino } from "pino";
 import type { z } from "zod";
-import { Retryable } from "#src/errors.ts";
 import type { Event, Kind } from "#src/event.ts";
 import type { Service } from "#src/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
@@ -10,11 +9,11 @@ import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/limiter.ts";
 import type { Source } from "#src/source/source.ts";
-import type { Transport } from "#src/source/transport.ts";
 import { SyncConfig } from "#src/sync/config.ts";
 import type { Job } from "#src/sync/job.ts";
 import { clockTicker } from "#src/sync/schedule.ts";
 import { createSync } from "#src/sync/sync.ts";
+import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
@@ -94,24 +93,13 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   let client: Source | null = null;
   let run = new AbortController();
 
-  const transport: Transport = async (request, signal) => {
-    await clock.sleep(options.latencyMs?.() ?? 50, signal);
-    const [path = "", query = ""] = request.path.split("?");
-    const reply = simulator.handle({
-      method: request.method,
-      path,
-      query: new URLSearchParams(query),
-      headers: { ...request.headers, host: "service.test" },
-      ...(request.body === null ? {} : { body: request.body }),
-      receivedAtMs: clock.now(),
-    });
-    requests.push({ path, query: new URLSearchParams(query), atMs: clock.now() });
-    for (const listener of listeners) listener(path, new URLSearchParams(query));
-    const { reset, cutAfterBytes, delayMs = 0 } = reply.transport ?? {};
-    if (delayMs > 0) await clock.sleep(delayMs, signal);
-    if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
-    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
-  };
+  const transport = simulatedTransport(simulator, clock, {
+    thereMs: options.latencyMs ?? (() => 50),
+    onRequest(path, query) {
+      requests.push({ path, query, atMs: clock.now() });
+      for (const listener of listeners) listener(path, query);
+    },
+  });
 
   const trial: TrialSync = {
     clock,

@@ -1,0 +1,40 @@
+import type { Clock } from "#src/clock.ts";
+import { Retryable } from "#src/errors.ts";
+import type { Simulator } from "#src/simulator/simulator.ts";
+import type { Transport } from "#src/source/transport.ts";
+
+/** Milliseconds of the given clock. */
+export interface Way {
+  /** From the client to the service; asked anew for each request. */
+  readonly thereMs: () => number;
+  readonly backMs?: number;
+  /** After which the client gives up waiting for an answer; never unless given. */
+  readonly deadlineMs?: number;
+  /** What the service was asked for, when it has answered. */
+  readonly onRequest?: (path: string, query: URLSearchParams) => void;
+}
+
+/** The way of a request to a simulated service and back, in a test's own time, with whatever its fault plan says. */
+export function simulatedTransport(simulator: Simulator, clock: Clock, way: Way): Transport {
+  const { backMs = 0, deadlineMs = Number.POSITIVE_INFINITY } = way;
+  return async (request, signal) => {
+    await clock.sleep(way.thereMs(), signal);
+    const [path = "", search = ""] = request.path.split("?");
+    const query = new URLSearchParams(search);
+    const reply = simulator.handle({
+      method: request.method,
+      path,
+      query,
+      headers: { ...request.headers, host: "service.test" },
+      ...(request.body === null ? {} : { body: request.body }),
+      receivedAtMs: clock.now(),
+    });
+    way.onRequest?.(path, query);
+    const { reset, cutAfterBytes, delayMs = 0 } = reply.transport ?? {};
+    const returnMs = Math.min(delayMs, deadlineMs) + backMs;
+    if (returnMs > 0) await clock.sleep(returnMs, signal);
+    if (delayMs >= deadlineMs) throw new Retryable("The service did not answer in time.");
+    if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
+    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
+  };
+}
