@@ -1,9 +1,14 @@
 import { readFileSync } from "node:fs";
 import type { Command } from "commander";
 import { systemClock } from "../clock.ts";
-import { rulesOf } from "../commands/approval.ts";
-import { readPin } from "../commands/approval-files.ts";
-import { type ApprovalQuestion, type ApprovalState, approvalState, approve } from "../commands/approving.ts";
+import { rulesOf } from "../commands/approval/approval.ts";
+import {
+  type ApprovalQuestion,
+  type ApprovalState,
+  approvalState,
+  approve,
+} from "../commands/approval/approving.ts";
+import { readPin } from "../commands/approval/files.ts";
 import { aroundWriting } from "../config/around-writing.ts";
 import type { Config } from "../config/config.ts";
 import { ConfigError } from "../errors.ts";

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { systemClock } from "../clock.ts";
-import { verifyAudit } from "../commands/audit.ts";
+import { verifyAudit } from "../commands/audit/audit.ts";
 import { Rejected } from "../errors.ts";
 import { openStore } from "../store/open.ts";
 import type { CliContext } from "./context.ts";

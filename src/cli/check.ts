@@ -5,7 +5,7 @@ import type { Command } from "commander";
 import { CATALOG } from "../../connectors/catalog.ts";
 import { buildSource } from "../build-source.ts";
 import { systemClock } from "../clock.ts";
-import { approvalState } from "../commands/approving.ts";
+import { approvalState } from "../commands/approval/approving.ts";
 import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";

@@ -1,7 +1,7 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { ApprovalGuard } from "./approval-guard.ts";
-import type { AuditSpace } from "./audit-space.ts";
+import type { ApprovalGuard } from "./approval/guard.ts";
+import type { AuditSpace } from "./audit/space.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../duration.ts";
-import { publicKeyOf } from "./signature.ts";
+import { publicKeyOf } from "./approval/signature.ts";
 
 /** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
 const Hours = z

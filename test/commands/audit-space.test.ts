@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import { afterEach, describe, expect, onTestFinished, test } from "vitest";
-import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit.ts";
-import { createAuditSpace } from "#src/commands/audit-space.ts";
+import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
+import { createAuditSpace } from "#src/commands/audit/space.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
-import { verifyAudit } from "#src/commands/audit.ts";
+import { verifyAudit } from "#src/commands/audit/audit.ts";
 import { openStore } from "#src/store/open.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 

@@ -1,4 +1,4 @@
-import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit.ts";
+import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit/audit.ts";
 import type { Arrival } from "#src/connector.ts";
 import { createRig, type Rig, type Written } from "./rig.ts";
 import { seededRandom } from "./seeded-random.ts";

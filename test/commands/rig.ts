@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import type { z } from "zod";
-import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
 import { type Commands, createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
 import type { Arrival } from "#src/connector.ts";

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { systemClock } from "#src/clock.ts";
-import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/commands/audit.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/commands/audit/audit.ts";
 import type { CommandResult, Event } from "#src/event.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";

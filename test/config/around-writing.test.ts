@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { textOf } from "#src/commands/approval.ts";
+import { textOf } from "#src/commands/approval/approval.ts";
 import { aroundWriting } from "#src/config/around-writing.ts";
 import { Config } from "#src/config/config.ts";
 

@@ -1,4 +1,4 @@
-import type { AuditRecord } from "#src/commands/audit.ts";
+import type { AuditRecord } from "#src/commands/audit/audit.ts";
 import type { CommandResult, Event } from "#src/event.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
 import type { Life } from "./lives.ts";

@@ -1,7 +1,7 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit.ts";
+import { AUDIT_LOG, type AuditRecord } from "#src/commands/audit/audit.ts";
 import { sameValue } from "#src/commands/gate.ts";
 import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import type { SimReply, SimRequest } from "#src/simulator/exchange.ts";

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "#src/clock.ts";
-import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit.ts";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
 import type { Event } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";

@@ -1,7 +1,7 @@
 import { closeSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { ConfigError } from "../errors.ts";
+import { ConfigError } from "../../errors.ts";
 import type { Approvals, Pinned } from "./approval.ts";
 
 /** Name of the file inside the state folder that remembers who approved last. */

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import type { Store } from "../store/store.ts";
+import type { Store } from "../../store/store.ts";
 
 /**
  * The audit log: one record for every step of every command, append-only, each holding the hash of the one

@@ -1,4 +1,4 @@
-import type { Store } from "../store/store.ts";
+import type { Store } from "../../store/store.ts";
 import { AUDIT_LOG, type AuditRecord } from "./audit.ts";
 
 /** How many bytes the records of the audit log have. Nothing is ever taken out of it, so it only grows. */

@@ -1,11 +1,11 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
-import type { Clock } from "../clock.ts";
-import { sentence } from "../errors.ts";
+import type { Clock } from "../../clock.ts";
+import { sentence } from "../../errors.ts";
+import type { ApprovalConfig } from "../config.ts";
+import type { Refusing } from "../gate.ts";
 import { type Approvals, checkApproval, type Pinned, type Rules } from "./approval.ts";
-import { readApprovals, readPin, writePin } from "./approval-files.ts";
-import type { ApprovalConfig } from "./config.ts";
-import type { Refusing } from "./gate.ts";
+import { readApprovals, readPin, writePin } from "./files.ts";
 
 /**
  * Asked before every write, like the kill switch: looks whether the file of approvals has changed, so that an approval,

@@ -1,5 +1,5 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
-import { ConfigError } from "../errors.ts";
+import { ConfigError } from "../../errors.ts";
 
 /** The only kind of key that approves: short, and without choices that could be made wrongly. */
 const KIND = "ed25519";

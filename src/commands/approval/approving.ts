@@ -1,5 +1,6 @@
-import { isoUtc } from "../clock.ts";
-import { ConfigError, Rejected } from "../errors.ts";
+import { isoUtc } from "../../clock.ts";
+import { ConfigError, Rejected } from "../../errors.ts";
+import type { ApprovalConfig } from "../config.ts";
 import {
   type Approvals,
   type Approvers,
@@ -10,9 +11,8 @@ import {
   signersOf,
   textOf,
 } from "./approval.ts";
-import { readApprovals, writeApprovals } from "./approval-files.ts";
-import { fileOf } from "./approval-guard.ts";
-import type { ApprovalConfig } from "./config.ts";
+import { readApprovals, writeApprovals } from "./files.ts";
+import { fileOf } from "./guard.ts";
 import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
 
 /** What an approver asks. It needs no worker: the configuration and the state folder know everything. */

@@ -1,6 +1,6 @@
-import { canonical } from "./audit.ts";
-import type { ApprovalConfig, CommandsConfig } from "./config.ts";
-import type { Refusing } from "./gate.ts";
+import { canonical } from "../audit/audit.ts";
+import type { ApprovalConfig, CommandsConfig } from "../config.ts";
+import type { Refusing } from "../gate.ts";
 import { isSignedBy } from "./signature.ts";
 
 /**

@@ -1,8 +1,8 @@
 import { statfsSync } from "node:fs";
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
-import type { AuditSize } from "./audit-size.ts";
-import type { Refusing } from "./gate.ts";
+import type { Log } from "../../log.ts";
+import type { Metrics } from "../../metrics.ts";
+import type { Refusing } from "../gate.ts";
+import type { AuditSize } from "./size.ts";
 
 /**
  * The room that the audit log has: what is configured, or less where the disk has less. Nothing is taken out of the log
