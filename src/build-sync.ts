@@ -10,6 +10,7 @@ import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
 import type { HistoryProgress } from "./sync/history/progress.ts";
 import { createHistoryPull } from "./sync/history/pull.ts";
+import { valuesIn } from "./sync/history/window.ts";
 import type { Job } from "./sync/job.ts";
 import { planReport } from "./sync/plan/report.ts";
 import { createLiveReads } from "./sync/read/live-reads.ts";
@@ -45,6 +46,7 @@ export async function buildSync(options: {
     log,
     classes: entry.history,
     timeZone: entry.time_zone,
+    valuesMax: valuesIn(entry.max_body_bytes),
     room: () => leavesRoom(),
   });
   const live = createLiveReads({
@@ -114,7 +116,7 @@ export async function buildSync(options: {
 /** The part of a source's configuration that its plan is made from. */
 export function planSettings(source: string, entry: SourceEntry): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
-  return { source, read, history, quota, timeZone };
+  return { source, read, history, quota, timeZone, valuesMax: valuesIn(entry.max_body_bytes) };
 }
 
 /** Changes when the token file does. A file that is away for a moment is being replaced. */

@@ -121,7 +121,10 @@ export const SourceConfig = z
       .min(65_536)
       .max(256 * 1024 * 1024)
       .default(16 * 1024 * 1024)
-      .meta({ description: "Largest answer that is read." }),
+      .meta({
+        description:
+          "Largest answer that is read, and how much history is asked for at once at most: 64 bytes a value.",
+      }),
     page_size: PageSize.prefault({}).meta({ description: "Records in one page of a list." }),
     quota: Quota.prefault({}).meta({ description: "How many requests the service gets." }),
   })

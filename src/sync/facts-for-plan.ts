@@ -18,6 +18,8 @@ export interface PlanSettings {
   readonly read: ReadConfig;
   readonly history: HistoryConfig;
   readonly timeZone: string;
+  /** Values that one history request may ask for at most. */
+  readonly valuesMax: number;
   readonly quota: {
     readonly requests_per_minute: number;
     readonly polite: number;
@@ -35,8 +37,6 @@ export interface PlanLive {
 /** Nulls in a row after which a tag is read less often, and ten times less often in the end. */
 const SILENT = 6;
 const SILENT_WEIGHT = 0.1;
-/** Values in one request that a plan counts with: what is learned, within what the worker asks for at most. */
-const VALUES_MAX = 100_000;
 
 /** From the inventory and the ledgers that a worker keeps; the store is only read. */
 export async function factsFromState(
@@ -85,7 +85,7 @@ export async function pastFromState(
 }> {
   const { tags, ledgers, orders, window } = await heldPast(store, settings.source);
   const { all } = ledgersOf(settings, tags, ledgers, orders, nowMs);
-  const values = windowValues(window, { most: VALUES_MAX });
+  const values = windowValues(window, { most: settings.valuesMax });
   return { ledgers: all, orders, progress: progressOf(all, orders, values, unprovenTags(all), nowMs) };
 }
 
@@ -159,7 +159,7 @@ function factsOf(known: {
 }): PlanFacts {
   const { settings, tags, orders, nowMs, live } = known;
   const ledgers = ledgersOf(settings, tags, known.ledgers, orders, nowMs);
-  const values = windowValues(known.window, { most: VALUES_MAX });
+  const values = windowValues(known.window, { most: settings.valuesMax });
   const progress = progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs);
   return {
     source: settings.source,

@@ -85,6 +85,7 @@ async function pull(
     log,
     classes: HistoryConfig.parse(classes),
     timeZone: "UTC",
+    valuesMax: 100_000,
     ...more,
   });
 }

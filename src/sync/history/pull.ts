@@ -41,8 +41,8 @@ export interface HistoryPullOptions {
   readonly timeZone: string;
   /** Whether live reads leave slots free now: only then the past is asked for. Live following has its turn anyway. */
   readonly room?: () => boolean;
-  /** Values that one request may ask for at most; about 51 bytes each. */
-  readonly valuesMax?: number;
+  /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
+  readonly valuesMax: number;
 }
 
 const RUN_MS = 300_000;
@@ -53,8 +53,6 @@ const PEEK_MS = 100;
 const IDLE_LOOK_MS = 1_000;
 /** History replies are large: few at once. */
 const UNDER_WAY_MAX = 3;
-/** 5 MB of JSON: 50 ms of a core, some 30 MB of memory while it is taken apart. */
-const VALUES_MAX = 100_000;
 /** Failures in a row after which the history store is taken to be down. */
 const FAILURES_MAX = 2;
 
@@ -62,7 +60,7 @@ type Task = { readonly ask: Ask } | { readonly probe: Probe };
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, classes, timeZone } = options;
-  const window = createLearnedWindow(store, source.name, { most: options.valuesMax ?? VALUES_MAX });
+  const window = createLearnedWindow(store, source.name, { most: options.valuesMax });
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
   const orders = createOpenOrders({ store, source: source.name, clock, log, book });
   const probe = createHistoryProbe(book, TAGS_PER_REQUEST, (series) =>

@@ -11,8 +11,16 @@ import type { HeldWindow } from "../snapshot.ts";
  * answered.
  */
 export interface WindowLimits {
-  /** Never ask for more, whatever the service bears: memory and the size of a reply (about 51 bytes a value). */
+  /** Never ask for more, whatever the service bears: the values that fit into the largest reply that is read. */
   readonly most: number;
+}
+
+/** JSON of one value, its time and what separates it, bytes; a reply that is larger after all is learned from. */
+const BYTES_PER_VALUE = 64;
+
+/** The most values that a reply of so many bytes has room for. */
+export function valuesIn(bytes: number): number {
+  return Math.max(LEAST, Math.floor(bytes / BYTES_PER_VALUE));
 }
 
 /** First size: a day of 5-minute values of 20 tags. */
