@@ -55,7 +55,8 @@ export function planLines(plan: PlanReport): readonly string[] {
       : [
           backfill.doneAt === null
             ? `The backfill is paused with ${backfill.requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
-            : `The backfill takes ${backfill.requestsLeft} requests, ${backfill.requestsPerMinute.toFixed(1)} a minute, and is done at ${backfill.doneAt.slice(0, 16)}Z.`,
+            : `The backfill takes ${backfill.requestsLeft} requests, ${backfill.requestsPerMinute.toFixed(1)} a minute, and is done at ${minuteOf(backfill.doneAt)}.`,
+          ...largerReplies(plan),
         ]),
     "",
     ...verdict(plan),
@@ -73,6 +74,17 @@ function verdict({ fits, load, changes }: PlanReport): readonly string[] {
     ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
 }
+
+/** How much the service puts into a reply is learned while it is used: until then the plan counts with a day. */
+function largerReplies({ backfill }: PlanReport): readonly string[] {
+  if (backfill?.atBestDoneAt == null || backfill.requestsAtBest > backfill.requestsLeft * 0.9) return [];
+  const { requestsAtBest, atBestDoneAt } = backfill;
+  return [
+    `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${minuteOf(atBestDoneAt)}.`,
+  ];
+}
+
+const minuteOf = (time: string): string => `${time.slice(0, 16)}Z`;
 
 function notRead({ tagsNotRead, classes }: PlanReport): string {
   return tagsNotRead === 0 || classes.length === 0 ? "" : ` (${tagsNotRead} in no class of live reads)`;

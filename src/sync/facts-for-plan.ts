@@ -159,8 +159,9 @@ function factsOf(known: {
 }): PlanFacts {
   const { settings, tags, orders, nowMs, live } = known;
   const ledgers = ledgersOf(settings, tags, known.ledgers, orders, nowMs);
-  const values = windowValues(known.window, { most: settings.valuesMax });
-  const progress = progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs);
+  const most = settings.valuesMax;
+  const left = (values: number) =>
+    requestsLeft(progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs));
   return {
     source: settings.source,
     basis: known.basis,
@@ -169,7 +170,11 @@ function factsOf(known: {
     tags: tags.length,
     classes: classFacts(settings.read, tags, known.silent, live?.freshness ?? []),
     history: historyFacts(settings.history, ledgers.byClass),
-    backfill: { requestsLeft: requestsLeft(progress), paused: orders.paused },
+    backfill: {
+      requestsLeft: left(windowValues(known.window, { most })),
+      requestsAtBest: left(most),
+      paused: orders.paused,
+    },
     quota: quotaFacts(settings.quota, live),
   };
 }

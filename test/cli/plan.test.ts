@@ -42,12 +42,18 @@ describe("before anything runs", () => {
     expect(stdout).toMatch(
       /^The backfill takes \d+ requests, [\d.]+ a minute, and is done at 20\d\d-\S+Z\.$/m,
     );
+    const [, atBest] =
+      /^If the service bears larger replies than it has shown, it takes (\d+) and is done at 20\S+Z\.$/m.exec(
+        stdout,
+      ) ?? [];
     expect(stdout).toMatch(/^It fits: \d+ % of what can be planned with\. No value is ever late\.$/m);
     expect(tagRequests(service)).toEqual([]);
     expect(existsSync(place.path("state"))).toBe(false);
 
     const [plan] = reports((await place.plenum("plan", "--json")).stdout);
     expect(plan).toMatchObject({ basis: "lists", sites: 2, tags: 141, fits: true, changes: [] });
+    expect(plan?.backfill?.requestsAtBest).toBe(Number(atBest));
+    expect(plan?.backfill?.requestsAtBest).toBeLessThan(plan?.backfill?.requestsLeft ?? 0);
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
   }, 30_000);
 

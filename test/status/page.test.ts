@@ -154,7 +154,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
       const facts = {
         ...PLAN_FACTS,
         classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
-        backfill: { requestsLeft: 7, paused: true },
+        backfill: { requestsLeft: 7, requestsAtBest: 7, paused: true },
       };
       const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
       const { page, open } = await opened(width, { ...LIVE, source });

@@ -65,7 +65,7 @@ export const PLAN_FACTS: PlanFacts = {
     },
   ],
   history: [{ name: "all", resolution: "5m", total: false, everyMs: 3_600_000, tags: 2_000, withoutLog: 12 }],
-  backfill: { requestsLeft: 1_234, paused: false },
+  backfill: { requestsLeft: 1_234, requestsAtBest: 230, paused: false },
   quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
 };
 

@@ -28,7 +28,7 @@ function facts(classes: readonly ClassFacts[], more: Partial<PlanFacts> = {}): P
     tags: classes.reduce((sum, { allTags }) => sum + allTags, 0),
     classes,
     history: [],
-    backfill: { requestsLeft: 0, paused: false },
+    backfill: { requestsLeft: 0, requestsAtBest: 0, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
     ...more,
   };
@@ -63,13 +63,20 @@ describe("a plan that fits", () => {
 
   test("gives the past what is left, and says when it is done", () => {
     const past = planReport(
-      facts([readClass("all", 2_000, 600)], { backfill: { requestsLeft: 1_000, paused: false } }),
+      facts([readClass("all", 2_000, 600)], {
+        backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false },
+      }),
     ).backfill;
     const minutes = (Date.parse(past?.doneAt ?? "") - NOW_MS) / 60_000;
     expect(minutes).toBeCloseTo(1_000 / (past?.requestsPerMinute ?? 0), 0);
     expect(past?.requestsPerMinute).toBeCloseTo(10, 0);
-    const paused = { requestsLeft: 1_000, paused: true };
-    expect(planReport(facts([], { backfill: paused })).backfill?.doneAt).toBeNull();
+    const minutesAtBest = (Date.parse(past?.atBestDoneAt ?? "") - NOW_MS) / 60_000;
+    expect(minutesAtBest).toBeCloseTo(minutes / 10, 0);
+    const paused = { requestsLeft: 1_000, requestsAtBest: 100, paused: true };
+    expect(planReport(facts([], { backfill: paused })).backfill).toMatchObject({
+      doneAt: null,
+      atBestDoneAt: null,
+    });
   });
 });
 

@@ -13,8 +13,10 @@ export interface PlanFacts {
   readonly classes: readonly ClassFacts[];
   readonly history: readonly HistoryFacts[];
   readonly backfill: {
-    /** Requests that the past still takes, at the present size of a request, probes included. */
+    /** Requests that the past still takes, at the size that is known to work, probes included. */
     readonly requestsLeft: number;
+    /** The same, should the service bear the largest replies that are read. */
+    readonly requestsAtBest: number;
     readonly paused: boolean;
   };
   readonly quota: QuotaFacts;
@@ -96,6 +98,9 @@ export interface BackfillPlan {
   readonly paused: boolean;
   /** UTC; null while it is paused. */
   readonly doneAt: string | null;
+  /** The same, should the service bear the largest replies that are read. */
+  readonly requestsAtBest: number;
+  readonly atBestDoneAt: string | null;
 }
 
 /** Least share of the quota that the backfill gets however much is asked for, because a waiting lane is not starved. */
@@ -123,7 +128,9 @@ export function planReport(facts: PlanFacts): PlanReport {
     requestsPerMinute: rounded(requestsPerMinute),
     share: rounded(requestsPerMinute / quota.perMinute, 4),
   });
-  const { requestsLeft, paused } = facts.backfill;
+  const { requestsLeft, requestsAtBest, paused } = facts.backfill;
+  const pastDoneAt = (requests: number) =>
+    paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000);
   const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
   return {
     source: facts.source,
@@ -171,7 +178,9 @@ export function planReport(facts: PlanFacts): PlanReport {
             requestsLeft,
             requestsPerMinute: rounded(pastPerMinute),
             paused,
-            doneAt: paused ? null : isoUtc(facts.nowMs + (requestsLeft / pastPerMinute) * 60_000),
+            doneAt: pastDoneAt(requestsLeft),
+            requestsAtBest,
+            atBestDoneAt: pastDoneAt(requestsAtBest),
           },
     changes: changesThatFit({
       wishes,
