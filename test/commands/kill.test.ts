@@ -8,7 +8,7 @@ afterEach(async () => {
 });
 
 /** More with `PLENUM_KILL_ROUNDS`: each round takes about twelve seconds. */
-const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? 2);
+const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? 3);
 const STEPS = [
   ["accepted", "before"],
   ["accepted", "after"],
