@@ -1,0 +1,84 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { planLines } from "#src/cli/plan-lines.ts";
+import { createProgram } from "#src/cli/program.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { planReport } from "#src/sync/plan/report.ts";
+import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
+
+const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");
+const wishes = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
+  readonly read: unknown;
+  readonly history: unknown;
+};
+const read = ReadConfig.parse(wishes.read);
+const history = HistoryConfig.parse(wishes.history);
+const TAGS: Readonly<Record<string, number>> = { comfort: 200, meters: 1_200, rest: 1_600 };
+
+/** The plan of the wishes on the page for a company with as many tags as the page says. */
+function planned(more: { readonly comfortMs?: number } = {}): string {
+  const everyTag = Object.values(TAGS).reduce((sum, each) => sum + each, 0);
+  const report = planReport({
+    source: "main",
+    basis: "lists",
+    nowMs: Date.parse("2026-11-21T09:00:00Z"),
+    sites: 12,
+    tags: everyTag,
+    classes: read.map(({ name, every, firm, importance }) => ({
+      name,
+      tags: TAGS[name] ?? 0,
+      allTags: TAGS[name] ?? 0,
+      everyMs: name === "comfort" ? (more.comfortMs ?? every) : every,
+      firm,
+      importance,
+      measuredMs: null,
+    })),
+    history: history.map(({ name, resolution, total, every }) => ({
+      name,
+      resolution,
+      total,
+      everyMs: every,
+      tags: everyTag,
+      withoutLog: 0,
+    })),
+    backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
+    quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
+  });
+  return planLines(report).join("\n");
+}
+
+describe("docs/planning.md", () => {
+  const [fits = "", tooMuch = ""] = [...page.matchAll(/<!-- plan: [^>]* -->\s*```\n([^`]*)```/g)].map(
+    ([, text = ""]) => text,
+  );
+
+  test("shows the plan of its wishes", () => {
+    expect(planned()).toBe(fits);
+  });
+
+  test("shows what is said where they do not fit", () => {
+    expect(tooMuch.length).toBeGreaterThan(100);
+    expect(planned({ comfortMs: 10_000 })).toContain(tooMuch);
+  });
+
+  test("names commands and options that there are", () => {
+    const program = createProgram(new AbortController().signal, {});
+    const typed = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
+    expect(typed.length).toBeGreaterThan(6);
+    for (const [name, ...rest] of typed) {
+      const command = program.commands.find((each) => each.name() === name);
+      expect(command, name).toBeDefined();
+      const options = command?.options.map(({ long }) => long) ?? [];
+      for (const word of rest) if (word.startsWith("--")) expect(options).toContain(word);
+    }
+  });
+
+  test("names metrics that there are", async () => {
+    const shown = await createMetrics().registry.metrics();
+    const named = page.match(/plenum_[a-z_]+/g) ?? [];
+    expect(named.length).toBe(2);
+    for (const name of named) expect(shown).toContain(name);
+  });
+});
