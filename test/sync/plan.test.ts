@@ -35,6 +35,11 @@ describe("the next group", () => {
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
+  test("leaves a slot out before a full request of short intervals, so that the past has its turn", () => {
+    expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
+    expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
+  });
+
   test("allows for the time that the reply takes", () => {
     const rules = { ...RULES, leadMs: 6_000 };
     expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
