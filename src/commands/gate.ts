@@ -4,6 +4,7 @@ import type { Held, HeldValue } from "../sync/snapshot.ts";
 import type { Refusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
+import { isFurther } from "./step.ts";
 
 /**
  * The gate: pure checks in one fixed order (`REFUSALS`); the first that fails answers with its own reason.
@@ -233,8 +234,11 @@ function checkStep(facts: DispatchFacts): Refusing | null {
     return { reason: "not-restorable", message };
   }
   if (entry.type === "number" && entry.max_step !== undefined) {
-    const step = Math.abs(Number(value) - Number(present));
-    if (typeof present !== "number" || step > entry.max_step) {
+    if (
+      typeof present !== "number" ||
+      typeof value !== "number" ||
+      isFurther(present, value, entry.max_step)
+    ) {
       return {
         reason: "step-too-large",
         message: `From ${present} to ${value} is more than ${entry.max_step}.`,

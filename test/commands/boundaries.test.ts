@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { AllowedTag } from "#src/commands/config.ts";
 import { checkClock, checkDispatch, freshValue, isLawful } from "#src/commands/gate.ts";
+import { isFurther } from "#src/commands/step.ts";
 
 /** The limits themselves are allowed; one unit in the last place beyond them is not. */
 const NOW = Date.parse("2026-11-20T12:00:00Z");
@@ -78,6 +79,33 @@ describe("the step", () => {
       expect(step(present, limit + direction * 1e-9, size)).toBe("step-too-large");
       expect(step(present, next(limit, outwards), size)).toBe("step-too-large");
     }
+  });
+});
+
+describe("the step, as numbers are written", () => {
+  test.each([
+    [20.1, 20.3, 0.2],
+    [0.6, 1.1, 0.5],
+    [18.1, 15.1, 3],
+    [-0.1, 0.2, 0.3],
+    [1e-7, 3e-7, 2e-7],
+    [1e21, 1.5e21, 5e20],
+  ])("from %d to %d by %d and not a bit more", (present, value, size) => {
+    expect(step(present, value, size)).toBeNull();
+    expect(step(present, next(value, value > present ? 1 : -1), size)).toBe("step-too-large");
+  });
+
+  test("is that of whole numbers with the point moved", () => {
+    const whole = fc.integer({ min: -1_000_000, max: 1_000_000 });
+    fc.assert(
+      fc.property(whole, whole, fc.nat(2_000_000), fc.nat(6), (present, value, size, places) => {
+        const moved = (number: number) => number / 10 ** places;
+        const expected = Math.abs(value - present) > size;
+        expect(isFurther(moved(present), moved(value), moved(size))).toBe(expected);
+        const exactly = Math.abs(value - present);
+        expect(isFurther(moved(present), moved(value), moved(exactly))).toBe(false);
+      }),
+    );
   });
 });
 

@@ -227,6 +227,8 @@ describe("before sending", () => {
         fc.integer({ min: 0, max: 200_000 }),
         fc.integer({ min: 0, max: 200_000 }),
         (value, present, ageMs, sinceWriteMs) => {
+          // At the limit itself the decimals decide, not their difference in binary (boundaries.test.ts).
+          fc.pre(Math.abs(Math.abs(value - present) - 3) > 1e-9);
           const passedArrival = arrivalReason(arrival({ value })) === null;
           const passedDispatch =
             checkDispatch(
