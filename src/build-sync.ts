@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import type { BuiltSource } from "./build-source.ts";
 import type { Clock } from "./clock.ts";
 import type { SourceEntry } from "./config/config.ts";
+import type { BackPressure } from "./delivery/back-pressure.ts";
 import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
@@ -32,8 +33,9 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
+  readonly backPressure: Pick<BackPressure, "mayFetch" | "mostBytes">;
 }): Promise<BuiltSync> {
-  const { built, store, clock, metrics, ticker } = options;
+  const { backPressure, built, store, clock, metrics, ticker } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
   // Each spends what the other leaves: the past is fetched in slots that no promise to a live value needs.
@@ -46,8 +48,9 @@ export async function buildSync(options: {
     log,
     classes: entry.history,
     timeZone: entry.time_zone,
-    valuesMax: valuesIn(entry.max_body_bytes),
+    valuesMax: valuesIn(Math.min(entry.max_body_bytes, backPressure.mostBytes)),
     room: () => leavesRoom(),
+    mayFetch: backPressure.mayFetch,
   });
   const live = createLiveReads({
     source,

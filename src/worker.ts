@@ -5,6 +5,7 @@ import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createCommands } from "./commands/commands.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
+import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createRetention } from "./delivery/retention.ts";
 import { inOrder, Stopping } from "./lifecycle.ts";
@@ -93,12 +94,15 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     }),
   );
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
-  const syncs = await Promise.all(sources.map((built) => buildSync({ ...shared, built, ticker })));
+  const { max_bytes, max_age, replay_window } = config.state;
+  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, log });
+  const syncs = await Promise.all(
+    sources.map((built) => buildSync({ ...shared, built, ticker, backPressure })),
+  );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
   const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
-  const { max_bytes, max_age, replay_window } = config.state;
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
   const retention = createRetention({ ...shared, sinks, outbox: store.outbox, bounds });
 
@@ -122,7 +126,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       source: (name) => liveSource(byName.get(name), works.get(name)),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
-      notices: () => [...notices, ...commands.notices()],
+      notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
     },
   });
   const door = writeDoor(config.state.folder);

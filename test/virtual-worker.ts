@@ -28,6 +28,9 @@ export async function startVirtualWorker(options: {
   readonly simulator: SimulatorOptionsInput;
   /** A source's part of the configuration. */
   readonly source: object;
+  readonly state?: object;
+  /** Where the file sink writes; among the rest unless given. */
+  readonly eventsFolder?: string;
 }): Promise<VirtualWorker> {
   const folder = temporaryFolder("virtual-worker");
   const virtual = createVirtualClock(START_MS, { turns: 3 });
@@ -37,7 +40,7 @@ export async function startVirtualWorker(options: {
   const transport = simulatedTransport(simulator, clock, { thereMs: () => LATENCY_MS });
   const worker = await createWorker({
     config: Config.parse({
-      state: { folder: join(folder, "state") },
+      state: { ...options.state, folder: join(folder, "state") },
       status: { port: await freePort() },
       sources: {
         main: {
@@ -47,7 +50,7 @@ export async function startVirtualWorker(options: {
           ...options.source,
         },
       },
-      sinks: { files: { file: { folder: join(folder, "events") } } },
+      sinks: { files: { file: { folder: options.eventsFolder ?? join(folder, "events") } } },
     }),
     environment: { TOKEN: "simulator-token" },
     clock,

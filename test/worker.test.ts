@@ -1,8 +1,12 @@
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { AnyEvent, Event } from "#src/event.ts";
+import { temporaryFolder } from "./real-servers.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 
 const MINUTE = 60_000;
+const MEBIBYTE = 1024 ** 2;
 let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
@@ -40,6 +44,64 @@ describe("a gateway explains the values behind it", () => {
     for (const { data } of last.values()) expect(data.behindGateway).toBeNull();
   });
 });
+
+describe("a sink that takes nothing while the past is fetched", () => {
+  test("history waits at the service, and nothing of it is lost", async () => {
+    const folder = temporaryFolder("dead-sink");
+    const eventsFolder = join(folder, "events");
+    // A file where the folder should be.
+    writeFileSync(eventsFolder, "");
+    virtual = await startVirtualWorker({
+      simulator: { sites: [2, 3, 4], alarms: { recorded: false }, loops_before: 20 },
+      source: { history: [{ name: "all", resolution: "5m", backfill: "365d" }] },
+      state: { max_bytes: 4 * MEBIBYTE },
+      eventsFolder,
+    });
+    const { worker, clock } = virtual;
+    const { outbox } = worker.store;
+    await clock.advance(60 * MINUTE);
+    const held = await outbox.pendingBytes();
+    expect(held).toBeGreaterThan(2 * MEBIBYTE);
+    expect(held).toBeLessThan(4 * MEBIBYTE);
+    const waiting = await toldPoints(virtual);
+    await clock.advance(180 * MINUTE);
+    // Nothing but the little that is not history came since.
+    expect(await toldPoints(virtual)).toBe(waiting);
+    expect((await outbox.lag()).map(({ dropped }) => dropped)).toEqual([0]);
+
+    rmSync(eventsFolder);
+    await clock.advance(12 * 60 * MINUTE);
+    expect((await outbox.lag()).map(({ depth, dropped }) => ({ depth, dropped }))).toEqual([
+      { depth: 0, dropped: 0 },
+    ]);
+    const times = new Map<string, string[]>();
+    for (const { data } of delivered(eventsFolder))
+      times.set(data.tag.id, [...(times.get(data.tag.id) ?? []), ...data.points.map(({ time }) => time)]);
+    expect(times.size).toBeGreaterThan(20);
+    for (const each of times.values()) {
+      const [first = 0, ...others] = each.map((time) => Date.parse(time)).toSorted((a, b) => a - b);
+      expect(others.length).toBeGreaterThan(365 * 24);
+      // The recording has a reading every hour: each is there, once.
+      expect(others.at(-1)).toBe(first + others.length * 60 * MINUTE);
+    }
+    rmSync(folder, { recursive: true });
+  }, 120_000);
+});
+
+/** Points of history in the log, which holds all of them while a sink has settled none. */
+async function toldPoints({ events }: VirtualWorker): Promise<number> {
+  return (await events())
+    .filter((event) => event.type === "tag-history")
+    .reduce((sum, { data }) => sum + data.points.length, 0);
+}
+
+function delivered(folder: string): readonly Event<"tag-history">[] {
+  return readdirSync(folder)
+    .filter((name) => name.endsWith(".jsonl"))
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").trim().split("\n"))
+    .map((line) => JSON.parse(line) as AnyEvent)
+    .filter((event) => event.type === "tag-history");
+}
 
 function kinds(events: readonly AnyEvent[], type: AnyEvent["type"]): number {
   return events.filter((event) => event.type === type).length;

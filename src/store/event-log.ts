@@ -26,13 +26,24 @@ export function createEventLog(database: Database) {
       const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
       const added = database
         .prepare(
-          `insert into event (id, kind, telemetry, committed_ms, bytes, body) values (?, ?, ?, ?, ?, ?)
-           on conflict do nothing`,
+          `insert into event (id, kind, telemetry, committed_ms, bytes, body, written)
+           values (?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing`,
         )
-        .run(event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body);
+        .run(event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body, bytes);
       if (added === 0) return false;
-      database.prepare("update log_size set bytes = bytes + ?").run(bytes);
+      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(bytes, bytes);
       return true;
+    },
+
+    /** Bytes of the events after a position. */
+    bytesAfter(position: number): number {
+      const row = database
+        .prepare(
+          `select log_size.written - event.written + event.bytes as bytes from event, log_size
+           where event.position > ? order by event.position limit 1`,
+        )
+        .get<{ readonly bytes: number }>(position);
+      return row?.bytes ?? 0;
     },
 
     /** The position of the last event that was ever committed; 0 before the first. */

@@ -91,6 +91,11 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
       return sinkLags(database);
     },
 
+    async pendingBytes() {
+      const slowest = database.number("select coalesce(min(position), -1) from sink where ended is null");
+      return slowest < 0 ? 0 : log.bytesAfter(slowest);
+    },
+
     async gaps(sink) {
       return retention.gaps(sink);
     },

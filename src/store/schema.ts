@@ -107,6 +107,15 @@ const MIGRATIONS: readonly string[] = [
     until_ms real not null
   ) strict, without rowid;
   `,
+  `
+  -- Bytes of all events ever committed, up to and with each: the difference of two is what lies between.
+  alter table event add column written integer not null default 0;
+  alter table log_size add column written integer not null default 0;
+  update event set written = upto.bytes from
+    (select position, sum(bytes) over (order by position) as bytes from event) as upto
+    where upto.position = event.position;
+  update log_size set written = (select coalesce(max(written), 0) from event);
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

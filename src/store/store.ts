@@ -124,6 +124,8 @@ export interface Outbox {
   /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
   lag(): Promise<readonly SinkLag[]>;
+  /** Bytes of the events that the slowest sink in use has not settled; what is marked to be sent again not included. */
+  pendingBytes(): Promise<number>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /**
    * Enforces the bounds, in short transactions with room for others between them. What a sink had not settled

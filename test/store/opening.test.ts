@@ -122,6 +122,23 @@ describe("beside a running worker", () => {
   });
 });
 
+describe("a file of an older version", () => {
+  test("is brought up to date; the bytes that sinks have to take are counted for what it held", async () => {
+    const kept = await withStore(async (store) => {
+      await store.outbox.register("a", "beginning");
+      await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
+      return store.outbox.pendingBytes();
+    });
+    edit("alter table event drop column written; alter table log_size drop column written");
+    edit("pragma user_version = 2");
+    await withStore(async (store) => {
+      expect(await store.outbox.pendingBytes()).toBe(kept);
+      await store.commit({ events: [valueEvent(50)] });
+      expect(await store.outbox.pendingBytes()).toBeGreaterThan(kept);
+    });
+  });
+});
+
 describe("damage", () => {
   test.each([
     [

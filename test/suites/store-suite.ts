@@ -417,6 +417,32 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("alarms")).dropped).toBe(1);
     });
 
+    test("the bytes that the slowest sink in use has to take are known, whatever was removed before", async () => {
+      expect(await store.outbox.pendingBytes()).toBe(0);
+      await commit(values(0, 100));
+      expect(await store.outbox.pendingBytes()).toBe(0);
+      await store.outbox.register("fast", "now");
+      await store.outbox.register("slow", "now");
+      await commit(values(100, 100));
+      const hundred = await store.outbox.pendingBytes();
+      expect(hundred).toBeGreaterThan(100 * 300);
+      await drain("fast");
+      expect(await store.outbox.pendingBytes()).toBe(hundred);
+      const offer = await store.outbox.next("slow", 50);
+      await store.outbox.settle("slow", {
+        again: false,
+        through: offer.events.at(-1)?.position ?? 0,
+        rejected: [],
+      });
+      const fifty = await store.outbox.pendingBytes();
+      expect(fifty / hundred).toBeCloseTo(0.5, 1);
+      expect((await store.outbox.prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
+      store = await subject.reopen();
+      expect(await store.outbox.pendingBytes()).toBe(fifty);
+      await store.outbox.setEnded("slow", "410 Gone");
+      expect(await store.outbox.pendingBytes()).toBe(0);
+    });
+
     test("an ended sink holds nothing back and loses nothing; it can go on", async () => {
       await store.outbox.register("gone", "beginning");
       await commit(values(0, 3));

@@ -41,6 +41,8 @@ export interface HistoryPullOptions {
   readonly timeZone: string;
   /** Whether live reads leave slots free now: only then the past is asked for. Live following has its turn anyway. */
   readonly room?: () => boolean;
+  /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. */
+  readonly mayFetch?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
   readonly valuesMax: number;
 }
@@ -73,6 +75,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let probing = false;
   let running = false;
   let failures = 0;
+  let isHeld = false;
 
   const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.history > 0);
 
@@ -158,8 +161,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           const room = options.room?.() ?? true;
           const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
           if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
-            const task = nextTask(room);
-            waitsForRoom = task === null && !room && nextTask(true) !== null;
+            isHeld = !((await options.mayFetch?.()) ?? true);
+            const task = isHeld ? null : nextTask(room);
+            waitsForRoom = task === null && !isHeld && !room && nextTask(true) !== null;
             if (task !== null) start(task);
             else if (underWay.size === 0 && !waitsForRoom) break;
             else lookAtMs = clock.monotonic() + IDLE_LOOK_MS;
@@ -174,7 +178,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       if (orders.now().open.length > 0) await orders.end();
       return OK;
     },
-    wants: () => running && (isWaiting() || nextTask(true) !== null),
+    wants: () => running && !isHeld && (isWaiting() || nextTask(true) !== null),
     progress: () => progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
     requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),
   };
