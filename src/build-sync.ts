@@ -33,7 +33,7 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  readonly backPressure: Pick<BackPressure, "mayFetch" | "mostBytes">;
+  readonly backPressure: Pick<BackPressure, "mayFetchPast" | "mostBytes">;
 }): Promise<BuiltSync> {
   const { backPressure, built, store, clock, metrics, ticker } = options;
   const { source, entry } = built;
@@ -50,7 +50,7 @@ export async function buildSync(options: {
     timeZone: entry.time_zone,
     valuesMax: valuesIn(Math.min(entry.max_body_bytes, backPressure.mostBytes)),
     room: () => leavesRoom(),
-    mayFetch: backPressure.mayFetch,
+    mayFetchPast: backPressure.mayFetchPast,
   });
   const live = createLiveReads({
     source,

@@ -41,8 +41,8 @@ export interface HistoryPullOptions {
   readonly timeZone: string;
   /** Whether live reads leave slots free now: only then the past is asked for. Live following has its turn anyway. */
   readonly room?: () => boolean;
-  /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. */
-  readonly mayFetch?: () => Promise<boolean>;
+  /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
+  readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
   readonly valuesMax: number;
 }
@@ -161,8 +161,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           const room = options.room?.() ?? true;
           const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
           if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
-            isHeld = !((await options.mayFetch?.()) ?? true);
-            const task = isHeld ? null : nextTask(room);
+            isHeld = !((await options.mayFetchPast?.()) ?? true);
+            const task = nextTask(room && !isHeld);
             waitsForRoom = task === null && !isHeld && !room && nextTask(true) !== null;
             if (task !== null) start(task);
             else if (underWay.size === 0 && !waitsForRoom) break;
@@ -178,7 +178,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       if (orders.now().open.length > 0) await orders.end();
       return OK;
     },
-    wants: () => running && !isHeld && (isWaiting() || nextTask(true) !== null),
+    wants: () => running && (isWaiting() || nextTask(!isHeld) !== null),
     progress: () => progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
     requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),
   };
