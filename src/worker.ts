@@ -95,7 +95,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   );
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
   const { max_bytes, max_age, replay_window } = config.state;
-  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, log });
+  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
   const syncs = await Promise.all(
     sources.map((built) => buildSync({ ...shared, built, ticker, backPressure })),
   );

@@ -60,7 +60,7 @@ describe("a sink that takes nothing while the past is fetched", () => {
     const { worker, clock } = virtual;
     const { outbox } = worker.store;
     await clock.advance(60 * MINUTE);
-    const held = await outbox.pendingBytes();
+    const held = (await outbox.pressure()).pendingBytes;
     expect(held).toBeGreaterThan(MEBIBYTE);
     expect(held).toBeLessThan(2 * MEBIBYTE);
     const [backfilled, followed] = [await toldPoints(virtual, "backfill"), await toldPoints(virtual, "live")];

@@ -1,10 +1,12 @@
+import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { Outbox } from "../store/store.ts";
+import type { LogPressure, Outbox } from "../store/store.ts";
 
 /**
  * Whether more may be fetched of the past. While a sink has much to take still, a backfill would fill the log until
- * events that this sink has not got are dropped; at the service it stays where it is. What happens now goes on, and so
- * a sink that is down delays nothing but the backfill of the others.
+ * events that this sink has not got are dropped; at the service it stays where it is. Nor may it push out what sinks
+ * have taken just now, because some lose it when they crash. What happens now goes on, and so a sink that is down
+ * delays nothing but the backfill of the others.
  */
 export interface BackPressure {
   mayFetchPast(): Promise<boolean>;
@@ -22,33 +24,44 @@ const HELD_ABOVE = 0.1;
 const FREE_BELOW = 0.05;
 /** Of the log, one reply of history; a few may be under way. */
 const REPLY_SHARE = 0.02;
+/** From here on a log counts as full, and the next large step of retention is near. */
+const FULL = 0.9;
+/** What was delivered can be sent again for at least as long (docs/promise.md), in milliseconds. */
+const REPLAY_LEAST_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
 
 export function createBackPressure(options: {
-  readonly outbox: Pick<Outbox, "pendingBytes">;
+  readonly outbox: Pick<Outbox, "pressure">;
   /** Bytes that the log may take. */
   readonly maxBytes: number;
+  readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }): BackPressure {
-  const { log, maxBytes, outbox } = options;
+  const { clock, log, maxBytes, outbox } = options;
   let isHeld = false;
-  let pending = 0;
+  let pendingBytes = 0;
+
+  const isYoung = ({ bytes, oldestTelemetry }: LogPressure) =>
+    bytes > maxBytes * FULL &&
+    oldestTelemetry !== null &&
+    clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
 
   return {
     mostBytes: Math.floor(maxBytes * REPLY_SHARE),
     async mayFetchPast() {
-      pending = await outbox.pendingBytes();
+      const pressure = await outbox.pressure();
+      pendingBytes = pressure.pendingBytes;
       const wasHeld = isHeld;
-      isHeld = pending > maxBytes * (wasHeld ? FREE_BELOW : HELD_ABOVE);
+      isHeld = pendingBytes > maxBytes * (wasHeld ? FREE_BELOW : HELD_ABOVE);
       if (isHeld && !wasHeld)
-        log.warn({ bytes: pending }, "the backfill waits until the sinks have taken more");
-      if (wasHeld && !isHeld) log.info({ bytes: pending }, "the backfill goes on");
-      return !isHeld;
+        log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
+      if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");
+      return !isHeld && !isYoung(pressure);
     },
     notices: () =>
       isHeld
         ? [
-            `The past is not fetched for now, because ${(pending / MEBIBYTE).toFixed(0)} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
+            `The past is not fetched for now, because ${(pendingBytes / MEBIBYTE).toFixed(0)} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
           ]
         : [],
   };

@@ -1,3 +1,4 @@
+import { isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
 import type { Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent } from "./store.ts";
@@ -33,6 +34,15 @@ export function createEventLog(database: Database) {
       if (added === 0) return false;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(bytes, bytes);
       return true;
+    },
+
+    bytes: (): number => database.number("select bytes from log_size"),
+
+    oldestTelemetry(): string | null {
+      const row = database
+        .prepare("select committed_ms from event where telemetry = 1 order by position limit 1")
+        .get<{ readonly committed_ms: number }>();
+      return row === undefined ? null : isoUtc(row.committed_ms);
     },
 
     /** Bytes of the events after a position. */

@@ -91,9 +91,13 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
       return sinkLags(database);
     },
 
-    async pendingBytes() {
+    async pressure() {
       const slowest = database.number("select coalesce(min(position), -1) from sink where ended is null");
-      return slowest < 0 ? 0 : log.bytesAfter(slowest);
+      return {
+        bytes: log.bytes(),
+        pendingBytes: slowest < 0 ? 0 : log.bytesAfter(slowest),
+        oldestTelemetry: log.oldestTelemetry(),
+      };
     },
 
     async gaps(sink) {

@@ -34,8 +34,6 @@ interface Candidate {
 export function createRetention(database: Database, log: EventLog, clock: Clock) {
   const gaps = createGaps(database, log);
 
-  const size = () => database.number("select bytes from log_size");
-
   function candidates(
     condition: string,
     maxBytes: number,
@@ -134,10 +132,10 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
     // The log is in the order of commits: the first that is young enough ends the search.
     await sweep(() => leading(candidates(`position > ${SLOWEST}`, SLICE_BYTES), isOld), "age");
 
-    if (size() > bounds.maxBytes) {
+    if (log.bytes() > bounds.maxBytes) {
       const target = bounds.maxBytes * EMPTIED_TO;
       const whileFull = (condition: string) => () =>
-        size() > target ? candidates(condition, size() - target) : [];
+        log.bytes() > target ? candidates(condition, log.bytes() - target) : [];
       await sweep(whileFull(`telemetry = 1 and ${SETTLED}`), null);
       await sweep(whileFull(`telemetry = 0 and ${SETTLED}`), null);
       await sweep(whileFull("telemetry = 1"), "size");

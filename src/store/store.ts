@@ -124,8 +124,7 @@ export interface Outbox {
   /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
   lag(): Promise<readonly SinkLag[]>;
-  /** Bytes of the events that the slowest sink in use has not settled; what is marked to be sent again not included. */
-  pendingBytes(): Promise<number>;
+  pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /**
    * Enforces the bounds, in short transactions with room for others between them. What a sink had not settled
@@ -140,6 +139,15 @@ export interface Outbox {
   latest(limit: number, kinds?: readonly Kind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
   /** Resolves when an event is committed or a redelivery is marked by this process, or the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
+}
+
+/** How full the log is, and with what. */
+export interface LogPressure {
+  readonly bytes: number;
+  /** Bytes of the events that the slowest sink in use has not settled; what is marked to be sent again not included. */
+  readonly pendingBytes: number;
+  /** When the oldest value that is still there was committed; null when none is. */
+  readonly oldestTelemetry: string | null;
 }
 
 export interface Offer {

@@ -1,29 +1,51 @@
-import { expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { createBackPressure } from "#src/delivery/back-pressure.ts";
+import type { LogPressure } from "#src/store/store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 
-test("holds the backfill from a tenth of the log on, lets it go on below half of that, and says so once", async () => {
-  let pending = 0;
-  const said: string[] = [];
+const MEBIBYTE = 1024 ** 2;
+const clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
+let pressure: LogPressure;
+let said: string[];
+beforeEach(() => {
+  pressure = { bytes: 0, pendingBytes: 0, oldestTelemetry: null };
+  said = [];
+});
+
+function create() {
   const note = (_: object, text: string) => void said.push(text);
-  const pressure = createBackPressure({
-    outbox: { pendingBytes: async () => pending },
-    maxBytes: 100 * 1024 ** 2,
+  return createBackPressure({
+    outbox: { pressure: async () => pressure },
+    maxBytes: 100 * MEBIBYTE,
+    clock,
     log: { info: note, warn: note } as never,
   });
+}
+
+test("holds the backfill from a tenth of the log on, lets it go on below half of that, and says so once", async () => {
+  const gate = create();
   const at = async (mebibytes: number) => {
-    pending = mebibytes * 1024 ** 2;
-    return pressure.mayFetchPast();
+    pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
+    return gate.mayFetchPast();
   };
-  expect([await at(0), await at(10), await at(11), await at(9), await at(6)]).toEqual([
-    true,
-    true,
-    false,
-    false,
-    false,
-  ]);
-  expect(pressure.notices()).toEqual([expect.stringMatching(/6 MiB of events have not reached every sink/)]);
+  expect([await at(0), await at(10)]).toEqual([true, true]);
+  expect([await at(11), await at(9), await at(6)]).toEqual([false, false, false]);
+  expect(gate.notices()).toEqual([expect.stringMatching(/6 MiB of events have not reached every sink/)]);
   expect([await at(5), await at(10)]).toEqual([true, true]);
-  expect(pressure.notices()).toEqual([]);
+  expect(gate.notices()).toEqual([]);
   expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
-  expect(pressure.mostBytes).toBe(2 * 1024 ** 2);
+  expect(gate.mostBytes).toBe(2 * MEBIBYTE);
+});
+
+describe("a full log", () => {
+  test.each([
+    [95, 14, false],
+    [95, 15, true],
+    [90, 1, true],
+  ])("of %d MiB whose oldest value is %d minutes old", async (mebibytes, minutes, expected) => {
+    const oldestTelemetry = new Date(clock.now() - minutes * 60_000).toISOString();
+    pressure = { bytes: mebibytes * MEBIBYTE, pendingBytes: 0, oldestTelemetry };
+    expect(await create().mayFetchPast()).toBe(expected);
+    expect(said).toEqual([]);
+  });
 });

@@ -127,14 +127,14 @@ describe("a file of an older version", () => {
     const kept = await withStore(async (store) => {
       await store.outbox.register("a", "beginning");
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
-      return store.outbox.pendingBytes();
+      return (await store.outbox.pressure()).pendingBytes;
     });
     edit("alter table event drop column written; alter table log_size drop column written");
     edit("pragma user_version = 2");
     await withStore(async (store) => {
-      expect(await store.outbox.pendingBytes()).toBe(kept);
+      expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
       await store.commit({ events: [valueEvent(50)] });
-      expect(await store.outbox.pendingBytes()).toBeGreaterThan(kept);
+      expect((await store.outbox.pressure()).pendingBytes).toBeGreaterThan(kept);
     });
   });
 });

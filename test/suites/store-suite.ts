@@ -418,29 +418,33 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     });
 
     test("the bytes that the slowest sink in use has to take are known, whatever was removed before", async () => {
-      expect(await store.outbox.pendingBytes()).toBe(0);
+      expect(await store.outbox.pressure()).toEqual({ bytes: 0, pendingBytes: 0, oldestTelemetry: null });
+      await commit([sampleEvent("alarm-raised")]);
+      now += 1_000;
+      const since = new Date(now).toISOString();
       await commit(values(0, 100));
-      expect(await store.outbox.pendingBytes()).toBe(0);
+      expect(await store.outbox.pressure()).toMatchObject({ pendingBytes: 0, oldestTelemetry: since });
+      now += 1_000;
       await store.outbox.register("fast", "now");
       await store.outbox.register("slow", "now");
       await commit(values(100, 100));
-      const hundred = await store.outbox.pendingBytes();
+      const hundred = (await store.outbox.pressure()).pendingBytes;
       expect(hundred).toBeGreaterThan(100 * 300);
       await drain("fast");
-      expect(await store.outbox.pendingBytes()).toBe(hundred);
+      expect((await store.outbox.pressure()).pendingBytes).toBe(hundred);
       const offer = await store.outbox.next("slow", 50);
       await store.outbox.settle("slow", {
         again: false,
         through: offer.events.at(-1)?.position ?? 0,
         rejected: [],
       });
-      const fifty = await store.outbox.pendingBytes();
+      const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
       expect((await store.outbox.prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
       store = await subject.reopen();
-      expect(await store.outbox.pendingBytes()).toBe(fifty);
+      expect((await store.outbox.pressure()).pendingBytes).toBe(fifty);
       await store.outbox.setEnded("slow", "410 Gone");
-      expect(await store.outbox.pendingBytes()).toBe(0);
+      expect((await store.outbox.pressure()).pendingBytes).toBe(0);
     });
 
     test("an ended sink holds nothing back and loses nothing; it can go on", async () => {
