@@ -12,6 +12,8 @@ export interface Remaining {
   /** Share that is fetched or known to be empty, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
+  /** It waits until the sinks have taken more of what is told already. */
+  readonly sinksBehind: boolean;
   readonly doneAt: string | null;
   /** When it will be done by the plan; null while it is paused, and when it is done. */
   readonly expectedAt: string | null;
@@ -19,11 +21,17 @@ export interface Remaining {
 
 const CELLS = 24;
 
-export function barLine({ done, requestsLeft, paused, expectedAt }: Remaining): string {
+export function barLine(remaining: Remaining): string {
+  const { done, requestsLeft } = remaining;
   const full = Math.floor(done * CELLS);
   const bar = `${"█".repeat(full)}${"░".repeat(CELLS - full)}`;
-  const end = paused ? "paused" : expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
-  return `${bar} ${percent(done)}, ${requestsLeft} requests left, ${end}`;
+  return `${bar} ${percent(done)}, ${requestsLeft} requests left, ${endOf(remaining)}`;
+}
+
+function endOf({ paused, sinksBehind, expectedAt }: Remaining): string {
+  if (paused) return "paused";
+  if (sinksBehind) return "waiting for the sinks (plenum outbox)";
+  return expectedAt === null ? "" : `done about ${minute(expectedAt)}`;
 }
 
 export function remainingLines(all: readonly Remaining[]): readonly string[] {

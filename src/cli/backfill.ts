@@ -5,6 +5,7 @@ import { planSettings } from "../build-sync.ts";
 import { RESOLUTIONS, type Resolution } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
+import { isBehind } from "../delivery/back-pressure.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
 import { openDoor } from "../operator/remote.ts";
@@ -66,7 +67,7 @@ export function addBackfill(program: Command, context: CliContext): void {
       const store = await openStore({ folder: config.state.folder, clock: systemClock, lock: false });
       try {
         const running = (await openDoor(config.state.folder, context.signal)) !== null;
-        const work = { context, store, name, entry, running };
+        const work = { context, store, name, entry, running, maxBytes: config.state.max_bytes };
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
         else if (options.cancel !== undefined) await cancel(work, options.cancel);
         else if (options.from === undefined) await show(work);
@@ -83,6 +84,8 @@ interface Work {
   readonly name: string;
   readonly entry: SourceEntry;
   readonly running: boolean;
+  /** Bytes that the log of events may take. */
+  readonly maxBytes: number;
 }
 
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
@@ -170,7 +173,7 @@ async function remaining(work: Work, id: string): Promise<Remaining> {
 }
 
 /** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
-async function allRemaining({ store, name, entry }: Work): Promise<readonly Remaining[]> {
+async function allRemaining({ store, name, entry, maxBytes }: Work): Promise<readonly Remaining[]> {
   const settings = planSettings(name, entry);
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, held] = await Promise.all([
@@ -179,6 +182,10 @@ async function allRemaining({ store, name, entry }: Work): Promise<readonly Rema
     store.documents<HeldBackfill>(syncSet("backfill", name)),
   ]);
   const perMinute = paceOf(planReport(facts));
+  const waiting = {
+    paused: orders.paused,
+    sinksBehind: isBehind(await store.outbox.pressure(), maxBytes, false),
+  };
   let before = 0;
   const endOf = (requests: number) => {
     before += requests;
@@ -186,7 +193,7 @@ async function allRemaining({ store, name, entry }: Work): Promise<readonly Rema
   };
   const open = progress.orders.map((each): Remaining => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, requestsLeft, paused: orders.paused, doneAt: null, expectedAt: endOf(requestsLeft) };
+    return { ...each, ...waiting, requestsLeft, doneAt: null, expectedAt: endOf(requestsLeft) };
   });
   const done = [...held].flatMap(([id, { from, to, resolution, doneAt }]): readonly Remaining[] => {
     if (doneAt === null) return [];
@@ -200,6 +207,7 @@ async function allRemaining({ store, name, entry }: Work): Promise<readonly Rema
         requestsLeft: 0,
         done: 1,
         paused: false,
+        sinksBehind: false,
         doneAt,
         expectedAt: null,
       },
@@ -208,7 +216,7 @@ async function allRemaining({ store, name, entry }: Work): Promise<readonly Rema
   const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
     if (each.total || each.pendingRanges === 0) return [];
     const { resolution, tags, requestsLeft, done: share } = each;
-    const rest = { from: null, to: null, paused: orders.paused, doneAt: null };
+    const rest = { from: null, to: null, ...waiting, doneAt: null };
     return [
       { id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) },
     ];

@@ -30,6 +30,11 @@ const FULL = 0.9;
 const REPLAY_LEAST_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
 
+/** Whether a backfill waits for the sinks, when it has not, or has, waited before. */
+export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasHeld: boolean): boolean {
+  return pendingBytes > maxBytes * (wasHeld ? FREE_BELOW : HELD_ABOVE);
+}
+
 export function createBackPressure(options: {
   readonly outbox: Pick<Outbox, "pressure">;
   /** Bytes that the log may take. */
@@ -52,7 +57,7 @@ export function createBackPressure(options: {
       const pressure = await outbox.pressure();
       pendingBytes = pressure.pendingBytes;
       const wasHeld = isHeld;
-      isHeld = pendingBytes > maxBytes * (wasHeld ? FREE_BELOW : HELD_ABOVE);
+      isHeld = isBehind(pressure, maxBytes, wasHeld);
       if (isHeld && !wasHeld)
         log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
       if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");

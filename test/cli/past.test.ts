@@ -1,7 +1,10 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
 import type { AnyEvent } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
 import type { Hole } from "#src/sync/history/gaps.ts";
+import { valueEvent } from "../sample-events.ts";
 import {
   onlyLine,
   type Running,
@@ -23,12 +26,17 @@ interface Order {
   readonly expectedAt: string | null;
 }
 
+const MEBIBYTE = 1024 ** 2;
+
 /** Nothing is followed: what is fetched is what was ordered. */
 async function place(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const made = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
-  made.configure({ sources: { main: { ...source, ...parts } } });
+  made.configure({
+    state: { folder: "state", max_bytes: MEBIBYTE },
+    sources: { main: { ...source, ...parts } },
+  });
   return { service, place: made };
 }
 
@@ -117,6 +125,12 @@ describe("an order", () => {
       new RegExp(
         `^order ${id}, 20\\S+Z to 20\\S+Z, 5m, 1 tags: ░+ 0 %, \\d+ requests left, done about 20\\S+Z\n$`,
       ),
+    );
+    const state = await openStore({ folder: here.path("state"), clock: systemClock });
+    await state.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) });
+    await state.close();
+    expect((await here.plenum("backfill")).stdout).toMatch(
+      /requests left, waiting for the sinks \(plenum outbox\)$/m,
     );
     for (const [line, sentence] of [
       [["--cancel", "nothing"], "There is no order nothing. `plenum backfill` lists them."],
