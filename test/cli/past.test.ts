@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { DateTime } from "luxon";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import type { AnyEvent } from "#src/event.ts";
@@ -156,17 +157,10 @@ describe("an order", () => {
     const { service, place: here } = await place({ read: [{ name: "all", every: "1m" }] });
     const first = await running(here);
     await here.plenum("backfill", "--pause");
-    const taken = await here.plenum(
-      "backfill",
-      "10169",
-      "10170",
-      "--from",
-      "3d",
-      "--to",
-      "1d",
-      "--detach",
-      "--json",
-    );
+    // Whole days, not ages: an age would name another range when it is ordered again, half a minute later.
+    const today = DateTime.utc().startOf("day");
+    const range = ["--from", today.minus({ days: 3 }).toISO(), "--to", today.minus({ days: 1 }).toISO()];
+    const taken = await here.plenum("backfill", "10169", "10170", ...range, "--detach", "--json");
     expect(taken.code).toBe(0);
     await stopped(first);
     await here.plenum("backfill", "--resume");
@@ -178,7 +172,7 @@ describe("an order", () => {
       .toEqual([true]);
     expect((await here.plenum("backfill")).stdout).toMatch(/^order \S+, .*, 5m: done at 20\S+Z\n$/);
     expect((await here.plenum("gaps")).stdout).not.toContain("asked for");
-    const waited = await here.plenum("backfill", "10169", "--from", "3d", "--to", "1d");
+    const waited = await here.plenum("backfill", "10169", ...range);
     expect(waited.code).toBe(0);
     expect(waited.stderr).toMatch(
       /^Order \S+\. Ctrl-C ends the waiting, not the backfill\.\n[\s\S]*^Order \S+ is done\.$/m,
