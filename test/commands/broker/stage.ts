@@ -216,6 +216,8 @@ async function built(
     },
     async restartBroker(how, meanwhile) {
       await broker[how]();
+      // Its folder goes with it.
+      await broker.stop();
       meanwhile();
       broker = await startBroker(port, sessions);
     },
