@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan/group.ts";
 import { culprits } from "#src/sync/plan/split.ts";
 import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
-import { ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
+import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
@@ -33,6 +33,17 @@ describe("the next group", () => {
   test("goes early when more will be due at once than fit", () => {
     expect(planGroup(crowd(60, 54_000, 60_000), 0, RULES).group).toHaveLength(20);
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
+  });
+
+  test("when more must go than fit, the largest bunch is torn, not the smallest kept waiting for ever", () => {
+    const tags = [
+      ...crowd(3, 9_000, 10_000, "a"),
+      ...crowd(17, 12_000, 12_000, "b"),
+      ...crowd(3, 15_000, 15_000, "c"),
+    ];
+    const { group } = planGroup(tags, 0, RULES);
+    const taken = (prefix: string) => group.filter((id) => id.startsWith(prefix)).length;
+    expect([taken("a"), taken("b"), taken("c")]).toEqual([3, 14, 3]);
   });
 
   test("leaves a slot out before a full request of short intervals, so that the past has its turn", () => {
@@ -93,6 +104,30 @@ describe("simulated for hours", () => {
     expect(late).toBe(0);
     expect(used).toBeLessThanOrEqual(0.86);
     expect(fill).toBeGreaterThan(0.99);
+  });
+
+  test.each<{ mix: string; classes: readonly Class[] }>([
+    {
+      mix: "10, 12 and 15 s",
+      classes: [
+        [46, 15],
+        [3, 10],
+        [34, 12],
+      ],
+    },
+    {
+      mix: "9 and 12 s beside minutes",
+      classes: [
+        [141, 90],
+        [121, 300],
+        [20, 9],
+        [25, 12],
+      ],
+    },
+  ])("bunches of short intervals do not meet for ever: $mix", ({ classes }) => {
+    const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
+    expect(load).toBeLessThan(0.95);
+    expect(late).toBe(0);
   });
 
   test("at 135 % demand every class stretches alike", () => {

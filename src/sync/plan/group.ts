@@ -55,7 +55,8 @@ const HORIZON_SLOTS = 1_300;
 
 /**
  * Share of the places that the look-ahead counts on. A tag that goes before its time comes round earlier, which
- * the count does not see; simulated, 0.975 keeps every mix of classes up to 94 % demand free of late values.
+ * the count does not see; simulated, 0.975 keeps the usual mixes up to 94 % demand free of late values. Of 1,050 random
+ * ones at 88 to 97 % five were not, all with a class of 6 to 10 s: 1 to 90 values an hour came late by a slot.
  */
 const USABLE_SHARE = 0.975;
 
@@ -179,7 +180,7 @@ function fill(
   const chosen = new Set<Place>();
   for (const need of needs) {
     let missing = need.count - [...chosen].filter((place) => relieves(place, need.slotsLeft)).length;
-    for (const place of worstFirst) {
+    for (const place of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
       if (missing <= 0) break;
       if (chosen.has(place) || !relieves(place, need.slotsLeft)) continue;
       chosen.add(place);
@@ -191,6 +192,24 @@ function fill(
     chosen.add(place);
   }
   return [...chosen].map((place) => place.tag.id);
+}
+
+/**
+ * What has to go now, one of each interval in turn, short intervals first. When that is more than fit, some of the
+ * largest bunch are late by a slot, whose bunch is then torn: whole, it would meet the others again, and the same tags
+ * could be late for ever.
+ */
+function bunchesTorn(places: readonly Place[]): readonly Place[] {
+  const taken = new Map<number, number>();
+  return places
+    .filter((place) => place.slotsLeft === 0)
+    .map((place) => {
+      const turn = taken.get(place.periodSlots) ?? 0;
+      taken.set(place.periodSlots, turn + 1);
+      return { place, turn };
+    })
+    .sort((a, b) => a.turn - b.turn || a.place.periodSlots - b.place.periodSlots)
+    .map(({ place }) => place);
 }
 
 /** Whether reading it now, instead of when it is due, saves a place up to that slot. */
