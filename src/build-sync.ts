@@ -2,11 +2,12 @@ import { statSync } from "node:fs";
 import type { BuiltSource } from "./build-source.ts";
 import type { Clock } from "./clock.ts";
 import type { SourceEntry } from "./config/config.ts";
-import type { BackPressure } from "./delivery/back-pressure.ts";
+import { type BackPressure, largestReply } from "./delivery/back-pressure.ts";
 import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { SourceWork } from "./operator/work.ts";
+import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
 import type { HistoryProgress } from "./sync/history/progress.ts";
@@ -33,11 +34,13 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  readonly backPressure: Pick<BackPressure, "mayFetchPast" | "mostBytes">;
+  readonly state: StateConfig;
+  readonly backPressure: Pick<BackPressure, "mayFetchPast">;
 }): Promise<BuiltSync> {
   const { backPressure, built, store, clock, metrics, ticker } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
+  const settings = planSettings(built.name, entry, options.state);
   // Each spends what the other leaves: the past is fetched in slots that no promise to a live value needs.
   let leavesRoom = () => true;
   let offlineGatewayOf = (_siteId: number): string | null => null;
@@ -48,7 +51,7 @@ export async function buildSync(options: {
     log,
     classes: entry.history,
     timeZone: entry.time_zone,
-    valuesMax: valuesIn(Math.min(entry.max_body_bytes, backPressure.mostBytes)),
+    valuesMax: settings.valuesMax,
     room: () => leavesRoom(),
     mayFetchPast: backPressure.mayFetchPast,
   });
@@ -105,7 +108,7 @@ export async function buildSync(options: {
       shared: buckets.length < 2,
     };
     const { freshness } = live.status();
-    const facts = await factsFromState(store, planSettings(built.name, entry), clock, { quota, freshness });
+    const facts = await factsFromState(store, settings, clock, { quota, freshness });
     return planReport(facts);
   };
   const work: SourceWork = {
@@ -116,10 +119,11 @@ export async function buildSync(options: {
   return { service, history: () => pull.progress(), work };
 }
 
-/** The part of a source's configuration that its plan is made from. */
-export function planSettings(source: string, entry: SourceEntry): PlanSettings {
+/** The part of the configuration that a source's plan is made from. */
+export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
-  return { source, read, history, quota, timeZone, valuesMax: valuesIn(entry.max_body_bytes) };
+  const valuesMax = valuesIn(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
+  return { source, read, history, quota, timeZone, valuesMax };
 }
 
 /** Changes when the token file does. A file that is away for a moment is being replaced. */

@@ -97,7 +97,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { max_bytes, max_age, replay_window } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
   const syncs = await Promise.all(
-    sources.map((built) => buildSync({ ...shared, built, ticker, backPressure })),
+    sources.map((built) => buildSync({ ...shared, built, ticker, backPressure, state: config.state })),
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 

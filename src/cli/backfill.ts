@@ -9,6 +9,7 @@ import { isBehind } from "../delivery/back-pressure.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
 import { openDoor } from "../operator/remote.ts";
+import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
 import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
@@ -67,7 +68,7 @@ export function addBackfill(program: Command, context: CliContext): void {
       const store = await openStore({ folder: config.state.folder, clock: systemClock, lock: false });
       try {
         const running = (await openDoor(config.state.folder, context.signal)) !== null;
-        const work = { context, store, name, entry, running, maxBytes: config.state.max_bytes };
+        const work = { context, store, name, entry, running, state: config.state };
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
         else if (options.cancel !== undefined) await cancel(work, options.cancel);
         else if (options.from === undefined) await show(work);
@@ -84,8 +85,7 @@ interface Work {
   readonly name: string;
   readonly entry: SourceEntry;
   readonly running: boolean;
-  /** Bytes that the log of events may take. */
-  readonly maxBytes: number;
+  readonly state: StateConfig;
 }
 
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
@@ -173,8 +173,8 @@ async function remaining(work: Work, id: string): Promise<Remaining> {
 }
 
 /** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
-async function allRemaining({ store, name, entry, maxBytes }: Work): Promise<readonly Remaining[]> {
-  const settings = planSettings(name, entry);
+async function allRemaining({ store, name, entry, state }: Work): Promise<readonly Remaining[]> {
+  const settings = planSettings(name, entry, state);
   const nowMs = systemClock.now();
   const [{ orders, progress }, facts, held] = await Promise.all([
     pastFromState(store, settings, nowMs),
@@ -184,7 +184,7 @@ async function allRemaining({ store, name, entry, maxBytes }: Work): Promise<rea
   const perMinute = paceOf(planReport(facts));
   const waiting = {
     paused: orders.paused,
-    sinksBehind: isBehind(await store.outbox.pressure(), maxBytes, false),
+    sinksBehind: isBehind(await store.outbox.pressure(), state.max_bytes, false),
   };
   let before = 0;
   const endOf = (requests: number) => {

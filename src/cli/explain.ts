@@ -7,6 +7,7 @@ import { ConfigError } from "../errors.ts";
 import { type Event, isTelemetry, KINDS, sourceUri } from "../event.ts";
 import { openDoor } from "../operator/remote.ts";
 import { askTag, type TagWork } from "../operator/work.ts";
+import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
@@ -42,7 +43,7 @@ export function addExplain(program: Command, context: CliContext): void {
       const [name, entry] = choose(config, options.source);
       const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
       try {
-        const known = { store, name, entry };
+        const known = { store, name, entry, state: config.state };
         const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
           const door = await openDoor(config.state.folder, context.signal);
@@ -69,10 +70,11 @@ interface Known {
   readonly store: Store;
   readonly name: string;
   readonly entry: SourceEntry;
+  readonly state: StateConfig;
 }
 
 async function explainTag(
-  { store, name, entry }: Known,
+  { store, name, entry, state }: Known,
   held: Held<Tag>,
   work: TagWork | null,
 ): Promise<TagExplanation> {
@@ -87,7 +89,7 @@ async function explainTag(
     store.document<HeldValue>(documentSet("value", name), id),
     store.document<HeldQuarantine>(syncSet("quarantine", name), id),
     store.documents<HeldHistory>(documentSet("history", name)),
-    pastFromState(store, planSettings(name, entry), nowMs),
+    pastFromState(store, planSettings(name, entry, state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
   ]);

@@ -42,7 +42,7 @@ export function addGaps(program: Command, context: CliContext): void {
       const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
       try {
         const nowMs = systemClock.now();
-        const past = await pastFromState(store, planSettings(name, entry), nowMs);
+        const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
         await refuseUnknown(store, name, wanted);
         const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));

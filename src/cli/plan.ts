@@ -11,6 +11,7 @@ import { createLog } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
 import { openDoor } from "../operator/remote.ts";
 import { askPlan } from "../operator/work.ts";
+import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
@@ -43,8 +44,8 @@ export function addPlan(program: Command, context: CliContext): void {
       const reports = await terminal.progress("Planning", async (update) => {
         const made: PlanReport[] = [];
         for (const [name, entry] of chosen) {
-          const known = options.ask === true ? null : await fromState(context, state.folder, name, entry);
-          made.push(known ?? (await fromLists(context, name, entry, update)));
+          const known = options.ask === true ? null : await fromState(context, state, name, entry);
+          made.push(known ?? (await fromLists(context, state, name, entry, update)));
         }
         return made;
       });
@@ -58,10 +59,11 @@ export function addPlan(program: Command, context: CliContext): void {
  */
 async function fromState(
   context: CliContext,
-  folder: string,
+  state: StateConfig,
   name: string,
   entry: SourceEntry,
 ): Promise<PlanReport | null> {
+  const { folder } = state;
   const store = await openForReading(folder);
   if (store === null) return null;
   try {
@@ -80,7 +82,7 @@ async function fromState(
       quota: { polls: Math.min(usual, running.quota.polls), shared: running.quota.shared },
       freshness,
     };
-    const facts = await factsFromState(store, planSettings(name, entry), systemClock, live);
+    const facts = await factsFromState(store, planSettings(name, entry, state), systemClock, live);
     return facts.tags === 0 ? null : planReport(facts);
   } finally {
     await store.close();
@@ -99,6 +101,7 @@ async function openForReading(folder: string) {
 
 async function fromLists(
   context: CliContext,
+  state: StateConfig,
   name: string,
   entry: SourceEntry,
   update: (text: string) => void,
@@ -109,7 +112,7 @@ async function fromLists(
   const log = createLog({ level: "silent" });
   const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
   try {
-    const settings = planSettings(name, entry);
+    const settings = planSettings(name, entry, state);
     return planReport(await factsFromLists(source, settings, systemClock, context.signal, update));
   } finally {
     await source.close();

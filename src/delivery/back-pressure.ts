@@ -10,8 +10,6 @@ import type { LogPressure, Outbox } from "../store/store.ts";
  */
 export interface BackPressure {
   mayFetchPast(): Promise<boolean>;
-  /** Of what one request may bring at most, so that the last before a pause still has room. */
-  readonly mostBytes: number;
   /** For a person; empty while nothing waits. */
   notices(): readonly string[];
 }
@@ -29,6 +27,11 @@ const FULL = 0.9;
 /** What was delivered can be sent again for at least as long (docs/promise.md), in milliseconds. */
 const REPLAY_LEAST_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
+
+/** Bytes that one reply of history may have, so that the last before a pause still has room in a log of so many bytes. */
+export function largestReply(maxBytes: number): number {
+  return Math.floor(maxBytes * REPLY_SHARE);
+}
 
 /** Whether a backfill waits for the sinks, when it has not, or has, waited before. */
 export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasHeld: boolean): boolean {
@@ -52,7 +55,6 @@ export function createBackPressure(options: {
     clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
 
   return {
-    mostBytes: Math.floor(maxBytes * REPLY_SHARE),
     async mayFetchPast() {
       const pressure = await outbox.pressure();
       pendingBytes = pressure.pendingBytes;

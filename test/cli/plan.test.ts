@@ -11,11 +11,17 @@ const CLASSES = [
 ];
 const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }];
 
-async function planned(parts: object = {}): Promise<{ service: Service; place: Workplace }> {
+async function planned(
+  parts: object = {},
+  state: object = {},
+): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
-  place.configure({ sources: { main: { ...source, read: CLASSES, history: HISTORY, ...parts } } });
+  place.configure({
+    state: { folder: "state", ...state },
+    sources: { main: { ...source, read: CLASSES, history: HISTORY, ...parts } },
+  });
   return { service, place };
 }
 
@@ -56,6 +62,23 @@ describe("before anything runs", () => {
     expect(plan?.backfill?.requestsAtBest).toBeLessThan(plan?.backfill?.requestsLeft ?? 0);
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
   }, 30_000);
+
+  test("counts with the requests that the worker will send: a reply has to fit into a small log too", async () => {
+    const ofLog = async (mebibytes: number) => {
+      const { place } = await planned({}, { max_bytes: mebibytes * 1024 ** 2 });
+      return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
+    };
+    // A fiftieth of 100 MiB are 32,768 values, half a reply of the default `max_body_bytes` in 400 MiB.
+    const [small, middle, large, huge] = [
+      await ofLog(100),
+      await ofLog(400),
+      await ofLog(800),
+      await ofLog(1_600),
+    ];
+    expect(small).toBeGreaterThan(middle);
+    expect(middle).toBeGreaterThan(large);
+    expect(huge).toBe(large);
+  }, 60_000);
 
   test("says what does not fit and the cheapest change; that change makes it fit", async () => {
     const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });

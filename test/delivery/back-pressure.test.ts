@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { createBackPressure } from "#src/delivery/back-pressure.ts";
+import { createBackPressure, largestReply } from "#src/delivery/back-pressure.ts";
 import type { LogPressure } from "#src/store/store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -34,7 +34,10 @@ test("holds the backfill from a tenth of the log on, lets it go on below half of
   expect([await at(5), await at(10)]).toEqual([true, true]);
   expect(gate.notices()).toEqual([]);
   expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
-  expect(gate.mostBytes).toBe(2 * MEBIBYTE);
+});
+
+test("a reply of history may fill a fiftieth of the log", () => {
+  expect(largestReply(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
 });
 
 describe("a full log", () => {
