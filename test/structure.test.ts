@@ -17,6 +17,7 @@ const BASE = [
   "secret",
   "duration",
   "retry-after",
+  "waiting",
 ].map((name) => `src/${name}.ts`);
 
 /** Room → what it may import besides itself and the base. A prefix stands for a folder or one file. */

@@ -1,0 +1,161 @@
+import { backoffMs } from "./backoff.ts";
+import type { Clock } from "./clock.ts";
+
+/**
+ * Waiting: until a time has passed, until somebody rings, until a signal aborts, one after the other, and the loop
+ * that does it over and over. All of it by a `Clock`, so that a test can move the time.
+ */
+
+/** Lets others wait for news. A ring that nobody waits for is not lost on a loop that compares `rings`. */
+export interface Bell {
+  ring(): void;
+  /** How often it was rung: a loop that notes it before it looks sees whether something came while it looked. */
+  rings(): number;
+  /** Resolves at the next ring, or when the signal aborts. */
+  heard(signal: AbortSignal): Promise<void>;
+}
+
+export function createBell(): Bell {
+  const waiting = new Set<() => void>();
+  let rings = 0;
+  return {
+    ring() {
+      rings += 1;
+      for (const wake of [...waiting]) wake();
+    },
+    rings: () => rings,
+    heard(signal) {
+      return new Promise((resolve) => {
+        const wake = () => {
+          waiting.delete(wake);
+          signal.removeEventListener("abort", wake);
+          resolve();
+        };
+        if (signal.aborted) return resolve();
+        waiting.add(wake);
+        signal.addEventListener("abort", wake, { once: true });
+      });
+    },
+  };
+}
+
+/** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
+export async function rest(clock: Clock, ms: number, ...signals: readonly AbortSignal[]): Promise<boolean> {
+  const early = new AbortController();
+  const end = () => early.abort();
+  for (const signal of signals) {
+    if (signal.aborted) return false;
+    signal.addEventListener("abort", end, { once: true });
+  }
+  try {
+    await clock.sleep(ms, early.signal);
+    return true;
+  } catch (error) {
+    if (early.signal.aborted) return false;
+    throw error;
+  } finally {
+    for (const signal of signals) signal.removeEventListener("abort", end);
+  }
+}
+
+/** Waits until the bell rings, a time in milliseconds has passed (for ever when infinite), or the signal aborts. */
+export async function restUntilRung(
+  clock: Clock,
+  ms: number,
+  bell: Bell,
+  signal: AbortSignal,
+): Promise<void> {
+  if (!Number.isFinite(ms)) return bell.heard(signal);
+  const over = new AbortController();
+  const rung = bell.heard(AbortSignal.any([over.signal, signal])).then(() => over.abort());
+  await rest(clock, ms, over.signal, signal);
+  over.abort();
+  await rung;
+}
+
+/** Waits for some work, though not longer than a time in milliseconds; true when the work is done, well or not. */
+export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
+  const done = new AbortController();
+  const finished = work.then(
+    () => true,
+    () => true,
+  );
+  const timeUp = rest(clock, ms, done.signal).then(() => false);
+  try {
+    return await Promise.race([finished, timeUp]);
+  } finally {
+    done.abort();
+  }
+}
+
+/** Waits for a promise, or rejects with the signal's reason as soon as it aborts. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) return abort();
+    signal.addEventListener("abort", abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
+/** Runs what it is given one after the other: two polls that compare with the same snapshot must not cross. */
+export type OneAtATime = <T>(work: () => Promise<T>) => Promise<T>;
+
+export function oneAtATime(): OneAtATime {
+  let last: Promise<unknown> = Promise.resolve();
+  return (work) => {
+    const mine = last.then(work, work);
+    last = mine.catch((error: unknown) => error);
+    return mine;
+  };
+}
+
+export interface Loop {
+  readonly clock: Clock;
+  /** Ends the loop: no turn begins after it, and a wait ends at once. */
+  readonly signal: AbortSignal;
+  /** A turn is due at once when it rings. */
+  readonly bell?: Bell;
+  /**
+   * Does what there is to do and returns after how many milliseconds it is to be called again at the latest; infinite
+   * when only the bell can bring something new. 0 is called again after everything else had its turn.
+   */
+  turn(): Promise<number>;
+  /** A turn has thrown; the next comes after `inMs` milliseconds, bell or not. */
+  fault(error: unknown, inMs: number): void;
+  /** Waits after faults in a row; 1 s at first and a minute at most unless told otherwise. */
+  readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
+  readonly random?: () => number;
+}
+
+const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
+
+/**
+ * Turns until the signal aborts, and owns every wait, so that no fault can make it spin and no turn can keep timers
+ * and a stop from being heard: after a fault it rests, ever longer, and between any two turns the event loop runs.
+ */
+export async function loop(options: Loop): Promise<void> {
+  const { clock, signal, bell = createBell(), backoff = FAULT_BACKOFF } = options;
+  let faults = 0;
+  while (!signal.aborted) {
+    const rings = bell.rings();
+    try {
+      const againMs = await options.turn();
+      faults = 0;
+      if (signal.aborted) return;
+      if (againMs <= 0 || bell.rings() !== rings) await rest(clock, 0, signal);
+      else await restUntilRung(clock, againMs, bell, signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      faults += 1;
+      const inMs = backoffMs(backoff, faults, options.random);
+      options.fault(error, inMs);
+      await rest(clock, inMs, signal);
+    }
+  }
+}
+
+/** One turn of the event loop, for work that goes on at once: a long backlog must not keep everything else from running. */
+export function breath(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

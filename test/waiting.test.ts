@@ -1,0 +1,105 @@
+import { describe, expect, test } from "vitest";
+import { abortable, createBell, loop, oneAtATime, rest, restUntilRung, within } from "#src/waiting.ts";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+const never = new AbortController().signal;
+
+describe("waiting", () => {
+  test("rests the whole time, or less when a signal aborts", async () => {
+    const clock = createVirtualClock(0);
+    const stop = new AbortController();
+    const whole = rest(clock, 1_000, never, stop.signal);
+    const cut = rest(clock, 5_000, stop.signal);
+    await clock.advance(1_000);
+    stop.abort();
+    expect(await Promise.all([whole, cut, rest(clock, 1, AbortSignal.abort())])).toEqual([
+      true,
+      false,
+      false,
+    ]);
+    expect(clock.sleepers()).toBe(0);
+  });
+
+  test("a bell ends a wait, and neither leaves a sleeper behind", async () => {
+    const clock = createVirtualClock(0);
+    const bell = createBell();
+    const rung = restUntilRung(clock, 60_000, bell, never);
+    const forEver = restUntilRung(clock, Number.POSITIVE_INFINITY, bell, never);
+    await clock.advance(10);
+    bell.ring();
+    await Promise.all([rung, forEver]);
+    expect(clock.monotonic()).toBe(10);
+    expect(clock.sleepers()).toBe(0);
+    const timed = restUntilRung(clock, 50, bell, never);
+    await clock.advance(50);
+    await timed;
+  });
+
+  test("within and abortable do not wait for what takes too long", async () => {
+    const clock = createVirtualClock(0);
+    const late = within(clock, 100, new Promise(() => undefined));
+    await clock.advance(100);
+    expect(await late).toBe(false);
+    expect(await within(clock, 100, Promise.reject(new Error("done, badly")))).toBe(true);
+    const stop = new AbortController();
+    const given = abortable(new Promise(() => undefined), stop.signal);
+    stop.abort(new Error("stopping"));
+    await expect(given).rejects.toThrow("stopping");
+  });
+
+  test("one after the other, past one that fails", async () => {
+    const alone = oneAtATime();
+    const order: number[] = [];
+    const step = (n: number) => alone(async () => void order.push(n));
+    const broken = alone(() => Promise.reject(new Error("broken")));
+    await Promise.all([expect(broken).rejects.toThrow("broken"), step(1), step(2)]);
+    expect(order).toEqual([1, 2]);
+  });
+});
+
+describe("the loop", () => {
+  test("a turn that always fails is tried ever more rarely, and a stop is heard", async () => {
+    const clock = createVirtualClock(0);
+    const stop = new AbortController();
+    const faults: number[] = [];
+    const ended = loop({
+      clock,
+      signal: stop.signal,
+      random: () => 1,
+      turn: () => Promise.reject(new Error("the state cannot be read")),
+      fault: (_error, inMs) => faults.push(inMs),
+    });
+    await clock.advance(600_000);
+    expect(faults.slice(0, 8)).toEqual([1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+    expect(faults.length).toBeLessThan(17);
+    stop.abort();
+    await ended;
+    expect(clock.sleepers()).toBe(0);
+  });
+
+  test("a ring during a turn is not overslept, and a turn that wants to go on lets others run", async () => {
+    const clock = createVirtualClock(0);
+    const stop = new AbortController();
+    const bell = createBell();
+    let turns = 0;
+    const ended = loop({
+      clock,
+      signal: stop.signal,
+      bell,
+      async turn() {
+        turns += 1;
+        if (turns === 1) bell.ring();
+        if (turns < 4) return turns === 2 ? 0 : Number.POSITIVE_INFINITY;
+        return 1_000;
+      },
+      fault: () => expect.unreachable(),
+    });
+    await clock.advance(10);
+    expect(turns).toBe(3);
+    bell.ring();
+    await clock.advance(2_500);
+    expect(turns).toBe(6);
+    stop.abort();
+    await ended;
+  });
+});
