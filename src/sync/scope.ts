@@ -1,53 +1,152 @@
+import type { TokenInfo } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Source } from "../source/source.ts";
+import { type Bell, createBell, loop } from "../waiting.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
 
 /**
- * Which sites the token sees. A thing that is missing is missing only while its site is seen: what `before` and
- * `after` both name was seen all along, as far as the service says.
+ * What the token may: the sites that it sees and its abilities, as `GET me` last said. A thing that is missing is
+ * missing only while its site is seen: what `before` and `after` both name was seen all along, as far as the service
+ * says; and whoever was refused asks here before anything else is blamed.
  *
- * `GET me` is asked only when something is missing: what a list does show is there, whatever the scope. `before` is
- * what was known from the last time, so that one request brackets a whole poll.
+ * `GET me` is asked when something is missing or refused, at most once a minute for refusals, and every minute while
+ * something that was there is out of sight, so that its return is noticed. Whatever it says counts at once, for
+ * everybody, in both directions.
  */
 export interface TokenScope {
+  /** The sites that the token sees; null while nobody knows. */
   known(): ReadonlySet<number> | null;
-  /** When it was last asked, milliseconds since 1970; null when never. */
+  /** Whether the token sees a site; true while nobody knows. */
+  sees(siteId: number): boolean;
+  /** Whether the token has an ability, such as `read:tags`; true while nobody knows. */
+  may(ability: string): boolean;
+  /** When the service last said what the token may, milliseconds since 1970; null when never. */
   askedAtMs(): number | null;
-  /** Asks again. */
+  /** Asks again, whatever was asked before. */
   refresh(signal: AbortSignal): Promise<Scope>;
   /** As `refresh`, but null when the service does not answer: then nothing is said about what is missing. */
   tryRefresh(signal: AbortSignal): Promise<Scope | null>;
-  learn(sites: Iterable<number>): void;
+  /** What somebody else was told by `GET me`. */
+  learn(info: Pick<TokenInfo, "sites" | "abilities">): void;
+  /**
+   * A request was refused (403, or a 404 that may be one) at `atMs`, on the monotonic clock; why? `unknown` where the
+   * token's word from after the refusal is not to be had yet: then nobody is to blame so far.
+   */
+  explain(refusal: Refused, signal: AbortSignal): Promise<Explanation>;
+  /** Rings when the sites or the abilities are others than before. */
+  readonly changes: Bell;
+  /** Asks every minute while something was refused lately or is out of sight. Ends with the signal. */
+  watch(signal: AbortSignal): Promise<void>;
 }
 
+export interface Refused {
+  readonly siteIds: Iterable<number>;
+  readonly ability: string;
+  /** Monotonic time at which the refusal came. */
+  readonly atMs: number;
+}
+
+/**
+ * `site`: the token does not see one of the sites (any more). `ability`: it lacks the ability. `unexplained`: it may
+ * all of it, and said so after the refusal.
+ */
+export type Explanation = "site" | "ability" | "unexplained" | "unknown";
+
+/** `GET me` is asked for refusals at most this often, in milliseconds. */
+const ASK_EVERY_MS = 60_000;
+/** For what was lost longer ago than this, every five minutes are enough, in milliseconds. */
+const LOST_LATELY_MS = 3_600_000;
+const SELDOM_MS = 300_000;
+
 export function createScope(source: Source, clock: Clock): TokenScope {
-  let known: ReadonlySet<number> | null = null;
+  const changes = createBell();
+  const news = createBell();
+  let sites: ReadonlySet<number> | null = null;
+  let abilities: ReadonlySet<string> | null = null;
   let askedAtMs: number | null = null;
+  let triedMs = Number.NEGATIVE_INFINITY;
+  let answeredMs = Number.NEGATIVE_INFINITY;
+  let refusedMs = Number.NEGATIVE_INFINITY;
+  /** What the token had and has not now, and since when, on the monotonic clock. */
+  const lost = new Map<string, number>();
+
+  function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
+    const next = { sites: new Set(info.sites.map(({ id }) => id)), abilities: new Set(info.abilities) };
+    const names = (all: ReadonlySet<number | string> | null) => [...(all ?? [])].map(String);
+    const had = [...names(sites), ...names(abilities)];
+    const has = new Set([...names(next.sites), ...names(next.abilities)]);
+    for (const name of had) if (!has.has(name)) lost.set(name, clock.monotonic());
+    for (const name of has) lost.delete(name);
+    const same =
+      sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
+    sites = next.sites;
+    abilities = next.abilities;
+    if (!same) changes.ring();
+    if (lost.size > 0) news.ring();
+  }
+
+  async function refresh(signal: AbortSignal): Promise<Scope> {
+    const before = sites;
+    triedMs = clock.monotonic();
+    const info = await source.me(signal);
+    learn(info);
+    answeredMs = clock.monotonic();
+    askedAtMs = clock.now();
+    const after = new Set(info.sites.map((site) => site.id));
+    return { before: before ?? after, after };
+  }
 
   const scope: TokenScope = {
-    known: () => known,
+    known: () => sites,
+    sees: (siteId) => sites === null || sites.has(siteId),
+    may: (ability) => abilities === null || abilities.has(ability),
     askedAtMs: () => askedAtMs,
-    learn(sites) {
-      known = new Set(sites);
-    },
-    async refresh(signal) {
-      const info = await source.me(signal);
-      const after = new Set(info.sites.map((site) => site.id));
-      const before = known ?? after;
-      known = after;
-      askedAtMs = clock.now();
-      return { before, after };
-    },
+    learn,
+    refresh,
+    changes,
     async tryRefresh(signal) {
       try {
-        return await scope.refresh(signal);
+        return await refresh(signal);
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof ConfigError && error.reason === "unauthenticated") throw error;
         return null;
       }
     },
+    async explain({ siteIds, ability, atMs }, signal) {
+      refusedMs = Math.max(refusedMs, atMs);
+      news.ring();
+      if (answeredMs < atMs && clock.monotonic() - triedMs >= ASK_EVERY_MS) await scope.tryRefresh(signal);
+      // What the token is known to lack explains a refusal also where the word is older.
+      if (!scope.may(ability)) return "ability";
+      for (const siteId of siteIds) if (!scope.sees(siteId)) return "site";
+      return answeredMs >= atMs ? "unexplained" : "unknown";
+    },
+    async watch(signal) {
+      await loop({
+        clock,
+        signal,
+        bell: news,
+        async turn() {
+          const nowMs = clock.monotonic();
+          const everyMs = pauseMs(nowMs);
+          const inMs = triedMs + everyMs - nowMs;
+          if (inMs > 0) return inMs;
+          await scope.tryRefresh(signal);
+          return pauseMs(clock.monotonic());
+        },
+        fault: () => undefined,
+        backoff: { firstMs: ASK_EVERY_MS, maxMs: ASK_EVERY_MS },
+      });
+    },
   };
   return scope;
+
+  /** How long after the last asking the next is due; infinite while nothing is refused or out of sight. */
+  function pauseMs(nowMs: number): number {
+    if (refusedMs > answeredMs) return ASK_EVERY_MS;
+    const lately = [...lost.values()].some((sinceMs) => nowMs - sinceMs < LOST_LATELY_MS);
+    return lately ? ASK_EVERY_MS : lost.size > 0 ? SELDOM_MS : Number.POSITIVE_INFINITY;
+  }
 }

@@ -62,7 +62,7 @@ export async function createSync(options: SyncOptions): Promise<Sync> {
   const scope = createScope(source, clock);
   const token = () => holding.get<HeldToken>(tokenSet).get("token")?.info ?? null;
   const lastToken = token();
-  if (lastToken !== null) scope.learn(lastToken.sites.map((site) => site.id));
+  if (lastToken !== null) scope.learn(lastToken);
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
   const availability = createAvailability({ source: source.name, holding, clock });

@@ -21,7 +21,7 @@ export function createTokenPoll(parts: PollParts): Poll {
   return {
     async run(signal) {
       const info = await source.me(signal);
-      scope.learn(info.sites.map((site) => site.id));
+      scope.learn(info);
       const now = clock.now();
       const known = holding.get<HeldToken>(set).get("token");
       const warned = known?.info.expiresAt === info.expiresAt ? known.warnedDays : null;

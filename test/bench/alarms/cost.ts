@@ -57,7 +57,7 @@ export async function costOf(alarms: number): Promise<PollCost> {
     ...(["alarm-site", "sweep"] as const).map((name) => syncSet(name, "main")),
   ]);
   const scope = createScope(source, clock);
-  scope.learn([SITE]);
+  scope.learn({ sites: [SITE].map((id) => ({ id, displayName: "" })), abilities: [] });
   let events = 0;
   const poll = createAlarmPoll(
     {
