@@ -3,7 +3,7 @@ import type { SourceEntry } from "./config/config.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import { createSource } from "./source/client.ts";
-import { createQuota, type Quota } from "./source/quota.ts";
+import { createQuota, type Quota } from "./source/quota/quota.ts";
 import { type RequestTrace, traced } from "./source/request-trace.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";

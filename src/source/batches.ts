@@ -1,5 +1,5 @@
 import { Rejected } from "../errors.ts";
-import { TAGS_PER_REQUEST, type TagWrite } from "./source.ts";
+import { isAskable, TAGS_PER_REQUEST, type TagWrite } from "./source.ts";
 
 /** Groups of at most `size` ids, each id once, in the order of first appearance. */
 export function batches(ids: Iterable<string>, size: number = TAGS_PER_REQUEST): string[][] {
@@ -13,23 +13,29 @@ export function batches(ids: Iterable<string>, size: number = TAGS_PER_REQUEST):
   return groups;
 }
 
-/** The ids of one request, each once. Throws `Rejected` for a group that the service would refuse whole. */
+/** A request that we must not have made. Not a word of the service: nobody may be blamed for it. */
+export class Misuse extends Error {}
+
+/**
+ * The ids of one request, each once. A group that cannot be asked for is a mistake of ours and nobody's refusal:
+ * `Misuse`. Only a comma is impossible in an id, because it separates them; the service may use anything else.
+ */
 export function checkedGroup(ids: readonly string[]): string[] {
   const distinct = [...new Set(ids)];
-  if (distinct.length === 0) throw new Rejected("A request needs at least one tag.");
+  if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
   if (distinct.length > TAGS_PER_REQUEST) {
-    throw new Rejected(
+    throw new Misuse(
       `A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`,
     );
   }
-  const bad = distinct.find((id) => id === "" || /[,\s]/.test(id));
-  if (bad !== undefined) throw new Rejected(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
+  const bad = distinct.find((id) => !isAskable(id));
+  if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
   return distinct;
 }
 
 /** Writes that may leave in one request: 1 to 20 tags, each once, each a finite number or a boolean. */
 export function checkedWrites(writes: readonly TagWrite[]): readonly TagWrite[] {
-  if (checkedGroup(writes.map((write) => write.tagId)).length < writes.length) {
+  if (idsOf(writes).length < writes.length) {
     throw new Rejected("One request must not write the same tag twice.");
   }
   for (const { tagId, value } of writes) {
@@ -38,4 +44,13 @@ export function checkedWrites(writes: readonly TagWrite[]): readonly TagWrite[] 
     }
   }
   return writes;
+}
+
+/** A write that cannot be asked for is refused, not tried again. */
+function idsOf(writes: readonly TagWrite[]): string[] {
+  try {
+    return checkedGroup(writes.map((write) => write.tagId));
+  } catch (error) {
+    throw error instanceof Misuse ? new Rejected(error.message) : error;
+  }
 }

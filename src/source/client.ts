@@ -4,15 +4,16 @@ import { Malformed } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { checkedGroup, checkedWrites } from "./batches.ts";
+import { decided } from "./choice.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
-import type { Limiter } from "./limiter.ts";
 import { createListPace } from "./list-pace.ts";
 import { createPaging, type Listing } from "./pages.ts";
 import { type Filters, filterQuery, historyQuery } from "./query.ts";
+import type { Limiter } from "./quota/limiter.ts";
 import { recordSchemas } from "./schema.ts";
-import { createSend, type ListEndpoint } from "./send.ts";
-import type { HistoryQuery, Lane, Page, Source } from "./source.ts";
+import { createSend, type ListEndpoint, type TagCall } from "./send.ts";
+import type { Choose, HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { currentToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
@@ -88,10 +89,19 @@ export function createSource(options: SourceOptions): Source {
     return paging.pages(listing);
   }
 
-  async function logged(query: HistoryQuery, scalar: boolean, lane: Lane, signal: AbortSignal) {
-    const ids = checkedGroup(query.tagIds);
-    const call = { endpoint: "history", query: historyQuery(query, ids, scalar) } as const;
-    return { ids, answer: (await send.tags(call, lane, signal)).answer };
+  async function logged(
+    asked: HistoryQuery | Choose<HistoryQuery>,
+    scalar: boolean,
+    lane: Lane,
+    signal: AbortSignal,
+  ) {
+    const { chosen, ...choosing } = decided(asked, (query) => {
+      const ids = checkedGroup(query.tagIds);
+      return { ids, query: historyQuery(query, ids, scalar) };
+    });
+    const call: TagCall = { endpoint: "history", query: () => chosen().query, ...choosing };
+    const { answer } = await send.tags(call, lane, signal);
+    return { ids: chosen().ids, answer };
   }
 
   return {
@@ -136,10 +146,11 @@ export function createSource(options: SourceOptions): Source {
       list("systems", schemas.system, { site_id: filter.siteId, search: filter.search }, signal),
 
     async read(tagIds, lane, signal) {
-      const ids = checkedGroup(tagIds);
-      const query = new URLSearchParams({ tags: ids.join(",") });
-      const { answer, latencyMs } = await send.tags({ endpoint: "read", query }, lane, signal);
-      return { readings: values.readings(answer, ids), receivedAtMs: clock.now(), latencyMs };
+      const { chosen, ...choosing } = decided(tagIds, checkedGroup);
+      const query = () => new URLSearchParams({ tags: chosen().join(",") });
+      const call: TagCall = { endpoint: "read", query, ...choosing };
+      const { answer, latencyMs } = await send.tags(call, lane, signal);
+      return { readings: values.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };
     },
 
     async write(prepare, signal) {

@@ -1,7 +1,8 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { meaningOf, sentence } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
-import type { QuotaEndpoint } from "./limiter.ts";
+import { watched } from "./choice.ts";
+import type { QuotaEndpoint } from "./quota/limiter.ts";
 import type { Lane, Source } from "./source.ts";
 
 /** One tag request that has left, or was given up before it could. */
@@ -17,7 +18,7 @@ export interface TracedRequest {
   readonly outcome: string;
   /** What went wrong, as a sentence; null when nothing did. */
   readonly message: string | null;
-  /** From the wish to the result, waiting for the quota included. */
+  /** From the wish to the result, waiting for the quota included; of a standing wish from the moment it was decided. */
   readonly tookMs: number;
 }
 
@@ -41,16 +42,16 @@ export function traced(
     lane: Lane,
     endpoint: QuotaEndpoint,
     tagIds: () => readonly string[],
+    sinceMs: () => number,
     signal: AbortSignal,
     work: () => Promise<T>,
   ): Promise<T> {
-    const since = clock.monotonic();
     const add = (outcome: string, message: string | null) => {
       const ids = tagIds();
-      // A write that found nothing to do never left.
+      // A write that found nothing to do, and a standing wish that was given up, never left.
       if (ids.length === 0) return;
       count += 1;
-      const tookMs = Math.round(clock.monotonic() - since);
+      const tookMs = Math.round(clock.monotonic() - sinceMs());
       const at = isoUtc(clock.now());
       requests.push({ number: count, at, lane, endpoint, tagIds: [...ids], outcome, message, tookMs });
       if (requests.length > REMEMBERED) requests.shift();
@@ -66,49 +67,48 @@ export function traced(
     }
   }
 
+  /** Of one request: its tags, and since when they are asked for; a standing wish begins when it is decided. */
+  function follow() {
+    let ids: readonly string[] = [];
+    let since = clock.monotonic();
+    return {
+      decide(tagIds: readonly string[]) {
+        ids = tagIds;
+        since = clock.monotonic();
+      },
+      ids: () => ids,
+      sinceMs: () => since,
+    };
+  }
+
   return {
     trace: { latest: () => [...requests] },
     source: {
       ...source,
-      read: (ids, lane, signal) =>
-        note(
-          lane,
-          "read",
-          () => ids,
-          signal,
-          () => source.read(ids, lane, signal),
-        ),
+      read(asked, lane, signal) {
+        const { decide, ids, sinceMs } = follow();
+        const remembered = watched(asked, decide);
+        return note(lane, "read", ids, sinceMs, signal, () => source.read(remembered, lane, signal));
+      },
       write(prepare, signal) {
-        let ids: readonly string[] = [];
+        const { decide, ids, sinceMs } = follow();
         const prepared = async () => {
           const writes = await prepare();
-          ids = writes.map(({ tagId }) => tagId);
+          decide(writes.map(({ tagId }) => tagId));
           return writes;
         };
-        return note(
-          "write",
-          "write",
-          () => ids,
-          signal,
-          () => source.write(prepared, signal),
-        );
+        return note("write", "write", ids, sinceMs, signal, () => source.write(prepared, signal));
       },
-      history: (query, lane, signal) =>
-        note(
-          lane,
-          "history",
-          () => query.tagIds,
-          signal,
-          () => source.history(query, lane, signal),
-        ),
-      totals: (query, lane, signal) =>
-        note(
-          lane,
-          "history",
-          () => query.tagIds,
-          signal,
-          () => source.totals(query, lane, signal),
-        ),
+      history(asked, lane, signal) {
+        const { decide, ids, sinceMs } = follow();
+        const remembered = watched(asked, ({ tagIds }) => decide(tagIds));
+        return note(lane, "history", ids, sinceMs, signal, () => source.history(remembered, lane, signal));
+      },
+      totals(asked, lane, signal) {
+        const { decide, ids, sinceMs } = follow();
+        const remembered = watched(asked, ({ tagIds }) => decide(tagIds));
+        return note(lane, "history", ids, sinceMs, signal, () => source.totals(remembered, lane, signal));
+      },
     },
   };
 }

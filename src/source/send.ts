@@ -6,12 +6,12 @@ import type { Metrics } from "../metrics.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
-import type { Limiter, QuotaEndpoint } from "./limiter.ts";
 import type { ListPace } from "./list-pace.ts";
 import { createMaintenance } from "./maintenance.ts";
+import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
 import { type Answer, decodeReply, type Reading } from "./reply.ts";
 import { healthIn } from "./schema.ts";
-import type { Lane } from "./source.ts";
+import type { Lane, SlotOffer } from "./source.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
@@ -33,7 +33,10 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 
 export interface TagCall {
   readonly endpoint: QuotaEndpoint;
-  readonly query?: URLSearchParams;
+  /** Called when the slot is there. */
+  readonly query?: () => URLSearchParams;
+  /** Asked whenever a slot is free, as `Limiter.run` says; without it the first free slot is taken. */
+  readonly choose?: (offer: SlotOffer) => number | null;
   /**
    * Makes it a POST. Called at the last moment, in the request's slot and with a token at hand; when it rejects,
    * nothing is sent, and the error goes to the caller as it is.
@@ -107,7 +110,8 @@ export function createSend(options: SendOptions): Send {
   const maintenance = createMaintenance({ clock, random: options.random });
 
   async function requestFor(call: TagCall | ListCall, secret: Secret): Promise<TransportRequest> {
-    const query = call.query === undefined ? "" : `?${call.query.toString()}`;
+    const told = typeof call.query === "function" ? call.query() : call.query;
+    const query = told === undefined ? "" : `?${told.toString()}`;
     const body = isPost(call) ? JSON.stringify(await call.body()) : null;
     return {
       method: body === null ? "GET" : "POST",
@@ -164,19 +168,19 @@ export function createSend(options: SendOptions): Send {
   async function sent(
     call: TagCall | ListCall,
     limit: Limit,
-    turn: <T>(task: () => Promise<T>) => Promise<T>,
+    turn: <T>(task: () => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<Sent> {
     const wishedMs = clock.monotonic();
-    const once = async () => {
-      const { answer, latencyMs, startedMs } = await turn(() => attempt(call, limit, signal));
+    const once = async (isFirst: boolean) => {
+      const { answer, latencyMs, startedMs } = await turn(() => attempt(call, limit, signal), isFirst);
       return { answer, latencyMs, queuedMs: startedMs - wishedMs };
     };
     try {
-      return await once();
+      return await once(true);
     } catch (error) {
       if (!(error instanceof StaleSocket) || isPost(call)) throw error;
-      return once();
+      return once(false);
     }
   }
 
@@ -192,7 +196,10 @@ export function createSend(options: SendOptions): Send {
         observe: (headers) => limiter.observe(endpoint, headers),
         refused: (_startedMs, forMs) => limiter.hold(forMs, "bucket", endpoint),
       };
-      return sent(call, limit, (task) => limiter.run(lane, endpoint, task, signal), signal);
+      // What was chosen once is asked for again as it is.
+      const turn = <T>(task: () => Promise<T>, isFirst: boolean) =>
+        limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
+      return sent(call, limit, turn, signal);
     },
 
     list: (call, signal) =>

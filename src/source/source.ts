@@ -13,7 +13,7 @@ import type {
   TagTotal,
   TokenInfo,
 } from "../building.ts";
-import type { ForeignUse } from "./quota-foreign.ts";
+import type { ForeignUse } from "./quota/foreign.ts";
 
 /**
  * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures
@@ -29,8 +29,12 @@ export interface Source {
   gateways(filter: GatewayFilter, signal: AbortSignal): AsyncIterable<Page<Gateway>>;
   hosts(filter: HostFilter, signal: AbortSignal): AsyncIterable<Page<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
-  /** Current values of 1 to 20 tags. */
-  read(tagIds: readonly string[], lane: Lane, signal: AbortSignal): Promise<ReadReply>;
+  /** Current values of 1 to 20 tags: of these, or of those that are chosen when a slot is free. */
+  read(
+    tagIds: readonly string[] | Choose<readonly string[]>,
+    lane: Lane,
+    signal: AbortSignal,
+  ): Promise<ReadReply>;
   /**
    * Writes up to 20 tags in one request. `prepare` is called when a slot of the quota is free, right before the
    * request leaves: it says what to write at that moment, after it has made its record durable. When it returns
@@ -40,9 +44,17 @@ export interface Source {
    */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
   /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
-  history(query: HistoryQuery, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
+  history(
+    query: HistoryQuery | Choose<HistoryQuery>,
+    lane: Lane,
+    signal: AbortSignal,
+  ): Promise<readonly TagLog[]>;
   /** Last minus first over the range, one per tag. */
-  totals(query: HistoryQuery, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
+  totals(
+    query: HistoryQuery | Choose<HistoryQuery>,
+    lane: Lane,
+    signal: AbortSignal,
+  ): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;
@@ -51,12 +63,31 @@ export interface Source {
   close(): Promise<void>;
 }
 
-/** Priority classes of the shared quota, first served first. */
-export const LANES = ["write", "on-demand", "live", "history"] as const;
+/** Priority classes of the shared quota, first served first; `spare` takes what all the others let pass. */
+export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 export type Lane = (typeof LANES)[number];
+
+/**
+ * Decides what to ask for at the moment a slot of the quota is free, so that nothing is decided for a later moment.
+ * Called for every free slot that no lane before has taken, until it takes one; it must not wait for anything. What
+ * it throws, the request rejects with.
+ */
+export type Choose<T> = (offer: SlotOffer) => Choice<T>;
+/** `pass`: the slot goes to the next lane; asked again at the next slot, after so many milliseconds at the latest. */
+export type Choice<T> = { readonly ask: T } | { readonly passMs: number };
+
+export interface SlotOffer {
+  /** True when the lane was passed over so often that this slot is its own, whatever the lanes before it want. */
+  readonly own: boolean;
+}
 
 /** Tags in one read, write or history request (interface, Limits). */
 export const TAGS_PER_REQUEST = 20;
+
+/** Whether a tag can be asked for: its id stands in a list that commas separate (interface, GET tags/read). */
+export function isAskable(id: string): boolean {
+  return id !== "" && !id.includes(",");
+}
 
 export interface SiteFilter {
   readonly search?: string;

@@ -23,6 +23,8 @@ export interface TokenScope {
   may(ability: string): boolean;
   /** When the service last said what the token may, milliseconds since 1970; null when never. */
   askedAtMs(): number | null;
+  /** The same on the monotonic clock; infinitely long ago when never. */
+  saidAtMs(): number;
   /** Asks again, whatever was asked before. */
   refresh(signal: AbortSignal): Promise<Scope>;
   /** As `refresh`, but null when the service does not answer: then nothing is said about what is missing. */
@@ -102,6 +104,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     sees: (siteId) => sites === null || sites.has(siteId),
     may: (ability) => abilities === null || abilities.has(ability),
     askedAtMs: () => askedAtMs,
+    saidAtMs: () => answeredMs,
     learn,
     refresh,
     changes,

@@ -14,7 +14,7 @@ import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/option
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
-import { createQuota } from "#src/source/quota.ts";
+import { createQuota } from "#src/source/quota/quota.ts";
 import type { Source } from "#src/source/source.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";

@@ -7,7 +7,7 @@ import type { Event } from "#src/event.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
-import type { Limiter } from "#src/source/limiter.ts";
+import type { Limiter } from "#src/source/quota/limiter.ts";
 import { createHttpTransport, type Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Rejected, Throttled } from "#src/errors.ts";
 import { Stopping } from "#src/lifecycle.ts";
+import { Misuse } from "#src/source/batches.ts";
 import { StaleSocket } from "#src/source/connection-failure.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 
@@ -262,7 +263,7 @@ describe("a request that cannot be right is not sent", () => {
     "read of %j",
     async (ids) => {
       const trial = trialSource(() => reply(200, GOOD.read));
-      await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Rejected);
+      await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Misuse);
       expect(trial.requests).toHaveLength(0);
     },
   );

@@ -1,5 +1,5 @@
-import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
-import type { Lane } from "#src/source/source.ts";
+import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
+import type { Lane, SlotOffer } from "#src/source/source.ts";
 import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -18,6 +18,7 @@ export interface Ask {
   readonly signal?: AbortSignal;
   readonly latencyMs?: number;
   readonly fails?: Error;
+  readonly choose?: (offer: SlotOffer) => number | null;
   /** What x-ratelimit-remaining says in the reply. */
   readonly remaining?: number;
 }
@@ -74,7 +75,11 @@ export function createRig(
     quota,
     store,
     left,
-    ask(lane, name = lane, { endpoint = "read", signal = never, latencyMs = 100, fails, remaining } = {}) {
+    ask(
+      lane,
+      name = lane,
+      { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {},
+    ) {
       const task = async () => {
         left.push({ name, at: clock.monotonic() });
         await clock.sleep(latencyMs);
@@ -82,7 +87,7 @@ export function createRig(
         if (fails !== undefined) throw fails;
         return name;
       };
-      return quota.run(lane, endpoint, task, signal);
+      return quota.run(lane, endpoint, task, signal, choose);
     },
   };
 }

@@ -368,9 +368,96 @@ test("status counts what waits by lane", async () => {
   for (const lane of waiting) void rig.ask(lane);
   await rig.clock.run(1_000);
   const [bucket] = rig.quota.status().buckets;
-  expect(bucket?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1 });
+  expect(bucket?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1, spare: 0 });
   expect(bucket?.used).toBe(20);
   expect(bucket?.nextSlotInMs).toBeGreaterThan(58_000);
+});
+
+describe("what is decided in the slot", () => {
+  test("is asked for lane by lane at the moment a slot is free, and nobody decides for later", async () => {
+    const rig = createRig();
+    const decidedAt: string[] = [];
+    const wants = { live: false, history: false };
+    const stand = (lane: "live" | "history" | "spare") =>
+      rig.ask(lane, lane, {
+        choose() {
+          decidedAt.push(`${lane} ${Math.round(rig.clock.monotonic() / 100) / 10}`);
+          return lane === "spare" || wants[lane] ? null : 10_000;
+        },
+      });
+    void rig.ask("live", "filler");
+    await rig.clock.run(1_000);
+    void stand("live");
+    void stand("history");
+    await rig.clock.run(2_000);
+    expect(decidedAt).toEqual([]);
+    expect(rig.quota.status().buckets[0]?.waiting).toMatchObject({ live: 1, history: 1 });
+    await rig.clock.run(4_000);
+    expect(decidedAt).toEqual(["live 3", "history 3"]);
+    expect(rig.quota.status().buckets[0]?.waiting).toMatchObject({ live: 0, history: 0 });
+    wants.live = true;
+    // Whoever else wants the slot, those before it are asked first.
+    void stand("spare");
+    await rig.clock.run(4_500);
+    expect(names(rig)).toEqual(["filler", "live"]);
+    wants.history = true;
+    await rig.clock.run(7_500);
+    expect(names(rig)).toEqual(["filler", "live", "history"]);
+    await rig.clock.run(11_000);
+    expect(names(rig)).toEqual(["filler", "live", "history", "spare"]);
+    expect(rig.clock.sleepers()).toBe(0);
+  });
+
+  test("a lane that was passed over nine times is told that the slot is its own", async () => {
+    const rig = createRig();
+    const offers: boolean[] = [];
+    void rig.ask("history", "history", {
+      choose({ own }) {
+        offers.push(own);
+        return own ? null : 1_000;
+      },
+    });
+    for (let i = 0; i < 12; i += 1) void rig.ask("live");
+    await rig.clock.run(40_000);
+    expect(names(rig).indexOf("history")).toBe(9);
+    // Once at the start, when nobody else was there yet.
+    expect(offers).toEqual([false, true]);
+  });
+
+  test("a choice that fails costs its own request, and no slot", async () => {
+    const rig = createRig();
+    const failing = rig.ask("live", "failing", {
+      choose() {
+        throw new Error("cannot decide");
+      },
+    });
+    await expect(failing).rejects.toThrow("cannot decide");
+    void rig.ask("live");
+    await rig.clock.run(100);
+    expect(names(rig)).toEqual(["live"]);
+    expect(rig.quota.status().buckets[0]?.used).toBe(1);
+  });
+
+  test("what lets slots pass does not use any, and is asked again when it said", async () => {
+    const rig = createRig();
+    let asked = 0;
+    const caller = new AbortController();
+    const standing = rig.ask("history", "history", {
+      signal: caller.signal,
+      choose() {
+        asked += 1;
+        return 2_000;
+      },
+    });
+    await rig.clock.run(10_100);
+    expect(asked).toBe(6);
+    expect(rig.quota.status().buckets[0]?.used).toBe(0);
+    caller.abort(new Error("enough"));
+    await expect(standing).rejects.toThrow("enough");
+    await rig.clock.run(20_000);
+    expect(asked).toBe(6);
+    expect(rig.clock.sleepers()).toBe(0);
+  });
 });
 
 describe("a pause that the service ordered", () => {

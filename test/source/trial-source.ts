@@ -3,7 +3,7 @@ import { systemClock } from "#src/clock.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createSource, type SourceOptions } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
-import type { Limiter } from "#src/source/limiter.ts";
+import type { Limiter } from "#src/source/quota/limiter.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/source/source.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/source/transport.ts";
 

@@ -80,7 +80,7 @@ export const LIVE_SOURCE: LiveSource = {
         pacedPerMinute: 18,
         lastingPerMinute: 18,
         used: 7,
-        waiting: { write: 0, "on-demand": 0, live: 2, history: 0 },
+        waiting: { write: 0, "on-demand": 0, live: 2, history: 0, spare: 0 },
         heldUntilMs: null,
         nextSlotInMs: 0,
         throttled: 0,

@@ -32,8 +32,8 @@ export async function inventory(store: Store, source: string, tags: readonly Tag
 
 /** One request per slot, lanes in order, as the real quota paces them. */
 export function createTrialQuota(clock: VirtualClock) {
-  const waiting: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0 };
-  const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0 };
+  const waiting: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
+  const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const queue: { lane: Lane; go: () => void }[] = [];
   const order: readonly Lane[] = ["write", "on-demand", "live", "history"];
   let freeAtMs = 0;

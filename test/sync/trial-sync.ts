@@ -7,7 +7,7 @@ import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
-import type { Limiter } from "#src/source/limiter.ts";
+import type { Limiter } from "#src/source/quota/limiter.ts";
 import type { Source } from "#src/source/source.ts";
 import { SyncConfig } from "#src/sync/config.ts";
 import type { Job } from "#src/sync/job.ts";

@@ -1,4 +1,5 @@
 import type { Site, Tag } from "../../building.ts";
+import { isAskable } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
 
@@ -12,7 +13,8 @@ export interface PlacedTag {
 
 /**
  * Every tag that the last complete listings showed in a site that the token sees now, in the order of the
- * listings' ids. A tag that is missing lately is left out: reading it could make its whole group fail.
+ * listings' ids. A tag that is missing lately is left out: reading it could make its whole group fail. So
+ * is one whose id no request can name.
  */
 export async function heldTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
   const [tags, places, sites] = await Promise.all([
@@ -24,6 +26,7 @@ export async function heldTags(store: Store, source: string): Promise<readonly P
   const placed: PlacedTag[] = [];
   for (const [id, held] of tags) {
     if (held.missingSince !== null || held.siteId === null || !visible.has(held.siteId)) continue;
+    if (!isAskable(id)) continue;
     placed.push({ tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] });
   }
   return placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));

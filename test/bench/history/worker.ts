@@ -2,7 +2,7 @@ import { createLog } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
-import { createQuota } from "#src/source/quota.ts";
+import { createQuota } from "#src/source/quota/quota.ts";
 import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
 import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/sync/read/live-reads.ts";

@@ -1,5 +1,5 @@
 import { Throttled } from "#src/errors.ts";
-import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota.ts";
+import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
 import type { Lane } from "#src/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { installGlobalTimers } from "./global-timers.ts";

@@ -1,7 +1,7 @@
-import type { Clock } from "../clock.ts";
-import type { QuotaSlot, StoredQuotaLog } from "../store/store.ts";
+import type { Clock } from "../../clock.ts";
+import type { QuotaSlot, StoredQuotaLog } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
-import type { Slot } from "./quota-log.ts";
+import type { Slot } from "./slot-log.ts";
 
 /**
  * Keeps the slot log over restarts. A slot is durable before its request leaves, with the latest moment at which

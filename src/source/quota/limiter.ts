@@ -1,4 +1,4 @@
-import type { Lane, QuotaStatus } from "./source.ts";
+import type { Lane, QuotaStatus, SlotOffer } from "../source.ts";
 
 /** The three endpoints that share, or separately have, 20 requests per minute (interface, Limits). */
 export const QUOTA_ENDPOINTS = ["read", "write", "history"] as const;
@@ -6,8 +6,18 @@ export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 
 /** What the client asks of the quota of the tag endpoints. */
 export interface Limiter {
-  /** Runs the task once a slot is free; the slot is taken (and persisted) before the task starts; the task's end marks the response. */
-  run<T>(lane: Lane, endpoint: QuotaEndpoint, task: () => Promise<T>, signal: AbortSignal): Promise<T>;
+  /**
+   * Runs the task once a slot is free; the slot is taken (and persisted) before the task starts; the task's end marks
+   * the response. With `choose` it is asked whenever a slot is free for its lane: null takes it, a number lets it pass
+   * and wants to be asked again after so many milliseconds at the latest; when it throws, `run` rejects with that.
+   */
+  run<T>(
+    lane: Lane,
+    endpoint: QuotaEndpoint,
+    task: () => Promise<T>,
+    signal: AbortSignal,
+    choose?: (offer: SlotOffer) => number | null,
+  ): Promise<T>;
   /** No request leaves before `forMs` have passed: of one bucket after a 429, of every lane after a 503. */
   hold(forMs: number, scope: "bucket" | "everything", endpoint?: QuotaEndpoint): void;
   /** What the reply's `X-RateLimit-*` headers say about the bucket; null where the reply does not say. */

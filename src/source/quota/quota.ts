@@ -1,19 +1,19 @@
-import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
-import type { Metrics } from "../metrics.ts";
-import type { StoredQuotaLog } from "../store/store.ts";
+import type { Clock } from "../../clock.ts";
+import type { Log } from "../../log.ts";
+import type { Metrics } from "../../metrics.ts";
+import type { StoredQuotaLog } from "../../store/store.ts";
+import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./bucket.ts";
+import type { ForeignUse } from "./foreign.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
-import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./quota-bucket.ts";
-import type { ForeignUse } from "./quota-foreign.ts";
-import type { Slot } from "./quota-log.ts";
-import { createQuotaRecord, type HoldScope } from "./quota-record.ts";
-import { createSharingEvidence } from "./quota-sharing.ts";
+import { createQuotaRecord, type HoldScope } from "./record.ts";
+import { createSharingEvidence } from "./sharing.ts";
+import type { Slot } from "./slot-log.ts";
 
 /**
  * The quota of one source: never exceeded, hardly ever idle.
  *
- * p-queue holds what waits, by lane; the slot log (quota-log.ts) says when the next request may leave; the record
- * (quota-record.ts) keeps the log over restarts; caution (quota-caution.ts) learns from refusals. Measured against
+ * p-queue holds what waits, by lane; the slot log (slot-log.ts) says when the next request may leave; the record
+ * (record.ts) keeps the log over restarts; caution (caution.ts) learns from refusals. Measured against
  * seven kinds of limiters by `npm run bench:quota`.
  */
 export interface QuotaOptions {
@@ -172,6 +172,7 @@ export function createQuota(options: QuotaOptions): Quota {
       endpoint: QuotaEndpoint,
       task: () => Promise<T>,
       signal: AbortSignal,
+      choose?: Parameters<Limiter["run"]>[4],
     ) {
       await start();
       signal.throwIfAborted();
@@ -180,6 +181,7 @@ export function createQuota(options: QuotaOptions): Quota {
         endpoint,
         task,
         signal,
+        ...(choose === undefined ? {} : { choose }),
         since: clock.monotonic(),
         started: false,
       };

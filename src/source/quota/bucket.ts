@@ -1,20 +1,18 @@
 import PQueue from "p-queue";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../../clock.ts";
+import type { Lane, QuotaBucketStatus } from "../source.ts";
+import { createCaution } from "./caution.ts";
+import { createForeignWatch, type ForeignUse } from "./foreign.ts";
+import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
-import { createCaution } from "./quota-caution.ts";
-import { createForeignWatch, type ForeignUse } from "./quota-foreign.ts";
-import { createWaitingLanes } from "./quota-lanes.ts";
-import { createSlotLog, type Slot } from "./quota-log.ts";
-import { createPace } from "./quota-pace.ts";
-import type { QuotaRecord } from "./quota-record.ts";
-import type { Lane, QuotaBucketStatus } from "./source.ts";
+import { createPace } from "./pace.ts";
+import type { QuotaRecord } from "./record.ts";
+import { createSlotLog, type Slot } from "./slot-log.ts";
 
 /** One request on its way through a bucket. */
-export interface QuotaRequest {
-  readonly lane: Lane;
+export interface QuotaRequest extends Waiting {
   readonly endpoint: QuotaEndpoint;
   readonly task: () => Promise<unknown>;
-  readonly signal: AbortSignal;
   /** Monotonic time at which it was asked for. */
   readonly since: number;
   /** True once it has its slot. */
@@ -59,30 +57,31 @@ export interface QuotaBucketOptions {
   onUnsaved(error: unknown): void;
 }
 
-/** Higher first. */
-const PRIORITY: Readonly<Record<Lane, number>> = { write: 3, "on-demand": 2, live: 1, history: 0 };
-const NEXT_OF_ALL = 10;
 const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
 /** While the record is missing, this share of the pace. */
 const CAREFUL_SHARE = 0.8;
 
 export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const { clock, record, occupiedMs } = options;
-  const queue = new PQueue({ concurrency: options.concurrency, autoStart: false });
+  const lanes = createLanes();
+  const queue = new PQueue<InstanceType<typeof lanes.Queue>, LaneOptions>({
+    concurrency: options.concurrency,
+    queueClass: lanes.Queue,
+  });
   const log = createSlotLog(occupiedMs, options.inherited);
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
-  const lanes = createWaitingLanes();
   const inFlight = new Set<Slot>();
   let limit = options.perMinute;
   let caution = createCaution(limit);
   let heldUntil = options.heldUntilMs;
   let throttled = options.throttled;
   let entries = 0;
-  let started = 0;
   let wakeAt = Number.POSITIVE_INFINITY;
   let wakeUp: AbortController | undefined;
   let isRetired = false;
+  /** Ends the waiting of each request that has no slot yet. */
+  const queued = new Map<QuotaRequest, AbortController>();
 
   /** What the moment allows: slots in the window, the time between paced requests, and who is paced. */
   const terms = (now: number) => {
@@ -113,26 +112,18 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     return Math.max(now, heldUntil, free, paced);
   };
 
-  /**
-   * Lets out what may leave now and sleeps until the next may. The queue stays paused; to start it lets exactly
-   * one request out, because each pauses it again as the first thing it does.
-   */
+  /** Lets out what may leave now and sleeps until the next may. */
   const release = () => {
-    for (;;) {
-      const lane = lanes.first();
-      if (isRetired || lane === undefined || queue.pending >= options.concurrency) return;
+    while (!isRetired && queue.pending < options.concurrency) {
       const now = clock.monotonic();
-      const at = readyAt(lane, now);
-      const overdue = lanes.overdue().find((each) => readyAt(each.lane, now, true) <= now);
-      if (at > now && overdue === undefined) {
-        void wake(at);
+      const { isOut, lookAtMs } = lanes.letOut(now, (lane, overdue) => readyAt(lane, now, overdue));
+      if (!isOut) {
+        void wake(lookAtMs);
         return;
       }
-      if (overdue !== undefined) queue.setPriority(overdue.id, NEXT_OF_ALL);
-      const startedBefore = started;
-      queue.start();
+      // p-queue looks at its queue when something is added, ends, or when it is started.
       queue.pause();
-      if (started === startedBefore) return;
+      queue.start();
     }
   };
 
@@ -152,11 +143,10 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     release();
   };
 
-  const takeSlot = (id: string, request: QuotaRequest): Slot => {
+  const takeSlot = (request: QuotaRequest): Slot => {
     const now = clock.monotonic();
-    started += 1;
     request.started = true;
-    lanes.remove(id, request.lane);
+    queued.delete(request);
     lanes.served(request.lane);
     const { periodMs, catchUp, everyLanePaced } = terms(now);
     if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
@@ -201,18 +191,17 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   return {
     async run(request) {
       entries += 1;
-      const id = String(entries);
-      lanes.add(id, request);
-      const task = () => {
-        queue.pause();
-        return send(takeSlot(id, request), request);
-      };
-      const done = queue.add(task, { id, priority: PRIORITY[request.lane], signal: request.signal });
+      const moved = new AbortController();
+      queued.set(request, moved);
+      const signal = AbortSignal.any([request.signal, moved.signal]);
+      const { waiting, fault } = guarded(request);
+      const leave = () => fault() ?? send(takeSlot(request), request);
+      const done = queue.add(leave, { id: `request ${entries}`, request: waiting, signal });
       release();
       try {
         return await done;
       } finally {
-        lanes.remove(id, request.lane);
+        queued.delete(request);
         // A request that ends makes room within the concurrency; the queue has noticed it by then.
         queueMicrotask(release);
       }
@@ -260,9 +249,33 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     retire() {
       isRetired = true;
       wakeUp?.abort();
-      queue.clear();
+      for (const moved of queued.values()) moved.abort(new Error("The quota is counted anew."));
     },
     retired: () => isRetired,
+  };
+}
+
+/** A request whose choice fails is let out, and fails itself, without a slot: nobody else has to wait for it. */
+function guarded({ lane, signal, choose }: QuotaRequest): {
+  readonly waiting: Waiting;
+  readonly fault: () => Promise<never> | null;
+} {
+  if (choose === undefined) return { waiting: { lane, signal }, fault: () => null };
+  let failed: { readonly error: unknown } | undefined;
+  return {
+    waiting: {
+      lane,
+      signal,
+      choose(offer) {
+        try {
+          return choose(offer);
+        } catch (error) {
+          failed = { error };
+          return null;
+        }
+      },
+    },
+    fault: () => (failed === undefined ? null : Promise.reject(failed.error)),
   };
 }
 
