@@ -13,20 +13,22 @@ import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
 import type { HistoryProgress } from "./sync/history/progress.ts";
 import { createHistoryPull } from "./sync/history/pull.ts";
 import { valuesIn } from "./sync/history/window.ts";
-import type { Job } from "./sync/job.ts";
+import { createDemand } from "./sync/plan/demand.ts";
 import { planReport } from "./sync/plan/report.ts";
 import { createLiveReads } from "./sync/read/live-reads.ts";
 import type { Ticker } from "./sync/schedule.ts";
-import { createSync } from "./sync/sync.ts";
+import { openSync } from "./sync/sync.ts";
 import { liveTag } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
   history(): HistoryProgress;
   readonly work: SourceWork;
+  /** Sets the gauges that are true at a moment only. */
+  refreshGauges(): void;
 }
 
-/** Everything that follows one source: lists and alarms by createSync, and what spends the quota, as further jobs. */
+/** Everything that follows one source: lists and alarms at their times, and what spends the quota all the time. */
 export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
@@ -41,9 +43,19 @@ export async function buildSync(options: {
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
   const settings = planSettings(built.name, entry, options.state);
-  // Each spends what the other leaves: the past is fetched in slots that no promise to a live value needs.
-  let leavesRoom = () => true;
-  let offlineGatewayOf = (_siteId: number): string | null => null;
+  const { token } = entry;
+  const sync = await openSync({
+    source,
+    store,
+    config: entry,
+    clock,
+    log,
+    metrics,
+    ticker,
+    ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
+  });
+  const { scope } = sync;
+  const demand = createDemand();
   const pull = createHistoryPull({
     source,
     store,
@@ -52,7 +64,7 @@ export async function buildSync(options: {
     classes: entry.history,
     timeZone: entry.time_zone,
     valuesMax: settings.valuesMax,
-    room: () => leavesRoom(),
+    demand,
     mayFetchPast: backPressure.mayFetchPast,
   });
   const live = createLiveReads({
@@ -62,44 +74,13 @@ export async function buildSync(options: {
     log,
     metrics,
     classes: entry.read,
-    historyWants: () => pull.wants(),
-    historyPerMinute: () => pull.requestsPerMinute(),
+    scope,
+    demand,
     clockSkewMs: () => source.clockSkewMs(),
-    offlineGatewayOf: (tag) => offlineGatewayOf(tag.siteId),
+    offlineGatewayOf: (tag) => sync.offlineGatewayOf(tag.siteId),
   });
-  leavesRoom = () => live.leavesRoom();
-  const jobs: readonly Job[] = [
-    {
-      name: "live",
-      schedule: entry.read.length === 0 ? false : entry.schedules.live,
-      firstRun: false,
-      goesOn: true,
-      ability: "read:tags",
-      run: live.run,
-    },
-    {
-      name: "history",
-      // Also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
-      schedule: entry.schedules.history,
-      firstRun: false,
-      goesOn: true,
-      ability: "read:tags",
-      run: pull.run,
-    },
-  ];
-  const { token } = entry;
-  const service = await createSync({
-    source,
-    store,
-    config: entry,
-    clock,
-    log,
-    metrics,
-    ticker,
-    jobs,
-    ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
-  });
-  offlineGatewayOf = (siteId) => service.offlineGatewayOf(siteId);
+  // History also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
+  const service = sync.service(entry.read.length === 0 ? [pull] : [live, pull]);
   const plan = async () => {
     const { buckets } = source.quota();
     const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
@@ -116,7 +97,7 @@ export async function buildSync(options: {
     tag: (id) => liveTag(live, id, clock),
     requests: () => built.trace.latest(),
   };
-  return { service, history: () => pull.progress(), work };
+  return { service, history: () => pull.progress(), work, refreshGauges: () => live.showFreshness() };
 }
 
 /** The part of the configuration that a source's plan is made from. */

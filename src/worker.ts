@@ -145,7 +145,10 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     outbox: store.outbox,
     metrics: metrics.registry,
     notReady: () => (ready ? null : "The worker is starting or stopping."),
-    refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
+    async refresh() {
+      for (const sync of syncs) sync.refreshGauges();
+      await refreshGauges({ outbox: store.outbox, metrics, clock });
+    },
     stopWrites: config.commands.enabled
       ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
       : null,

@@ -16,7 +16,7 @@ const Schedules = z.strictObject({
   token: Schedule.default("0 * * * *").meta({
     description: "What the service says about the token (expiry, sites, abilities).",
   }),
-  sites: Schedule.default("*/15 * * * *").meta({ description: "List of sites; one request." }),
+  sites: Schedule.default("*/5 * * * *").meta({ description: "List of sites; one request." }),
   alarms: Schedule.default("*/30 * * * * *").meta({
     description:
       "Active alarms; one request while they fit into one page, and one more for each site that an alarm went away from.",
@@ -36,12 +36,6 @@ const Schedules = z.strictObject({
   }),
   tags: Schedule.default("40 */6 * * *").meta({
     description: "List of tags; one request per site and 100 tags.",
-  }),
-  live: Schedule.default("* * * * * *").meta({
-    description: "How often it is checked which values are due to be read.",
-  }),
-  history: Schedule.default("*/5 * * * * *").meta({
-    description: "How often it is checked which history is due to be fetched.",
   }),
 });
 

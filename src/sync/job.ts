@@ -1,5 +1,5 @@
 /**
- * One recurring piece of work of one source: a poll of a list, the live reads, the history, the token.
+ * One recurring piece of work of one source at certain times: a poll of a list, of the alarms, of the token.
  *
  * `run` does the work once and returns. What it throws decides what happens next, by its class in src/errors.ts;
  * nothing that a run could not finish may be left half told: it commits whole or not at all.
@@ -14,8 +14,6 @@ export interface Job {
    * after that. False: waits for its first tick and starts with it, whatever the others are doing.
    */
   readonly firstRun: boolean;
-  /** True: a run goes on for minutes by design, and a tick meanwhile is nothing that a person should count. */
-  readonly goesOn?: boolean;
   /** The ability of the token that the job needs (interface, Authentication 3), for a clear sentence after a 403. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;

@@ -1,11 +1,13 @@
 import { backoffMs } from "../backoff.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Source } from "../source/source.ts";
-import { abortable } from "./abortable.ts";
+import { abortable, createBell } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
+import type { TokenScope } from "./scope.ts";
+import type { HeldHealth } from "./snapshot.ts";
 
 /**
  * The time in which the service as a whole is not to be had: the token is refused, it is in maintenance, or it
@@ -16,6 +18,8 @@ export interface Outage {
   isOn(): boolean;
   /** Resolves when the service is to be had; at once when it is. */
   over(signal: AbortSignal): Promise<void>;
+  /** Resolves when it is not to be had; at once when it is not. */
+  begun(signal: AbortSignal): Promise<void>;
   /** What a failure of a job says about the whole service; true when it is an outage now. */
   judge(failure: Failure, repeated: boolean, signal: AbortSignal): Promise<boolean>;
   /** Probes until the service is back, as long as there is an outage. Runs beside everything else. */
@@ -30,15 +34,25 @@ export interface OutageOptions {
   readonly log: Log;
   readonly random: () => number;
   readonly availability: Availability;
+  readonly scope: Pick<TokenScope, "refresh" | "explain">;
+  /** The service's own word about its health, asked while it is away; null when it is back. It decides nothing. */
+  readonly noteHealth: (health: HeldHealth | null) => Promise<void>;
   /** The pass that compares everything; its commits carry the good news. Null when alarms are not followed. */
   readonly reconcile: ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** A text that changes when the token does, to try a new one at once; null when that cannot be known. */
   readonly tokenStamp: (() => Promise<string>) | null;
 }
 
-/** A refused token is tried again every 5 minutes, a changed one within 5 seconds (milliseconds). */
-const REFUSED_TOKEN_MS = 300_000;
+/**
+ * A refused token is tried again every minute at first, because it may have been renewed under the same secret, later
+ * every 8 minutes, so that an hour costs 12 requests; one that was changed is tried within 5 seconds (milliseconds).
+ */
+const REFUSED_TOKEN_MS = 60_000;
+const REFUSED_TOKEN_LATER_MS = 480_000;
+const SOON_PROBES = 5;
 const TOKEN_LOOK_MS = 5_000;
+/** The health check is asked at most this often, in milliseconds. */
+const HEALTH_EVERY_MS = 60_000;
 /** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
 /** Maintenance without a stated end: the source room keeps the requests back as long as it thinks right. */
@@ -47,13 +61,14 @@ const MAINTENANCE_MS = 30_000;
 const PASSES = 3;
 
 export function createOutage(options: OutageOptions): Outage {
-  const { source, clock, log, random, availability, reconcile, tokenStamp } = options;
+  const { source, clock, log, random, availability, scope, reconcile, tokenStamp } = options;
   let cause: Failure | null = null;
   let attempts = 0;
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
   let suspectSinceMs: number | null = null;
-  let wake = Promise.withResolvers<void>();
-  let begun = Promise.withResolvers<void>();
+  let healthAskedMs = Number.NEGATIVE_INFINITY;
+  /** Rings when an outage begins or ends. */
+  const turns = createBell();
 
   const isOn = () => cause !== null || availability.isDown();
 
@@ -63,12 +78,42 @@ export function createOutage(options: OutageOptions): Outage {
       await availability.down(reasonOf(failure));
     }
     cause = failure;
-    begun.resolve();
+    turns.ring();
+  }
+
+  async function until(holds: () => boolean, signal: AbortSignal): Promise<void> {
+    while (!holds()) await abortable(turns.heard(signal), signal);
+  }
+
+  /** A hint for a person who looks; whatever comes of it. */
+  async function askHealth(signal: AbortSignal): Promise<void> {
+    if (clock.monotonic() - healthAskedMs < HEALTH_EVERY_MS) return;
+    healthAskedMs = clock.monotonic();
+    try {
+      const { status, time } = await source.health(signal);
+      await options.noteHealth({ status, time, askedAt: isoUtc(clock.now()) });
+    } catch (error) {
+      signal.throwIfAborted();
+      log.debug({ err: error }, "the health check could not be asked");
+    }
   }
 
   async function meAnswers(signal: AbortSignal): Promise<Failure | null> {
     try {
-      await source.me(signal);
+      await scope.refresh(signal);
+      return null;
+    } catch (error) {
+      signal.throwIfAborted();
+      return meaningOf(error);
+    }
+  }
+
+  /** What a refusal says about the whole service. For a 403 and a 422 the token is asked once a minute at most. */
+  async function wordAbout(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
+    if (failure.reason === "unauthenticated") return failure;
+    if (failure.reason !== "forbidden" && failure.reason !== "validation") return meAnswers(signal);
+    try {
+      await scope.explain({ siteIds: [], ability: "", atMs: clock.monotonic() }, signal);
       return null;
     } catch (error) {
       signal.throwIfAborted();
@@ -84,9 +129,10 @@ export function createOutage(options: OutageOptions): Outage {
       return;
     }
     const before = await tokenStamp?.();
-    const untilMs = clock.monotonic() + REFUSED_TOKEN_MS;
+    const waitMs = attempts <= SOON_PROBES ? REFUSED_TOKEN_MS : REFUSED_TOKEN_LATER_MS;
+    const untilMs = clock.monotonic() + waitMs;
     while (clock.monotonic() < untilMs) {
-      await clock.sleep(tokenStamp === null ? REFUSED_TOKEN_MS : TOKEN_LOOK_MS, signal);
+      await clock.sleep(tokenStamp === null ? waitMs : TOKEN_LOOK_MS, signal);
       if ((await tokenStamp?.()) !== before) return;
     }
   }
@@ -113,7 +159,10 @@ export function createOutage(options: OutageOptions): Outage {
   return {
     isOn,
     async over(signal) {
-      while (isOn()) await abortable(wake.promise, signal);
+      await until(() => !isOn(), signal);
+    },
+    async begun(signal) {
+      await until(isOn, signal);
     },
     noteSuccess() {
       lastSuccessMs = clock.monotonic();
@@ -123,7 +172,7 @@ export function createOutage(options: OutageOptions): Outage {
     async judge(failure, repeated, signal) {
       if (isOn()) return true;
       if (failure instanceof ConfigError) {
-        const whole = failure.reason === "unauthenticated" ? failure : await meAnswers(signal);
+        const whole = await wordAbout(failure, signal);
         if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
         return isOn();
       }
@@ -141,11 +190,14 @@ export function createOutage(options: OutageOptions): Outage {
 
     async watch(signal) {
       for (;;) {
-        if (!isOn()) await abortable(begun.promise, signal);
+        await until(isOn, signal);
         attempts = 0;
         while (isOn()) {
           // After a restart in the middle of an outage the cause is not known any more: look at once.
-          if (cause !== null) await waitForProbe(signal);
+          if (cause !== null) {
+            if (!isTokenTrouble(cause)) await askHealth(signal);
+            await waitForProbe(signal);
+          }
           try {
             cause = await probe(signal);
           } catch (error) {
@@ -156,9 +208,9 @@ export function createOutage(options: OutageOptions): Outage {
         }
         log.info("the service is back");
         suspectSinceMs = null;
-        begun = Promise.withResolvers();
-        wake.resolve();
-        wake = Promise.withResolvers();
+        if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
+        healthAskedMs = Number.NEGATIVE_INFINITY;
+        turns.ring();
       }
     },
   };

@@ -13,10 +13,14 @@ export interface Runner {
   isRunning(): boolean;
   /** True while the service's word is that this job is to be left alone: told to wait, or refused. */
   isHeld(): boolean;
+  /** True while it was refused: what the token may decides when it is tried again. */
+  isRefused(): boolean;
   /** Runs the job, unless it runs already; null then. Rejects for a stop only. */
   run(signal: AbortSignal): Promise<RunResult | null>;
   /** Failures in a row. */
   failures(): number;
+  /** It is held for so many milliseconds from now, and not for longer. */
+  holdFor(ms: number): void;
   /** Milliseconds after which the last result is to be followed by another run, before or after the next tick. */
   retryInMs(result: RunResult): number | null;
 }
@@ -30,8 +34,12 @@ export interface RunnerOptions {
 
 /** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
 const RETRY = { firstMs: 15_000, maxMs: 900_000 };
-/** What a person has to change is looked at again this often (a 403, a 422), in milliseconds. */
+/**
+ * What a person has to change (a 403, a 422) is looked at again this often, in milliseconds; at once when the token may
+ * something else than before, and soon while nobody knows what it may: `GET me` is asked once a minute then.
+ */
 const REFUSED_MS = 900_000;
+export const SECOND_LOOK_MS = 60_000;
 /** How long to wait when the service says to wait and not how long, in milliseconds. */
 const UNSTATED_WAIT_MS = 60_000;
 
@@ -41,21 +49,23 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
   let running = false;
   let failures = 0;
   let notBeforeMs = Number.NEGATIVE_INFINITY;
+  let refused = false;
 
   const retryInMs = (result: RunResult): number | null => {
     if (result.kind === "ok") return null;
     if (result.kind === "incomplete") return backoffMs(RETRY, failures, random);
-    const { failure } = result;
-    if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
-    if (failure instanceof ConfigError) return REFUSED_MS;
-    return backoffMs(RETRY, failures, random);
+    return restMs(result.failure, failures, random);
   };
 
   return {
     job,
     isRunning: () => running,
     isHeld: () => clock.monotonic() < notBeforeMs,
+    isRefused: () => refused,
     failures: () => failures,
+    holdFor(ms) {
+      notBeforeMs = clock.monotonic() + ms;
+    },
     retryInMs,
 
     async run(signal) {
@@ -74,6 +84,7 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
         running = false;
       }
       failures = result.kind === "ok" ? 0 : failures + 1;
+      refused = result.kind === "failed" && result.failure instanceof ConfigError;
       metrics.polls.inc({ ...labels, outcome: result.kind });
       if (result.kind !== "failed") metrics.pollSuccess.set(labels, clock.now() / 1000);
       const told = result.kind === "failed" && !mayPass(result.failure) ? retryInMs(result) : null;
@@ -81,6 +92,13 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
       return result;
     },
   };
+}
+
+/** How long work rests after a failure, the `failures`-th in a row, in milliseconds. */
+export function restMs(failure: Failure, failures: number, random: () => number): number {
+  if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
+  if (failure instanceof ConfigError) return REFUSED_MS;
+  return backoffMs(RETRY, failures, random);
 }
 
 /** Trouble that may be over at any tick; the rest is to be left alone for its time. */

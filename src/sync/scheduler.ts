@@ -1,15 +1,17 @@
 import { createHash } from "node:crypto";
 import { type Clock, isoUtc } from "../clock.ts";
-import { ConfigError, sentence } from "../errors.ts";
+import { ConfigError, type Failure, meaningOf, sentence } from "../errors.ts";
 import { isStopping, type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import { abortable } from "./abortable.ts";
+import { abortable, loop, oneAtATime, rest, within } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
+import type { Follower } from "./follower.ts";
 import type { Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
-import { createRunner, type Runner, type RunResult } from "./runner.ts";
+import { createRunner, type Runner, type RunResult, restMs, SECOND_LOOK_MS } from "./runner.ts";
 import { matcher, type Ticker } from "./schedule.ts";
+import type { TokenScope } from "./scope.ts";
 import type { HeldPoll } from "./snapshot.ts";
 
 export interface SchedulerOptions {
@@ -17,6 +19,8 @@ export interface SchedulerOptions {
   readonly source: string;
   /** In the order of their first runs. */
   readonly jobs: readonly Job[];
+  /** What goes on all the time. */
+  readonly followers?: readonly Follower[];
   readonly ticker: Ticker;
   readonly clock: Clock;
   readonly log: Log;
@@ -26,8 +30,8 @@ export interface SchedulerOptions {
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
-  /** Abilities of the token, as last told; null when not known. */
-  readonly abilities: () => readonly string[] | null;
+  /** What the token may: a change lets at once what was refused try again. */
+  readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
   /** Remembers how a job is doing. */
   readonly remember: (job: string, state: HeldPoll) => Promise<void>;
   readonly remembered: (job: string) => HeldPoll | undefined;
@@ -35,6 +39,11 @@ export interface SchedulerOptions {
 
 /** A job that is doing well says so on disk this often, in milliseconds. */
 const REMEMBER_MS = 60_000;
+/** The lists that tell of a site that the token did not see before, in the order of their first runs. */
+const OF_A_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
+
+/** A job or a follower, as far as its state is concerned. */
+type Named = Pick<Job, "name" | "ability">;
 
 /** Runs the jobs of one source at their times: never twice at once, never all together, at rest in an outage. */
 export function createScheduler(options: SchedulerOptions): Service {
@@ -79,53 +88,134 @@ export function createScheduler(options: SchedulerOptions): Service {
     waiting.get(runner)?.abort(new Stopping());
     const result = await runner.run(end.signal);
     if (result === null) return;
+    const refusedAtMs = clock.monotonic();
     try {
       await take(runner, result);
     } catch (error) {
       end.signal.throwIfAborted();
       log.error({ job: runner.job.name, err: error }, "the state of a job could not be recorded");
     }
-    const inMs = runner.retryInMs(result);
+    let inMs = runner.retryInMs(result);
+    if (runner.isRefused() && isUnexplained(refusedAtMs)) {
+      inMs = SECOND_LOOK_MS;
+      runner.holdFor(inMs);
+    }
     if (inMs !== null && !outage.isOn()) beside(runLater(runner, inMs));
   }
+
+  /** Whether the service has not said since then what the token may. */
+  const isUnexplained = (refusedAtMs: number) => options.scope.saidAtMs() < refusedAtMs;
 
   /** One pending run for each job: the next wait takes the place of the one before. */
   async function runLater(runner: Runner, inMs: number): Promise<void> {
     waiting.get(runner)?.abort(new Stopping());
     const wait = new AbortController();
     waiting.set(runner, wait);
-    try {
-      await clock.sleep(inMs, AbortSignal.any([wait.signal, waits.signal]));
-    } finally {
-      if (waiting.get(runner) === wait) waiting.delete(runner);
-    }
-    await run(runner);
+    const isTime = await rest(clock, inMs, wait.signal, waits.signal);
+    if (waiting.get(runner) === wait) waiting.delete(runner);
+    if (isTime) await run(runner);
   }
 
   async function take(runner: Runner, result: RunResult): Promise<void> {
     const { job } = runner;
     if (result.kind !== "failed") {
-      outage.noteSuccess();
-      await availability.featureUp(job.name);
-      await remember(job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
+      await well(job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
       return;
     }
-    const { failure } = result;
-    log.warn({ job: job.name, err: failure }, "a poll failed");
-    const whole = await outage.judge(failure, runner.failures() > 1, end.signal);
-    if (whole) postpone(job);
-    else if (failure instanceof ConfigError) await availability.featureDown(job.name, explain(job, failure));
-    await remember(job, explain(job, failure), false);
+    if (await failed(job, result.failure, runner.failures())) postpone(job);
   }
 
-  function explain(job: Job, failure: Error): string {
-    const abilities = options.abilities();
-    const lacks = job.ability !== undefined && abilities !== null && !abilities.includes(job.ability);
+  async function well(work: Named, remark: string | null): Promise<void> {
+    outage.noteSuccess();
+    await availability.featureUp(work.name);
+    await remember(work, remark);
+  }
+
+  /** True when the whole service is not to be had. */
+  async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
+    log.warn({ job: work.name, err: failure }, "a poll failed");
+    const whole = await outage.judge(failure, failures > 1, end.signal);
+    if (!whole && failure instanceof ConfigError)
+      await availability.featureDown(work.name, explain(work, failure));
+    await remember(work, explain(work, failure), false);
+    return whole;
+  }
+
+  /** Keeps one follower at work; it rests while the service is away, and after a failure as long as that means. */
+  async function keepFollowing(follower: Follower): Promise<void> {
+    let failures = 0;
+    const labels = { source, job: follower.name };
+    const noted = oneAtATime();
+    await loop({
+      clock,
+      signal: waits.signal,
+      bell: options.scope.changes,
+      random,
+      async turn() {
+        await abortable(outage.over(end.signal), waits.signal);
+        const away = new AbortController();
+        const onAway = abortable(outage.begun(end.signal), away.signal).then(
+          () => away.abort(new Stopping()),
+          () => undefined,
+        );
+        const draining = AbortSignal.any([waits.signal, away.signal]);
+        const onWell = () => {
+          failures = 0;
+          metrics.pollSuccess.set(labels, clock.now() / 1000);
+          beside(noted(() => well(follower, null)));
+        };
+        try {
+          await follower.follow({ draining, forced: end.signal, well: onWell });
+          return 0;
+        } catch (error) {
+          end.signal.throwIfAborted();
+          const failure = meaningOf(error);
+          const refusedAtMs = clock.monotonic();
+          failures += 1;
+          metrics.polls.inc({ ...labels, outcome: "failed" });
+          if (await noted(() => failed(follower, failure, failures))) return 0;
+          if (failure instanceof ConfigError && isUnexplained(refusedAtMs)) return SECOND_LOOK_MS;
+          return restMs(failure, failures, random);
+        } finally {
+          away.abort(new Stopping());
+          await onAway;
+        }
+      },
+      fault: (error, inMs) => log.error({ job: follower.name, inMs, err: error }, "a job broke"),
+    });
+  }
+
+  /** What was refused is tried at once when the token may something else; a site that is new is listed at once. */
+  async function followScope(): Promise<void> {
+    let before = options.scope.known();
+    await loop({
+      clock,
+      signal: waits.signal,
+      bell: options.scope.changes,
+      async turn() {
+        const now = options.scope.known();
+        const isChanged = before !== null && now !== null;
+        const gained = isChanged && [...now].some((siteId) => !before?.has(siteId));
+        const lost = isChanged && [...(before ?? [])].some((siteId) => !now.has(siteId));
+        before = now;
+        for (const { job } of runners) {
+          const concerned = gained ? OF_A_NEW_SITE.has(job.name) : lost && job.name === "sites";
+          if (concerned && ticking.has(job)) postpone(job);
+        }
+        for (const runner of runners) if (runner.isRefused()) beside(run(runner));
+        return Number.POSITIVE_INFINITY;
+      },
+      fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
+    });
+  }
+
+  function explain(work: Named, failure: Error): string {
+    const lacks = work.ability !== undefined && !options.scope.may(work.ability);
     const refused = failure instanceof ConfigError && failure.reason === "forbidden";
-    return refused && lacks ? `${sentence(failure)} The token lacks ${job.ability}.` : sentence(failure);
+    return refused && lacks ? `${sentence(failure)} The token lacks ${work.ability}.` : sentence(failure);
   }
 
-  async function remember(job: Job, problem: string | null, success = true): Promise<void> {
+  async function remember(job: Named, problem: string | null, success = true): Promise<void> {
     const known = options.remembered(job.name);
     const at = isoUtc(clock.now());
     const fresh = known !== undefined && clock.now() - Date.parse(known.lastAttempt) < REMEMBER_MS;
@@ -160,7 +250,7 @@ export function createScheduler(options: SchedulerOptions): Service {
 
   function onTick(runner: Runner, offsetMs: number): void {
     if (runner.isRunning()) {
-      if (runner.job.goesOn !== true) metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
+      metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
     } else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
   }
 
@@ -170,7 +260,14 @@ export function createScheduler(options: SchedulerOptions): Service {
     async start(signal) {
       signal.addEventListener("abort", () => end.abort(signal.reason), { once: true });
       beside(outage.watch(end.signal));
+      beside(options.scope.watch(end.signal));
+      beside(followScope());
       beside(catchUp());
+      for (const follower of options.followers ?? []) {
+        const following = keepFollowing(follower).finally(() => runs.delete(following));
+        runs.add(following);
+        beside(following);
+      }
       stops = runners.map((runner) => {
         const expression = runner.job.schedule;
         if (expression === false) return () => undefined;
@@ -182,10 +279,7 @@ export function createScheduler(options: SchedulerOptions): Service {
     async stop(deadlineMs) {
       for (const stop of stops) stop();
       waits.abort(new Stopping());
-      const timer = new AbortController();
-      const deadline = clock.sleep(deadlineMs, timer.signal).catch(() => undefined);
-      await Promise.race([Promise.allSettled(runs), deadline]);
-      timer.abort(new Stopping());
+      await within(clock, deadlineMs, Promise.allSettled(runs));
       end.abort(new Stopping());
       await Promise.all(underWay);
     },

@@ -12,6 +12,7 @@ export type SyncSet =
   | "alarm-site"
   | "sweep"
   | "availability"
+  | "health"
   | "quarantine"
   | "history-told"
   | "history-window"
@@ -84,6 +85,14 @@ export interface HeldUnavailability {
   readonly reason: string;
 }
 
+/** The last word of the service's own health check, while it seems to be away (set `health`, key `health`). */
+export interface HeldHealth {
+  readonly status: string;
+  /** As the service says, UTC; null when it does not. */
+  readonly time: string | null;
+  readonly askedAt: string;
+}
+
 /** What the service says about our token (set `token`, key `token`). */
 export interface HeldToken {
   readonly info: TokenInfo;
@@ -104,10 +113,17 @@ export interface HeldValue {
   readonly told?: { readonly value: TagValue; readonly quality: Quality; readonly time: string };
 }
 
-/** A tag that made its whole group fail (set `quarantine`, keyed by tag id): it is asked alone after `until`. */
+/**
+ * A tag that the service refused alone twice, while the token may read it (set `quarantine`, keyed by tag id): it is
+ * set aside, and asked alone after `until`.
+ */
 export interface HeldQuarantine {
   readonly until: string;
+  /** The service's words. */
   readonly reason: string;
+  /** When that was, UTC, and how often in a row; absent where an earlier rule, which could be wrong, said so. */
+  readonly at?: string;
+  readonly times?: number;
 }
 
 /**

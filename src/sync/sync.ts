@@ -5,20 +5,21 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
+import { oneAtATime } from "../waiting.ts";
 import { createAlarmPoll } from "./alarms/poll.ts";
 import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
+import type { Follower } from "./follower.ts";
 import { createHolding } from "./holding.ts";
 import { offlineGateways } from "./inventory/behind-gateway.ts";
 import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory/poll.ts";
 import type { Job } from "./job.ts";
-import { oneAtATime } from "./one-at-a-time.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { Ticker } from "./schedule.ts";
 import { createScheduler } from "./scheduler.ts";
-import { createScope } from "./scope.ts";
+import { createScope, type TokenScope } from "./scope.ts";
 import { type Held, type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
 import { createTokenPoll } from "./token-poll.ts";
 
@@ -30,23 +31,25 @@ export interface SyncOptions {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  /** What else runs at times: live reads, history. They come after the inventories at the first run. */
-  readonly jobs?: readonly Job[];
   /** A text that changes when the token does (the file's time, say), so that a new one is tried at once. */
   readonly tokenStamp?: () => Promise<string>;
   readonly random?: () => number;
 }
 
-export interface Sync extends Service {
+/** What is held of one monitored service, and what follows it. */
+export interface Sync {
+  readonly scope: TokenScope;
   /** The offline gateway that every tag of this site is behind, where that is certain. */
   offlineGatewayOf(siteId: number): string | null;
+  /** The polls at their times, and beside them what goes on all the time: live reads, history. */
+  service(followers: readonly Follower[]): Service;
 }
 
 /** For how long it is not looked again which gateways are offline, in milliseconds. */
 const GATEWAYS_LOOK_MS = 1_000;
 
 /** Follows one monitored service: polls, compares, commits. Everything held is read from the store here, once. */
-export async function createSync(options: SyncOptions): Promise<Sync> {
+export async function openSync(options: SyncOptions): Promise<Sync> {
   const { source, store, config, clock, log, metrics, random = Math.random } = options;
   const { schedules } = config;
   const pollSet = documentSet("poll", source.name);
@@ -55,14 +58,13 @@ export async function createSync(options: SyncOptions): Promise<Sync> {
     ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map((name) =>
       documentSet(name, source.name),
     ),
-    ...(["tag-system", "alarm-site", "sweep", "availability"] as const).map((name) =>
+    ...(["tag-system", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
       syncSet(name, source.name),
     ),
   ]);
   const scope = createScope(source, clock);
-  const token = () => holding.get<HeldToken>(tokenSet).get("token")?.info ?? null;
-  const lastToken = token();
-  if (lastToken !== null) scope.learn(lastToken);
+  const lastToken = holding.get<HeldToken>(tokenSet).get("token");
+  if (lastToken !== undefined) scope.learn(lastToken.info);
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
   const availability = createAvailability({ source: source.name, holding, clock });
@@ -84,32 +86,40 @@ export async function createSync(options: SyncOptions): Promise<Sync> {
     log,
     random,
     availability,
+    scope,
+    async noteHealth(health) {
+      const set = syncSet("health", source.name);
+      const change = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
+      await holding.commit({ documents: [{ set, ...change }] });
+    },
     reconcile: schedules.alarms === false ? null : (signal) => alarms.reconcile(signal),
     tokenStamp: options.tokenStamp ?? null,
   });
 
-  const scheduler = createScheduler({
-    source: source.name,
-    jobs: [...ownJobs(parts, alarms, createResolvedSweep(parts, alone), knowsTags), ...(options.jobs ?? [])],
-    ticker: options.ticker,
-    clock,
-    log,
-    metrics,
-    random,
-    spreadMs: config.spread,
-    outage,
-    availability,
-    abilities: () => token()?.abilities ?? null,
-    remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
-    async remember(job, state) {
-      await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
-    },
-  });
-
+  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), knowsTags);
   let lookedAtMs = Number.NEGATIVE_INFINITY;
   let offline: ReadonlyMap<number, string> = new Map();
   return {
-    ...scheduler,
+    scope,
+    service: (followers) =>
+      createScheduler({
+        source: source.name,
+        jobs,
+        followers,
+        ticker: options.ticker,
+        clock,
+        log,
+        metrics,
+        random,
+        spreadMs: config.spread,
+        outage,
+        availability,
+        scope,
+        remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
+        async remember(job, state) {
+          await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
+        },
+      }),
     offlineGatewayOf(siteId) {
       if (clock.monotonic() - lookedAtMs >= GATEWAYS_LOOK_MS) {
         offline = offlineGateways(holding.get<Held<Gateway>>(documentSet("gateway", source.name)));

@@ -21,9 +21,9 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
   if (known === undefined) return null;
   const { readClass } = known.watched;
   const wallOf = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
-  const { wishedMs, stretchedMs, intervalMs, lastMs, quarantinedUntilMs } = known;
-  const inQuarantine = quarantinedUntilMs !== null;
-  const dueMs = inQuarantine ? quarantinedUntilMs : lastMs === null ? clock.monotonic() : lastMs + intervalMs;
+  const { wishedMs, stretchedMs, intervalMs, lastMs, asideUntilMs } = known;
+  const isAside = asideUntilMs !== null;
+  const dueMs = isAside ? asideUntilMs : lastMs === null ? clock.monotonic() : lastMs + intervalMs;
   const reasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     ...(stretchedMs > wishedMs
@@ -31,13 +31,14 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
       : []),
     ...(known.gatewayOffline ? ["Its gateway is offline: it is only probed."] : []),
     ...(!known.gatewayOffline && intervalMs > stretchedMs
-      ? [`It answered nothing ${known.troubles} times in a row, so it is read less often.`]
+      ? [`It answered nothing ${known.nulls} times in a row, so it is read less often.`]
       : []),
-    ...(inQuarantine
-      ? ["It made its whole request fail, so it is left out and asked alone once a day."]
-      : []),
-    ...(known.apart === null ? [] : ["Its requests were slow, so it travels apart from the others."]),
-    ...(lastMs === null && !inQuarantine
+    ...(known.inSight ? [] : ["The token does not see its site, so it is not read."]),
+    ...(isAside ? ["It was refused alone twice, so it is left out and asked alone at that time."] : []),
+    ...(known.apart === null
+      ? []
+      : ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."]),
+    ...(lastMs === null && !isAside && known.inSight
       ? ["It was not read since it is known; it takes the next place."]
       : []),
     ...(known.underWay ? ["It is on its way now."] : []),
@@ -47,7 +48,7 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
     wishedSeconds: wishedMs / 1_000,
     everySeconds: Math.round(intervalMs / 100) / 10,
     lastAt: lastMs === null ? null : wallOf(lastMs),
-    dueAt: known.underWay ? null : wallOf(dueMs),
+    dueAt: known.underWay || !known.inSight ? null : wallOf(dueMs),
     reasons,
   };
 }

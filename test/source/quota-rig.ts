@@ -57,8 +57,8 @@ export function createMemoryLog(beforeCommit: () => Promise<void> = async () => 
 }
 
 /** A log that shows that there has been a record, of a request long ago. */
-export function usedBefore(log: MemoryLog = createMemoryLog()): MemoryLog {
-  log.slots.set("test/read", new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
+export function usedBefore(log: MemoryLog = createMemoryLog(), source = "test"): MemoryLog {
+  log.slots.set(`${source}/read`, new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
   return log;
 }
 

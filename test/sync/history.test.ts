@@ -12,7 +12,7 @@ import { type HeldBackfill, type HeldHistory, syncSet } from "#src/sync/snapshot
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { inventory, tagNamed } from "./trial-building.ts";
+import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
 import { type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
 
 const MINUTE_MS = 60_000;
@@ -90,30 +90,15 @@ async function pull(
   });
 }
 
-/** One run to its end, in virtual time; what it threw, or null. */
-async function runOnce(history: HistoryPull): Promise<unknown> {
-  let failure: unknown = null;
-  let over = false;
-  const run = history.run(new AbortController().signal).then(
-    () => {
-      over = true;
-    },
-    (error: unknown) => {
-      failure = error;
-      over = true;
-    },
-  );
-  while (!over) await clock.advance(1_000);
-  await run;
-  return failure;
-}
+/** Works until there is nothing left to ask for, in virtual time; what it threw, or null. */
+const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** As the scheduler would: a run, a pause, a run, for a while. */
-async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE_MS): Promise<void> {
+/** As the scheduler would: it works, rests where it fails, and works on, for a while. */
+async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
-    await runOnce(history);
-    await clock.advance(everyMs);
+    if ((await followFor(clock, history, Math.min(restMs, endAtMs - clock.monotonic()))) !== null)
+      await clock.advance(restMs);
   }
   await runOnce(history);
 }
@@ -353,7 +338,6 @@ describe("troubles", () => {
     await clock.advance(15 * MINUTE_MS);
     expect(await runOnce(history)).toBeInstanceOf(Retryable);
     expect(service.asked.length - before).toBeLessThanOrEqual(2);
-    expect(history.wants()).toBe(false);
     await clock.advance(6 * HOUR_MS);
     await follow(history, HOUR_MS);
     expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
@@ -578,17 +562,14 @@ describe("an order for a stretch of the past", () => {
     logEvery5m(tags, START - 400 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
     await wish("a", START - 300 * DAY_MS, START - 100 * DAY_MS);
-    const stop = new AbortController();
-    const run = first.run(stop.signal).catch(() => undefined);
+    const run = begin(first);
     await clock.advance(30_000);
     const pause = (pausedAt: string | null) =>
       store.commit({
         documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }],
       });
     await pause(iso(clock.now()));
-    stop.abort(new Error("killed"));
-    await clock.advance(0);
-    await run;
+    await run.kill(clock);
     const asked = service.asked.length;
     const second = await pull(tags, [FIVE]);
     await runOnce(second);
@@ -606,12 +587,12 @@ describe("an order for a stretch of the past", () => {
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
-    const run = history.run(new AbortController().signal);
+    const run = begin(history);
     await clock.advance(2_000);
     expect(history.progress().orders).toHaveLength(1);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), remove: ["a"] }] });
     await clock.advance(10 * 60_000);
-    await run;
+    await run.drain(clock);
     expect(await order("a")).toBeUndefined();
   });
 
@@ -631,21 +612,5 @@ describe("an order for a stretch of the past", () => {
     await clock.advance(60_000);
     await runOnce(history);
     expect(await Promise.all(["recent", "new-19", "today"].map(order))).toMatchObject([undefined, {}, {}]);
-  });
-
-  test("leaves the slots to live reads that need them", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
-    let room = false;
-    const history = await pull(tags, [FIVE], { room: () => room });
-    await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
-    const run = history.run(new AbortController().signal);
-    await clock.advance(60_000);
-    expect(history.wants()).toBe(true);
-    expect(history.progress().orders[0]?.done).toBe(0);
-    room = true;
-    await clock.advance(240_000);
-    await run;
-    expect(history.progress().orders).toEqual([]);
   });
 });

@@ -3,16 +3,25 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { TagReading, TagValue } from "#src/building.ts";
 import { ConfigError, Rejected, Retryable } from "#src/errors.ts";
 import type { Event, TagValueFact } from "#src/event.ts";
+import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/sync/read/live-reads.ts";
 import { createSlowTags } from "#src/sync/read/slow.ts";
 import type { HeldValue } from "#src/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createTrialQuota, inventory, tagNamed, trialMetrics, trialSource } from "./trial-building.ts";
+import {
+  createTrialQuota,
+  followFor,
+  inventory,
+  tagNamed,
+  trialMetrics,
+  trialSource,
+} from "./trial-building.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
 const log = createLog({ level: "silent" });
@@ -43,21 +52,29 @@ function building(
   const quota = createTrialQuota(clock);
   const source = trialSource({
     quota: quota.status,
-    async read(group, lane, signal) {
-      await quota.turn(lane, signal);
-      asked.push([...group]);
-      const takesMs = latencyMs(group);
-      await clock.sleep(takesMs, signal);
-      const values = await answer(group);
-      const readings: TagReading[] = Object.entries(values).map(([id, value]) => ({
-        ...tagNamed(id),
-        value,
-      }));
-      return { readings: readings.reverse(), receivedAtMs: clock.now(), latencyMs: takesMs };
-    },
+    read: (chosen, lane, signal) =>
+      quota.run(lane, "read", chosen, signal, async (group) => {
+        asked.push([...group]);
+        const takesMs = latencyMs(group);
+        await clock.sleep(takesMs, signal);
+        const values = await answer(group);
+        const readings: TagReading[] = Object.entries(values).map(([id, value]) => ({
+          ...tagNamed(id),
+          value,
+        }));
+        return { readings: readings.reverse(), receivedAtMs: clock.now(), latencyMs: takesMs };
+      }),
   });
+  takeRest = async (signal) => {
+    await quota.started;
+    while (!signal.aborted)
+      await quota.run("history", "history", ["past"], signal, async () => undefined).catch(() => undefined);
+  };
   return { source, asked };
 }
+
+/** History that takes every slot that the live reads let pass. */
+let takeRest: (signal: AbortSignal) => Promise<void>;
 
 const all = (value: TagValue) => (group: readonly string[]) =>
   Object.fromEntries(group.map((id) => [id, value]));
@@ -74,23 +91,29 @@ async function live(
     tags.map((id) => tagNamed(id)),
   );
   const parts = { source, store, clock, log, metrics: trialMetrics(), classes: ReadConfig.parse(classes) };
-  return createLiveReads({ ...parts, historyWants: () => true, ...more });
+  return createLiveReads({ ...parts, scope: allowed(), demand: createDemand(), ...more });
 }
 
-/** Drives a run of the loop in virtual time; what it threw, or null. */
-async function runFor(reads: ReturnType<typeof createLiveReads>, ms: number): Promise<unknown> {
-  const stop = new AbortController();
-  let failure: unknown = null;
-  const run = reads.run(stop.signal).then(
-    () => {},
-    (error: unknown) => {
-      if (!stop.signal.aborted) failure = error;
-    },
-  );
-  await clock.advance(ms);
-  stop.abort(new Error("the test is over"));
-  await clock.advance(0);
-  await run;
+/** A token that may everything, and says so whenever it is asked. */
+function allowed(): LiveReadOptions["scope"] {
+  return {
+    sees: () => true,
+    saidAtMs: () => clock.monotonic(),
+    explain: async () => "unexplained",
+  };
+}
+
+/** Works for some virtual time, history beside it where it is wanted; what it threw, or null. */
+async function runFor(
+  reads: ReturnType<typeof createLiveReads>,
+  ms: number,
+  beside: { readonly history: boolean } = { history: true },
+): Promise<unknown> {
+  const over = new AbortController();
+  const rest = beside.history ? takeRest(over.signal) : Promise.resolve();
+  const failure = await followFor(clock, reads, ms);
+  over.abort(new Stopping());
+  await rest;
   return failure;
 }
 
@@ -204,7 +227,7 @@ describe("the loop", () => {
 
   test("gives the slots that nobody wants to fresher values", async () => {
     const { source, asked } = building(all(1));
-    await runFor(await live(source, ids(40), undefined, { historyWants: () => false }), 60_000);
+    await runFor(await live(source, ids(40)), 60_000, { history: false });
     expect(asked.length).toBeGreaterThanOrEqual(19);
   });
 
@@ -265,7 +288,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     expect(await runFor(reads, 120_000)).toBeNull();
     expect([...(await heldValues()).keys()].sort()).toEqual(ids(20).filter((id) => id !== "107"));
-    expect(reads.status().quarantined).toEqual(["107"]);
+    expect(reads.status().aside).toEqual(["107"]);
     expect(asked.length).toBeLessThanOrEqual(10);
   });
 
@@ -280,7 +303,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     await runFor(reads, 60_000);
     expect(asked.map((group) => group.length)).toEqual([20, 19]);
-    expect(reads.status().quarantined).toEqual(["107"]);
+    expect(reads.status().aside).toEqual(["107"]);
   });
 
   test.each([2, 5])("%i of 20: the healthy are all delivered", async (count) => {
@@ -296,10 +319,10 @@ describe("a tag that makes its group fail", () => {
 
   test("20 of 20 beside healthy ones are set aside, and the healthy are delivered", async () => {
     const { source } = refusing(new Set(ids(20)), () => new Rejected("404"));
-    const reads = await live(source, ids(60), [{ name: "all", every: "30s" }], { historyWants: () => false });
-    await runFor(reads, 280_000);
+    const reads = await live(source, ids(60), [{ name: "all", every: "30s" }]);
+    await runFor(reads, 600_000, { history: false });
     expect((await heldValues()).size).toBe(40);
-    expect(reads.status().quarantined).toHaveLength(20);
+    expect(reads.status().aside).toHaveLength(20);
   });
 
   test("a refusal of everything blames no tag and costs few requests", async () => {
@@ -307,7 +330,7 @@ describe("a tag that makes its group fail", () => {
     const { source, asked } = refusing(new Set(ids(60)), () => refusal);
     const reads = await live(source, ids(60));
     expect(await runFor(reads, 280_000)).toBe(refusal);
-    expect(reads.status().quarantined).toEqual([]);
+    expect(reads.status().aside).toEqual([]);
     expect(asked.length).toBeLessThanOrEqual(24);
   });
 
@@ -323,7 +346,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), [{ name: "all", every: "6h" }]);
     await runFor(reads, 60_000);
     expect(asked.slice(before)).toContainEqual(["107"]);
-    expect(reads.status().quarantined).toEqual([]);
+    expect(reads.status().aside).toEqual([]);
     expect((await heldValues()).has("107")).toBe(true);
   });
 });

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { Job } from "#src/sync/job.ts";
+import type { Follower } from "#src/sync/follower.ts";
+import { rest } from "#src/waiting.ts";
 import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
@@ -20,20 +21,22 @@ let trial: TrialSync;
 
 /** Every job at work, live reads and history by the simplest jobs that ask for them. */
 async function started(): Promise<void> {
-  const asking = (name: string, ask: Job["run"]): Job => ({
+  const asking = (name: string, ask: (signal: AbortSignal) => Promise<unknown>): Follower => ({
     name,
-    schedule: "25 * * * * *",
-    firstRun: false,
-    run: ask,
+    async follow({ draining, forced, well }) {
+      do {
+        await ask(forced);
+        well();
+      } while (await rest(trial.clock, MINUTE, draining));
+    },
   });
   const tagIds = (["read", "history"] as const).map(() => "");
   trial = createTrial({
     simulator: { sites: [3] },
     sync: { schedules: SCHEDULES, spread: "0s" },
-    jobs: [
+    followers: [
       asking("live", async (signal) => {
         await trial.source().read(tagIds.slice(0, 1), "live", signal);
-        return { kind: "ok" };
       }),
       asking("history", async (signal) => {
         const to = new Date(Math.floor(trial.clock.now() / 1000) * 1000);
@@ -41,7 +44,6 @@ async function started(): Promise<void> {
         const range = { from: from.toISOString(), to: to.toISOString() };
         const query = { tagIds: tagIds.slice(1), ...range, resolution: "1h", timeZone: "Europe/Stockholm" };
         await trial.source().history({ ...query, resolution: "1h" }, "history", signal);
-        return { kind: "ok" };
       }),
     ],
   });

@@ -1,13 +1,17 @@
 import type { Site, Tag } from "#src/building.ts";
+import { Stopping } from "#src/lifecycle.ts";
 import { createMetrics } from "#src/metrics.ts";
-import type { Lane, QuotaStatus, Source } from "#src/source/source.ts";
+import { decided } from "#src/source/choice.ts";
+import type { QuotaEndpoint } from "#src/source/quota/limiter.ts";
+import { createQuota } from "#src/source/quota/quota.ts";
+import type { Choose, Lane, QuotaStatus, Source } from "#src/source/source.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import type { Follower } from "#src/sync/follower.ts";
 import type { Held } from "#src/sync/snapshot.ts";
+import { createMemoryLog, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 /** What tests of the live reads and the history share: tags in the store, and a quota that lets one out per slot. */
-
-export const SLOT_MS = 3_000;
 
 export function tagNamed(id: string, more: Partial<Tag> = {}): Tag {
   return { id, displayName: `T${id}`, description: null, unit: "°C", ...more };
@@ -30,57 +34,86 @@ export async function inventory(store: Store, source: string, tags: readonly Tag
   });
 }
 
-/** One request per slot, lanes in order, as the real quota paces them. */
+/** The real quota, for a source of the test's own. */
 export function createTrialQuota(clock: VirtualClock) {
-  const waiting: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
   const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
-  const queue: { lane: Lane; go: () => void }[] = [];
-  const order: readonly Lane[] = ["write", "on-demand", "live", "history"];
-  let freeAtMs = 0;
-  let pumping = false;
-
-  const pump = async () => {
-    if (pumping) return;
-    pumping = true;
-    while (queue.length > 0) {
-      if (clock.monotonic() < freeAtMs) await clock.sleep(freeAtMs - clock.monotonic());
-      queue.sort((a, b) => order.indexOf(a.lane) - order.indexOf(b.lane));
-      freeAtMs = clock.monotonic() + SLOT_MS;
-      const next = queue.shift();
-      if (next === undefined) break;
-      waiting[next.lane]--;
-      sent[next.lane]++;
-      next.go();
-    }
-    pumping = false;
-  };
+  const quota = createQuota({ source: "trial", clock, store: usedBefore(createMemoryLog(), "trial") });
+  const started = quota.start();
   return {
     sent,
-    turn(lane: Lane, signal: AbortSignal): Promise<void> {
-      return new Promise((resolve, reject) => {
-        signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-        waiting[lane]++;
-        queue.push({ lane, go: resolve });
-        void pump();
-      });
+    started,
+    status: (): QuotaStatus => quota.status(),
+    /** Waits for a slot; `answer` gets what was asked for, or decided when the slot was free. */
+    async run<T extends object, R>(
+      lane: Lane,
+      endpoint: QuotaEndpoint,
+      asked: T | Choose<T>,
+      signal: AbortSignal,
+      answer: (chosen: T) => Promise<R>,
+    ): Promise<R> {
+      const { chosen, choose } = decided(asked, (each) => each);
+      const task = () => {
+        sent[lane]++;
+        return answer(chosen());
+      };
+      return quota.run(lane, endpoint, task, signal, choose);
     },
-    status: (): QuotaStatus => ({
-      heldUntilMs: null,
-      buckets: [
-        {
-          name: "tags",
-          perMinute: 20,
-          pacedPerMinute: 20,
-          lastingPerMinute: 20,
-          used: 0,
-          waiting: { ...waiting },
-          heldUntilMs: null,
-          nextSlotInMs: Math.max(0, freeAtMs - clock.monotonic()),
-          throttled: 0,
-          foreign: null,
-        },
-      ],
-    }),
+  };
+}
+
+/** Lets a follower work for some virtual time, or until it gives up; what it threw, or null. */
+export async function followFor(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
+  const { drain, ended } = begin(follower);
+  const endMs = clock.monotonic() + ms;
+  while (!ended() && clock.monotonic() < endMs)
+    await clock.advance(Math.min(1_000, endMs - clock.monotonic()));
+  return drain(clock);
+}
+
+/** Lets a follower work until nothing was asked for 10 seconds, or it gives up; what it threw, or null. */
+export async function followUntilIdle(
+  clock: VirtualClock,
+  follower: Follower,
+  asked: () => number,
+): Promise<unknown> {
+  const { drain, ended } = begin(follower);
+  let before = asked();
+  for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {
+    await clock.advance(1_000);
+    if (asked() !== before) quietMs = -1_000;
+    before = asked();
+  }
+  return drain(clock);
+}
+
+/** Begins the work of a follower; `drain` ends it in order. */
+export function begin(follower: Follower, well: () => void = () => undefined) {
+  const draining = new AbortController();
+  const forced = new AbortController();
+  let over = false;
+  let failure: unknown = null;
+  const work = follower
+    .follow({ draining: draining.signal, forced: forced.signal, well })
+    .catch((error: unknown) => {
+      failure = error;
+    })
+    .finally(() => {
+      over = true;
+    });
+  return {
+    ended: () => over,
+    async drain(clock: VirtualClock): Promise<unknown> {
+      draining.abort(new Stopping());
+      while (!over) await clock.advance(100);
+      await work;
+      return failure;
+    },
+    /** As a kill does. */
+    async kill(clock: VirtualClock): Promise<void> {
+      forced.abort(new Stopping());
+      while (!over) await clock.advance(100);
+      await work;
+    },
   };
 }
 

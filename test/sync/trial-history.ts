@@ -40,7 +40,6 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
     ends: { from: true, to: true },
   };
   const answer = async (query: HistoryQuery, signal: AbortSignal): Promise<readonly TagLog[]> => {
-    await quota.turn("history", signal);
     trial.asked.push(query);
     await clock.sleep(200, signal);
     const trouble = trial.trouble(query);
@@ -60,9 +59,12 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
   };
   const source = trialSource({
     quota: quota.status,
-    history: (query, _lane, signal) => answer(query, signal),
-    async totals(query, _lane, signal) {
-      const logs = await answer({ ...query, resolution: "5m" }, signal);
+    history: (asked, lane, signal) =>
+      quota.run(lane, "history", asked, signal, (query) => answer(query, signal)),
+    async totals(asked, lane, signal) {
+      const logs = await quota.run(lane, "history", asked, signal, (query) =>
+        answer({ ...query, resolution: "5m" }, signal),
+      );
       return logs.map((log): TagTotal => {
         const numbers = log.measurements.flatMap(({ value }) => (typeof value === "number" ? value : []));
         const [first] = numbers;

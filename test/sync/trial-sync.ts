@@ -10,9 +10,9 @@ import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/quota/limiter.ts";
 import type { Source } from "#src/source/source.ts";
 import { SyncConfig } from "#src/sync/config.ts";
-import type { Job } from "#src/sync/job.ts";
+import type { Follower } from "#src/sync/follower.ts";
 import { clockTicker } from "#src/sync/schedule.ts";
-import { createSync } from "#src/sync/sync.ts";
+import { openSync } from "#src/sync/sync.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
@@ -47,7 +47,7 @@ export interface TrialSync {
 export interface TrialOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly sync?: z.input<typeof SyncConfig>;
-  readonly jobs?: readonly Job[];
+  readonly followers?: readonly Follower[];
   readonly pageSize?: number;
   readonly random?: () => number;
   readonly tokenStamp?: () => Promise<string>;
@@ -132,7 +132,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
         random: options.random ?? (() => 0.5),
       });
       client = source;
-      service = await createSync({
+      const sync = await openSync({
         source,
         store,
         config: SyncConfig.parse(options.sync ?? ALARMS_ONLY),
@@ -141,9 +141,9 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
         metrics,
         ticker: clockTicker(clock),
         random: options.random ?? (() => 0.5),
-        ...(options.jobs === undefined ? {} : { jobs: options.jobs }),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });
+      service = sync.service(options.followers ?? []);
       await service.start(run.signal);
     },
     async stop() {

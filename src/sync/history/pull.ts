@@ -1,34 +1,32 @@
 import type { Clock } from "../../clock.ts";
 import { ConfigError, meaningOf, Throttled } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
+import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
-import { type JobOutcome, OK } from "../job.ts";
+import { loop } from "../../waiting.ts";
+import type { Follower } from "../follower.ts";
+import type { Demand } from "../plan/demand.ts";
 import { followingPerMinute } from "../plan/share.ts";
 import type { HistoryConfig } from "../read/config.ts";
-import { type Ask, nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
-import { createHistoryBook, followedSeries, isFollowed } from "./book.ts";
+import { standInLine } from "../standing.ts";
+import { nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
+import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
 import { createLearnedWindow } from "./learned-window.ts";
 import { ms } from "./ledger.ts";
 import { createOpenOrders } from "./open-orders.ts";
-import { createHistoryProbe, type Probe } from "./probe.ts";
+import { createHistoryProbe } from "./probe.ts";
 import { type HistoryProgress, progressOf } from "./progress.ts";
-import { createHistoryRequests } from "./request.ts";
+import { createHistoryRequests, type Task } from "./request.ts";
 import { createHistorySettle } from "./settle.ts";
 
 /**
  * The history of one source: follows closed buckets, looks back for late data, fills in what lies before, and
- * tells every bucket once. It uses the slots that writes and live reads leave. When the history store is down (504)
- * only this job stops and is tried again with back-off; its ranges stay to be fetched.
+ * tells every bucket once. Its requests stand in the quota's lane `history`, and what they ask for is decided when a
+ * slot is free that writes and live reads have let pass. When the history store is down (504) only this rests and is
+ * tried again with back-off; its ranges stay to be fetched.
  */
-export interface HistoryPull {
-  /** Fetches what is due, for some minutes, then returns. */
-  run(signal: AbortSignal): Promise<JobOutcome>;
-  /** Whether there is work for slots that nobody needs. */
-  wants(): boolean;
+export interface HistoryPull extends Follower {
   progress(): HistoryProgress;
-  /** Requests per minute that it takes to keep the followed series complete. */
-  requestsPerMinute(): number;
 }
 
 export interface HistoryPullOptions {
@@ -39,26 +37,21 @@ export interface HistoryPullOptions {
   readonly classes: HistoryConfig;
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
-  /** Whether live reads leave slots free now: only then the past is asked for. Live following has its turn anyway. */
-  readonly room?: () => boolean;
+  /** Where it says what its promises take of the quota. */
+  readonly demand?: Pick<Demand, "setHistory">;
   /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
   readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
   readonly valuesMax: number;
 }
 
-const RUN_MS = 300_000;
 const REFRESH_MS = 60_000;
-/** How often it is looked whether the lane is free again, in milliseconds. */
-const PEEK_MS = 100;
-/** How long it is not looked again after nothing was found to do, in milliseconds. */
-const IDLE_LOOK_MS = 1_000;
+/** How often it is looked whether somebody ordered something, or the sinks fell behind, in milliseconds. */
+const LOOK_MS = 1_000;
 /** History replies are large: few at once. */
 const UNDER_WAY_MAX = 3;
 /** Failures in a row after which the history store is taken to be down. */
 const FAILURES_MAX = 2;
-
-type Task = { readonly ask: Ask } | { readonly probe: Probe };
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const { source, store, clock, log, classes, timeZone } = options;
@@ -73,11 +66,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
   let probing = false;
-  let running = false;
   let failures = 0;
   let isHeld = false;
-
-  const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.history > 0);
 
   async function refresh(): Promise<void> {
     if (!isLoaded) await window.load();
@@ -86,6 +76,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await book.refresh(clock.now(), orders.now().open);
     probe.refresh();
     refreshedAtMs = clock.monotonic();
+    options.demand?.setHistory(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
     await orders.end();
   }
 
@@ -94,17 +85,21 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     clock.monotonic() - refreshedAtMs >= REFRESH_MS || (await orders.haveChanged());
 
   /** `past`: also what lies before the first sight, and learning who has any. */
-  function nextTask(past: boolean): Task | null {
+  function nextTask(kind: "series" | "totals", past: boolean): Task | null {
     const nowMs = clock.now();
     const free = book
       .series()
       .filter((series) => isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic());
     const limit = { size: TAGS_PER_REQUEST, values: window.values() };
-    const live = nextHead(free, nowMs, limit) ?? nextTotal(free, nowMs, limit);
-    if (live !== null) return { ask: live };
-    if (!past) return null;
+    if (kind === "totals") {
+      const total = nextTotal(free, nowMs, limit);
+      return total === null ? null : { ask: total };
+    }
+    const head = nextHead(free, nowMs, limit);
+    if (head !== null) return { ask: head };
     const toLearn = probing ? null : probe.next(nowMs);
     if (toLearn !== null) return { probe: toLearn };
+    if (!past) return null;
     const { open, paused } = orders.now();
     if (paused) return null;
     const tail = nextOrder(free, open, nowMs, limit) ?? nextTail(free, limit);
@@ -113,16 +108,30 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return tail === null || (probing && !isFull) ? null : { ask: tail };
   }
 
-  async function perform(task: Task, signal: AbortSignal): Promise<void> {
-    const series = "ask" in task ? task.ask.series : [];
-    for (const each of series) each.busy = true;
-    if ("probe" in task) probing = true;
+  /** Stands in the lane until a slot is free, decides what to fetch, and settles it. Throws what concerns all. */
+  async function pullOnce(
+    kind: "series" | "totals",
+    begun: () => void,
+    signal: AbortSignal,
+    well: () => void,
+  ) {
+    let task: Task | null = null;
+    const decide = ({ own }: SlotOffer): Task | null => {
+      // A slot that the live reads did not let pass is for what happens now, not for the past.
+      task = nextTask(kind, !own && !isHeld);
+      if (task === null) return null;
+      for (const each of seriesIn(task)) each.busy = true;
+      if ("probe" in task) probing = true;
+      begun();
+      return task;
+    };
     try {
-      await ("ask" in task ? requests.serve(task.ask, signal) : requests.learn(task.probe, signal));
+      await requests.perform(kind, decide, signal);
       failures = 0;
+      well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const each of series) each.unsure = true;
+      for (const each of seriesIn(task)) each.unsure = true;
       refreshedAtMs = Number.NEGATIVE_INFINITY;
       const failure = meaningOf(error);
       failures++;
@@ -130,56 +139,54 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
-      for (const each of series) each.busy = false;
-      if ("probe" in task) probing = false;
+      for (const each of seriesIn(task)) each.busy = false;
+      if (task !== null && "probe" in (task as Task)) probing = false;
     }
   }
 
   return {
-    async run(signal) {
-      const endAtMs = clock.monotonic() + RUN_MS;
-      const underWay = new Set<Promise<void>>();
-      let failure: unknown;
+    name: "history",
+    ability: "read:tags",
+
+    async follow({ draining, forced, well }) {
       failures = 0;
-      running = true;
-      let lookAtMs = Number.NEGATIVE_INFINITY;
-      let waitsForRoom = false;
-      const start = (task: Task) => {
-        const work = perform(task, signal)
-          .catch((error: unknown) => {
-            failure ??= error;
-          })
-          .finally(() => underWay.delete(work));
-        underWay.add(work);
-      };
+      await look();
+      const over = new AbortController();
+      const looking = loop({
+        clock,
+        signal: AbortSignal.any([draining, forced, over.signal]),
+        async turn() {
+          await look();
+          return LOOK_MS;
+        },
+        fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
+      });
       try {
-        while (failure === undefined && clock.monotonic() < endAtMs) {
-          // What is wanted may have become known just now.
-          const wants = classes.length > 0 || orders.now().open.length > 0;
-          const mayBegin = wants && book.series().length === 0 && underWay.size === 0;
-          if (mayBegin || (await isOld())) await refresh();
-          const room = options.room?.() ?? true;
-          const looks = clock.monotonic() >= lookAtMs || (waitsForRoom && room);
-          if (looks && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
-            isHeld = !((await options.mayFetchPast?.()) ?? true);
-            const task = nextTask(room && !isHeld);
-            waitsForRoom = task === null && !isHeld && !room && nextTask(true) !== null;
-            if (task !== null) start(task);
-            else if (underWay.size === 0 && !waitsForRoom) break;
-            else lookAtMs = clock.monotonic() + IDLE_LOOK_MS;
-          }
-          await clock.sleep(PEEK_MS, signal);
-        }
+        await standInLine(
+          (["series", "totals"] as const).map(
+            (kind) => (begun, signal) => pullOnce(kind, begun, signal, well),
+          ),
+          { most: UNDER_WAY_MAX, draining, forced },
+        );
       } finally {
-        await Promise.all(underWay);
-        running = false;
+        over.abort();
+        await looking;
       }
-      if (failure !== undefined) throw failure;
-      if (orders.now().open.length > 0) await orders.end();
-      return OK;
     },
-    wants: () => running && (isWaiting() || nextTask(!isHeld) !== null),
     progress: () => progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
-    requestsPerMinute: () => followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST),
   };
+
+  /** What may have changed meanwhile: tags, orders of a person, whether the sinks take more. */
+  async function look(): Promise<void> {
+    // What is wanted may have become known just now.
+    const wants = classes.length > 0 || orders.now().open.length > 0;
+    const mayBegin = wants && book.series().length === 0;
+    if (mayBegin || (await isOld())) await refresh();
+    else if (orders.now().open.length > 0) await orders.end();
+    isHeld = !((await options.mayFetchPast?.()) ?? true);
+  }
+}
+
+function seriesIn(task: Task | null): readonly Series[] {
+  return task !== null && "ask" in task ? task.ask.series : [];
 }

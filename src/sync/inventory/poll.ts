@@ -20,11 +20,16 @@ type Read<T> = (siteId: number, signal: AbortSignal) => AsyncIterable<Page<T>>;
 
 /** The list of sites; one list for everything. */
 export function createSitePoll(parts: PollParts): Poll {
-  const { source } = parts;
+  const { source, scope } = parts;
   return {
     async run(signal) {
       const list = await readList(() => source.sites({}, signal));
       const shown = list.complete ? list.items : (list.shown ?? []);
+      // Everybody who reads a site's tags goes by the scope.
+      const known = scope.known();
+      const isOther =
+        shown.some(({ id }) => !scope.sees(id)) || (list.complete && known?.size !== shown.length);
+      if (isOther) await scope.tryRefresh(signal);
       await commitDiff(parts, "sites", "site", [{ siteId: null, items: shown, complete: list.complete }]);
       return list.complete ? outcomeOf(new Map()) : incomplete(list.reason);
     },

@@ -33,21 +33,17 @@ export interface PlanRules {
   readonly slotMs: number;
   /** Tags in one request. */
   readonly size: number;
-  /** How long a request takes from this decision until its reply, milliseconds: waiting, network, gateway. */
+  /** How long a request takes from this decision until its reply, milliseconds: network, gateway. */
   readonly leadMs: number;
-  /** By how much two readings may come further apart than meant: the reply's time, a late look at the clock. */
+  /** By how much two readings may come further apart than meant, milliseconds: one reply was quick, the next slow. */
   readonly jitterMs?: number;
-  /** When it is asked again at the latest if this slot is left out, milliseconds; a slot from now unless given. */
-  readonly againMs?: number;
   /** Nobody else wants the slot. */
   readonly eager: boolean;
 }
 
+/** The tags of the next request, most urgent first; empty when the slot is free for others. */
 export interface Plan {
-  /** The tags of the next request, most urgent first; empty when the slot is free for others. */
   readonly group: readonly string[];
-  /** When to ask again if the group is empty, on the clock of `nowMs`. */
-  readonly againAtMs: number;
 }
 
 /** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
@@ -89,8 +85,7 @@ interface Place {
 }
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
-  const again = { group: [], againAtMs: nowMs + (rules.againMs ?? rules.slotMs) };
-  if (tags.length === 0) return again;
+  if (tags.length === 0) return { group: [] };
   const ordinary: Place[] = [];
   const comingRound: Place[] = [];
   const apart = new Map<string, Place[]>();
@@ -109,15 +104,14 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const worst = Math.max(...places.map((place) => place.index));
     // They do not displace an ordinary tag in need, but they do not starve either.
     if (worst >= STARVING || (worst >= 1 && needs.length === 0)) {
-      return { group: fill(places, [], rules.size), againAtMs: nowMs };
+      return { group: fill(places, [], rules.size) };
     }
   }
-  if (needs.length > 0)
-    return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner), againAtMs: nowMs };
+  if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };
   // A tag that was never read takes any slot that the promises to the others leave.
   const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
-  if (!eager || ordinary.length === 0) return again;
-  return { group: fill(ordinary, [], rules.size), againAtMs: nowMs };
+  if (!eager || ordinary.length === 0) return { group: [] };
+  return { group: fill(ordinary, [], rules.size) };
 }
 
 function placeOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Place {
@@ -181,7 +175,7 @@ function fill(
   for (const need of needs) {
     let missing = need.count - [...chosen].filter((place) => relieves(place, need.slotsLeft)).length;
     for (const place of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
-      if (missing <= 0) break;
+      if (missing <= 0 || chosen.size >= size) break;
       if (chosen.has(place) || !relieves(place, need.slotsLeft)) continue;
       chosen.add(place);
       missing--;

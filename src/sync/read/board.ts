@@ -5,28 +5,37 @@ import type { WatchedTag } from "./tell.ts";
 
 /**
  * What the live reads know of each tag while the worker runs: when it was last asked, how it fares, and whether it
- * has to wait. Times are monotonic; what must survive a restart is in the store.
+ * has to wait. Times are monotonic milliseconds; what must survive a restart is in the store.
  */
 export interface Board {
   /** Takes the tags that are to be read now; keeps what is known of those that stay. */
   watch(tags: readonly WatchedTag[], known: Known): void;
   watched(id: string): WatchedTag | undefined;
   size(): number;
-  /** The tags for the planner; those in quarantine are left out. */
-  planned(labelOf: (id: string) => string | null): readonly PlannedTag[];
-  /** A tag in quarantine whose time is up: it is asked alone. */
+  /** The tags for the planner; those that are set aside, or that the token does not see, are left out. */
+  planned(nowMs: number): readonly PlannedTag[];
+  /** A tag that was set aside and whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
+  /** The tags that were answered last, of those that nobody suspects; to see whether anything can be read at all. */
+  control(count: number): readonly string[];
   sent(ids: readonly string[]): void;
-  /** `troubles`: nulls, failures or absences in a row, for the back-off. */
-  answered(id: string, troubles: "none" | "one more", nowMs: number): void;
+  /** The service answered for it: with a value, with null, or not at all although it answered the others. */
+  answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void;
+  /** The request failed for a reason that says nothing about the tag; it is tried again before it is due. */
+  failed(ids: readonly string[], nowMs: number): void;
   returned(ids: readonly string[]): void;
-  quarantine(id: string, untilMs: number): void;
+  setAside(id: string, untilMs: number): void;
   release(id: string): void;
-  quarantined(): readonly string[];
+  /** Tags that are set aside. */
+  aside(): readonly string[];
+  /** Tags of sites that the token does not see. */
+  outOfSight(): number;
   /** How the wishes fit into that share of the slots; the intervals follow it from now on. */
   stretch(slotMs: number, size: number, share: number, replyMs: number): Stretch;
-  /** By class, how old values became since it was asked last, and how old the oldest is now. */
+  /** By class, how old values became lately, and how old the oldest is now. */
   freshness(nowMs: number): readonly ClassFreshness[];
+  /** A new stretch of "lately" begins; what was before the last one is forgotten. */
+  turnPage(): void;
   /** What is known of one tag. */
   known(id: string): TagState | undefined;
 }
@@ -37,55 +46,79 @@ export interface ClassFreshness {
   readonly tags: number;
   /** How old a value may become by the present plan. */
   readonly promisedMs: number;
-  /** How old one has become at most; tags that keep answering nothing are left out. Null while none was read. */
+  /**
+   * How old one has become at most, by the clock; left out are tags that keep answering nothing, that are set aside,
+   * or that the token does not see. Null while none was read.
+   */
   readonly achievedMs: number | null;
 }
 
 export interface TagState {
   readonly watched: WatchedTag;
-  /** Monotonic time of its last answer, null when there was none. */
+  /** When it was last answered; null when never. */
   readonly lastMs: number | null;
   /** The interval as wished, stretched by the plan, and as it is kept, with the back-off. */
   readonly wishedMs: number;
   readonly stretchedMs: number;
   readonly intervalMs: number;
-  readonly troubles: number;
+  /** Nulls or absences in a row. */
+  readonly nulls: number;
   readonly gatewayOffline: boolean;
   readonly underWay: boolean;
-  readonly quarantinedUntilMs: number | null;
+  readonly asideUntilMs: number | null;
+  /** Whether the token sees its site. */
+  readonly inSight: boolean;
 }
 
 export interface Known {
   readonly values: ReadonlyMap<string, HeldValue>;
-  readonly quarantine: ReadonlyMap<string, HeldQuarantine>;
+  readonly aside: ReadonlyMap<string, HeldQuarantine>;
   /** Monotonic time of a wall time in the past or the future. */
   toMonotonic(time: string): number;
 }
 
-/** Failures in a row after which a tag counts as silent: no promise is kept for it. */
+/** What decides about a tag beside its own past. */
+export interface BoardSurroundings {
+  gatewayOffline(tag: WatchedTag): boolean;
+  /** Whether the token sees the site. */
+  sees(siteId: number): boolean;
+  /** Tags with the same text travel together, apart from the others. */
+  labelOf(id: string): string | null;
+  /** Before this the tag is not asked. */
+  notBeforeMs(id: string): number;
+}
+
+/** Nulls in a row after which a tag counts as silent: no promise is kept for it. */
 const SILENT = 3;
+/** A request that failed by itself is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
+const RETRY_MS = 15_000;
 
 interface State {
   watched: WatchedTag;
   lastMs: number | null;
-  troubles: number;
+  nulls: number;
+  failures: number;
+  retryMs: number;
   underWay: boolean;
-  quarantinedUntilMs: number | null;
+  asideUntilMs: number | null;
 }
 
-export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board {
+export function createBoard(around: BoardSurroundings): Board {
   let states = new Map<string, State>();
   let factors: ReadonlyMap<string, number> = new Map();
-
-  /** By class, the largest age at which a value was replaced since it was asked last. */
+  /** By class, the largest age at which a value was replaced; of this page and the one before. */
   let oldest = new Map<string, number>();
+  let oldestBefore = new Map<string, number>();
 
-  const intervals = ({ watched, troubles }: State) => {
+  const intervals = ({ watched, nulls }: State) => {
     const wishedMs = watched.readClass.every;
     const stretchedMs = wishedMs * (factors.get(watched.readClass.name) ?? 1);
-    const offline = gatewayOffline(watched);
-    return { wishedMs, stretchedMs, offline, intervalMs: backedOff(stretchedMs, troubles, offline) };
+    const offline = around.gatewayOffline(watched);
+    return { wishedMs, stretchedMs, offline, intervalMs: backedOff(stretchedMs, nulls, offline) };
   };
+  const isInSight = ({ watched }: State) => around.sees(watched.siteId);
+  const isPromised = (state: State) =>
+    state.nulls < SILENT && state.asideUntilMs === null && isInSight(state);
 
   const change = (id: string, make: (state: State) => void) => {
     const state = states.get(id);
@@ -104,62 +137,92 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
           continue;
         }
         const value = known.values.get(id);
-        const quarantine = known.quarantine.get(id);
+        const aside = known.aside.get(id);
         next.set(id, {
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
-          troubles: value?.nulls ?? 0,
+          nulls: value?.nulls ?? 0,
+          failures: 0,
+          retryMs: Number.NEGATIVE_INFINITY,
           underWay: false,
-          quarantinedUntilMs: quarantine === undefined ? null : known.toMonotonic(quarantine.until),
+          // Without a count it was set aside by a rule that could be wrong: it is asked again.
+          asideUntilMs: aside?.times === undefined ? null : known.toMonotonic(aside.until),
         });
       }
       states = next;
     },
     watched: (id) => states.get(id)?.watched,
     size: () => states.size,
-    planned(labelOf) {
+    planned(nowMs) {
       const tags: PlannedTag[] = [];
       for (const [id, state] of states) {
-        if (state.quarantinedUntilMs !== null) continue;
+        if (state.asideUntilMs !== null || !isInSight(state)) continue;
         const { intervalMs } = intervals(state);
-        const { lastMs, underWay } = state;
-        tags.push({ id, intervalMs, lastMs, apart: labelOf(id), underWay });
+        const waits = state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
+        tags.push({
+          id,
+          intervalMs,
+          lastMs: state.lastMs,
+          apart: around.labelOf(id),
+          underWay: state.underWay || waits,
+        });
       }
       return tags;
     },
     nextProbe(nowMs) {
       for (const [id, state] of states) {
-        if (!state.underWay && state.quarantinedUntilMs !== null && state.quarantinedUntilMs <= nowMs)
-          return id;
+        const { asideUntilMs, underWay, retryMs } = state;
+        if (underWay || asideUntilMs === null || asideUntilMs > nowMs || retryMs > nowMs) continue;
+        if (isInSight(state)) return id;
       }
       return undefined;
+    },
+    control(count) {
+      return [...states]
+        .filter(([id, state]) => isPromised(state) && !state.underWay && around.labelOf(id) === null)
+        .filter(([, { lastMs }]) => lastMs !== null)
+        .sort(([, a], [, b]) => (b.lastMs ?? 0) - (a.lastMs ?? 0))
+        .slice(0, count)
+        .map(([id]) => id);
     },
     sent(ids) {
       for (const id of ids) change(id, (state) => (state.underWay = true));
     },
-    answered(id, troubles, nowMs) {
+    answered(id, answer, nowMs) {
       change(id, (state) => {
         const { name } = state.watched.readClass;
-        if (state.lastMs !== null && state.troubles < SILENT)
+        if (state.lastMs !== null && isPromised(state))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
-        state.troubles = troubles === "none" ? 0 : state.troubles + 1;
+        state.nulls = answer === "value" ? 0 : state.nulls + 1;
+        state.failures = 0;
+        state.retryMs = Number.NEGATIVE_INFINITY;
       });
+    },
+    failed(ids, nowMs) {
+      for (const id of ids) {
+        change(id, (state) => {
+          const waitMs = RETRY_MS * 2 ** Math.min(state.failures, 10);
+          state.failures += 1;
+          state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervals(state).intervalMs));
+        });
+      }
     },
     returned(ids) {
       for (const id of ids) change(id, (state) => (state.underWay = false));
     },
-    quarantine(id, untilMs) {
-      change(id, (state) => (state.quarantinedUntilMs = untilMs));
+    setAside(id, untilMs) {
+      change(id, (state) => (state.asideUntilMs = untilMs));
     },
     release(id) {
-      change(id, (state) => (state.quarantinedUntilMs = null));
+      change(id, (state) => (state.asideUntilMs = null));
     },
-    quarantined: () => [...states].filter(([, state]) => state.quarantinedUntilMs !== null).map(([id]) => id),
+    aside: () => [...states].filter(([, state]) => state.asideUntilMs !== null).map(([id]) => id),
+    outOfSight: () => [...states.values()].filter((state) => !isInSight(state)).length,
     stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
       for (const state of states.values()) {
-        if (state.quarantinedUntilMs !== null) continue;
+        if (state.asideUntilMs !== null || !isInSight(state)) continue;
         const { readClass } = state.watched;
         const { stretchedMs, intervalMs } = intervals(state);
         const count = counts.get(readClass.name) ?? { tags: 0, readClass };
@@ -182,25 +245,28 @@ export function createBoard(gatewayOffline: (tag: WatchedTag) => boolean): Board
       for (const state of states.values()) {
         const { name } = state.watched.readClass;
         const known = classes.get(name);
+        const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
         const ageMs =
-          state.lastMs === null || state.troubles >= SILENT || state.quarantinedUntilMs !== null
-            ? null
-            : Math.max(nowMs - state.lastMs, oldest.get(name) ?? 0);
+          state.lastMs === null || !isPromised(state) ? null : Math.max(nowMs - state.lastMs, lately);
         classes.set(name, {
           tags: (known?.tags ?? 0) + 1,
           promisedMs: intervals(state).stretchedMs,
           achievedMs: ageMs === null ? (known?.achievedMs ?? null) : Math.max(ageMs, known?.achievedMs ?? 0),
         });
       }
-      oldest = new Map();
       return [...classes].map(([name, each]) => ({ name, ...each }));
+    },
+    turnPage() {
+      oldestBefore = oldest;
+      oldest = new Map();
     },
     known(id) {
       const state = states.get(id);
       if (state === undefined) return undefined;
       const { offline, ...times } = intervals(state);
-      const { watched, lastMs, troubles, underWay, quarantinedUntilMs } = state;
-      return { watched, lastMs, troubles, underWay, quarantinedUntilMs, gatewayOffline: offline, ...times };
+      const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
+      const inSight = isInSight(state);
+      return { watched, lastMs, nulls, underWay, asideUntilMs, inSight, gatewayOffline: offline, ...times };
     },
   };
 }

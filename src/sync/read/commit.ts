@@ -4,15 +4,15 @@ import type { Metrics } from "../../metrics.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
+import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
 import { tell, valuesById, type WatchedTag } from "./tell.ts";
 
 /** Settles what live reads brought: one transaction per reply, and the board after it. */
 export interface ReadCommit {
   values(asked: readonly string[], reply: ReadReply): Promise<void>;
-  quarantine(ids: readonly string[], reason: unknown): Promise<void>;
-  /** Monotonic time of the last reply that was committed. */
-  lastSuccessMs(): number;
+  /** Sets a tag aside that was proven to make its requests fail; the longer, the more often in a row. */
+  setAside(id: string, reason: unknown): Promise<void>;
 }
 
 export interface ReadCommitOptions {
@@ -26,8 +26,6 @@ export interface ReadCommitOptions {
   readonly clockSkewMs?: () => number | null;
 }
 
-/** How long a tag that makes its group fail is left alone, in milliseconds. */
-const QUARANTINE_MS = 24 * 3_600_000;
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
 const SKEW_IN_DOUBT_MS = 300_000;
 
@@ -35,7 +33,6 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
-  let lastSuccessMs = Number.NEGATIVE_INFINITY;
 
   return {
     async values(asked, reply) {
@@ -55,7 +52,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           ];
         }),
       );
-      const freed = board.quarantined().filter((id) => values.has(id));
+      const freed = board.aside().filter((id) => values.has(id));
       await store.commit({
         documents: [
           { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
@@ -63,20 +60,23 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
         ],
         events: told.flatMap(({ event }) => event ?? []),
       });
-      lastSuccessMs = clock.monotonic();
+      const nowMs = clock.monotonic();
       for (const id of freed) board.release(id);
-      for (const id of asked) board.answered(id, values.get(id) == null ? "one more" : "none", lastSuccessMs);
+      for (const id of asked) {
+        const value = values.get(id);
+        board.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
+      }
       for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
     },
 
-    async quarantine(ids, reason) {
-      const held: HeldQuarantine = { until: isoUtc(clock.now() + QUARANTINE_MS), reason: sentence(reason) };
-      await store.commit({
-        documents: [{ set: quarantineSet, put: ids.map((id) => [id, held] as const) }],
-      });
-      for (const id of ids) board.quarantine(id, clock.monotonic() + QUARANTINE_MS);
+    async setAside(id, reason) {
+      const before = await store.document<HeldQuarantine>(quarantineSet, id);
+      const times = (before?.times ?? 0) + 1;
+      const waitMs = setAsideMs(times);
+      const until = isoUtc(clock.now() + waitMs);
+      const held: HeldQuarantine = { until, reason: sentence(reason), at: isoUtc(clock.now()), times };
+      await store.commit({ documents: [{ set: quarantineSet, put: [[id, held]] }] });
+      board.setAside(id, clock.monotonic() + waitMs);
     },
-
-    lastSuccessMs: () => lastSuccessMs,
   };
 }

@@ -1,86 +1,89 @@
 import { type Failure, Malformed, meaningOf, Retryable } from "../../errors.ts";
 import type { Log } from "../../log.ts";
-import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
+import { loop } from "../../waiting.ts";
+import type { Follower, Stint } from "../follower.ts";
 import { heldTags } from "../inventory/held.ts";
-import { type JobOutcome, OK } from "../job.ts";
-import { type Plan, planGroup } from "../plan/group.ts";
+import type { Demand } from "../plan/demand.ts";
+import { planGroup } from "../plan/group.ts";
 import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
+import type { TokenScope } from "../scope.ts";
 import { firstMatch } from "../select.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
+import { standInLine } from "../standing.ts";
+import { namedMember, refusalOf } from "../tag-group/refusal.ts";
+import { createSuspects } from "../tag-group/suspects.ts";
 import { type ClassFreshness, createBoard, type TagState } from "./board.ts";
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
-import { isMemberRefusal, searchRefused } from "./refused.ts";
 import { createSlowTags } from "./slow.ts";
 
 /**
- * The live reads of one source: one loop that asks the planner which 20 tags come next, and keeps at most one read
- * waiting in the quota's live lane. What the plan leaves free goes to history.
+ * The live reads of one source. A request stands in the quota's lane `live`, and the planner decides which 20 tags it
+ * is for when a slot is free: those that a promise needs, or none, and then the slot goes to history. Another stands in
+ * the last lane, `spare`, and reads what is oldest when nobody wants the slot.
  */
-export interface LiveReads {
-  /** Reads what is due, for some minutes, then returns; nothing that it learned is lost between two runs. */
-  run(signal: AbortSignal): Promise<JobOutcome>;
+export interface LiveReads extends Follower {
   status(): LiveReadStatus;
-  /** Whether a slot is free now that no promise needs: the past may be fetched. */
-  leavesRoom(): boolean;
+  /** Sets the gauges of freshness as it is now. */
+  showFreshness(): void;
   /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
   known(id: string): (TagState & { readonly apart: string | null }) | undefined;
 }
 
 export interface LiveReadStatus {
   readonly tags: number;
-  /** Tags that made their group fail; each is asked alone once a day. */
-  readonly quarantined: readonly string[];
-  /** How the wishes fit into the quota; null before the first run. */
+  /** Tags that were proven to make their requests fail; each is asked alone now and then. */
+  readonly aside: readonly string[];
+  /** Tags of sites that the token does not see. */
+  readonly outOfSight: number;
+  /** How the wishes fit into the quota; null before the first look. */
   readonly stretch: Stretch | null;
-  /** Promised and achieved, by class, as of the last minute. */
+  /** Promised and achieved, by class, now. */
   readonly freshness: readonly ClassFreshness[];
 }
 
 export interface LiveReadOptions extends ReadCommitOptions {
-  readonly log: Pick<Log, "info" | "warn">;
+  readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly classes: ReadConfig;
-  /** Whether history has work for the slots that the promises to live values leave free. */
-  readonly historyWants?: () => boolean;
-  /** Requests per minute that following history needs of the same quota. */
-  readonly historyPerMinute?: () => number;
+  readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
+  /** What following history takes of the same quota. */
+  readonly demand: Demand;
 }
 
-/** How long one run goes on, so that its state is told now and then, in milliseconds. */
-const RUN_MS = 300_000;
-/** How often the choice of tags is made anew from the inventory, in milliseconds. */
+/** The ability that it takes (interface, GET tags/read). */
+const ABILITY = "read:tags";
+/** How often the choice of tags is made anew from the inventory, in milliseconds; more often while there are none. */
 const REFRESH_MS = 60_000;
-/** How often it is looked whether the lane is free again, in milliseconds. */
-const PEEK_MS = 100;
-/** How long it is not planned again at least after nothing was found to be due, in milliseconds. */
-const LEAST_PAUSE_MS = 250;
-/** Longer than the next run is away usually, in milliseconds. */
-const BETWEEN_RUNS_MS = 15_000;
-/** How much longer a run may take until it finds a good moment to end, in milliseconds. */
-const LONGEST_DELAY_MS = 60_000;
+const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
-/** A reply that took longer than this, or never came, puts its tags under suspicion, in milliseconds. */
+/** Refusals in a row after which a group that was read lately is asked: is it about tags at all? */
+const REFUSALS_IN_DOUBT = 8;
+/** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
 
 export function createLiveReads(options: LiveReadOptions): LiveReads {
-  const { source, store, clock, log, classes } = options;
+  const { source, store, clock, log, classes, scope, demand } = options;
   const classOf = firstMatch(classes);
-  const board = createBoard((tag) => options.offlineGatewayOf?.(tag) != null);
   const slow = createSlowTags();
+  const suspects = createSuspects();
+  const board = createBoard({
+    gatewayOffline: (tag) => options.offlineGatewayOf?.(tag) != null,
+    sees: (siteId) => scope.sees(siteId),
+    labelOf: (id) => suspects.labelOf(id) ?? slow.labelOf(id),
+    notBeforeMs: (id) => suspects.notBeforeMs(id),
+  });
   const commit = createReadCommit(options, board);
-  let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let lastStretch: Stretch | null = null;
+  let shownClasses: readonly string[] = [];
   let failures = 0;
-  let freshness: readonly ClassFreshness[] = [];
-  let running = false;
-  let endedAtMs = Number.NEGATIVE_INFINITY;
-  let roomUntilMs = Number.NEGATIVE_INFINITY;
-  let planAtMs = Number.NEGATIVE_INFINITY;
-  const underWay = new Set<Promise<void>>();
+  /** Refusals since anything was read. */
+  let refusals = 0;
+  let control: readonly string[] = [];
 
   const bucket = () => {
     const { buckets } = source.quota();
@@ -91,21 +94,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const lastingSlotMs = () => 60_000 / Math.max(1, bucket()?.lastingPerMinute ?? 20);
   const share = () => {
     const { buckets } = source.quota();
-    return liveShare(60_000 / lastingSlotMs(), options.historyPerMinute?.() ?? 0, buckets.length === 1);
+    return liveShare(60_000 / lastingSlotMs(), demand.historyPerMinute(), buckets.length === 1);
   };
-  const isWaiting = () => source.quota().buckets.some((bucket) => bucket.waiting.live > 0);
-  /** Until the next slot; a hold makes everything late anyway. */
-  const nextSlotMs = () => {
-    const waits = source.quota().buckets.map((bucket) => bucket.nextSlotInMs);
-    return Math.min(slotMs(), Math.max(0, ...waits));
-  };
-  /** Until the next slot is gone, or, where it is free already, until it is planned again. */
-  const roomMs = () => (nextSlotMs() > 0 ? nextSlotMs() : LEAST_PAUSE_MS);
-  const historyWants = () => options.historyWants?.() ?? false;
   const replyMs = () => Math.min(slotMs(), slow.typicalMs());
 
   async function refresh(): Promise<void> {
-    const [tags, values, quarantine] = await Promise.all([
+    const [tags, values, aside] = await Promise.all([
       heldTags(store, source.name),
       store.documents<HeldValue>(documentSet("value", source.name)),
       store.documents<HeldQuarantine>(syncSet("quarantine", source.name)),
@@ -116,15 +110,28 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     });
     const offsetMs = clock.monotonic() - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
-    board.watch(watched, { values, quarantine, toMonotonic });
-    refreshedAtMs = clock.monotonic();
-    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), PEEK_MS + replyMs()));
-    freshness = board.freshness(clock.monotonic());
-    for (const { name, promisedMs, achievedMs } of freshness) {
-      const labels = { source: source.name, class: name };
-      options.metrics.freshnessPromised.set(labels, promisedMs / 1_000);
-      if (achievedMs !== null) options.metrics.freshnessAchieved.set(labels, achievedMs / 1_000);
+    board.watch(watched, { values, aside, toMonotonic });
+    board.turnPage();
+    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
+    showFreshness();
+  }
+
+  function showFreshness(): void {
+    const { freshnessPromised, freshnessAchieved } = options.metrics;
+    const classes = board.freshness(clock.monotonic());
+    for (const name of shownClasses) {
+      if (!classes.some((each) => each.name === name))
+        freshnessPromised.remove({ source: source.name, class: name });
+      // What nobody knows is shown by no number at all.
+      if (!classes.some((each) => each.name === name && each.achievedMs !== null))
+        freshnessAchieved.remove({ source: source.name, class: name });
     }
+    for (const { name, promisedMs, achievedMs } of classes) {
+      const labels = { source: source.name, class: name };
+      freshnessPromised.set(labels, promisedMs / 1_000);
+      if (achievedMs !== null) freshnessAchieved.set(labels, achievedMs / 1_000);
+    }
+    shownClasses = classes.map(({ name }) => name);
   }
 
   /** Once when it begins or changes much, and once when it is over. */
@@ -143,114 +150,138 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     lastStretch = next;
   }
 
-  /** Reads one group and settles it: committed, searched for culprits, or left for later. Throws what concerns all. */
-  async function readGroup(ids: readonly string[], signal: AbortSignal): Promise<void> {
-    board.sent(ids);
-    const startedAtMs = clock.monotonic();
-    const one = async (group: readonly string[]) => {
-      const reply = await source.read(group, "live", signal);
-      slow.replied(group, reply.latencyMs);
-      await commit.values(group, reply);
-      failures = 0;
+  /** The tags of the next request; none when the slot is better left to others. */
+  function nextGroup(eager: boolean): readonly string[] {
+    const nowMs = clock.monotonic();
+    if (refusals >= REFUSALS_IN_DOUBT && control.length === 0) {
+      control = board.control(TAGS_PER_REQUEST);
+      if (control.length > 0) return control;
+    }
+    const { group } = planGroup(board.planned(nowMs), nowMs, {
+      slotMs: slotMs(),
+      size: TAGS_PER_REQUEST,
+      leadMs: replyMs(),
+      eager,
+    });
+    if (group.length > 0) return group;
+    const probe = board.nextProbe(nowMs);
+    return probe === undefined ? [] : [probe];
+  }
+
+  /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
+  async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, well: () => void) {
+    let group: readonly string[] = [];
+    let startedAtMs = 0;
+    const choose = (_offer: SlotOffer) => {
+      group = nextGroup(lane === "spare");
+      if (group.length === 0) return { passMs: slotMs() };
+      startedAtMs = clock.monotonic();
+      board.sent(group);
+      begun();
+      return { ask: group };
     };
     try {
-      try {
-        await one(ids);
-      } catch (error) {
-        signal.throwIfAborted();
-        if (!isMemberRefusal(error)) throw error;
-        const refused = await searchRefused(ids, error, one, () => commit.lastSuccessMs() > startedAtMs);
-        await commit.quarantine(refused, error);
-        log.warn({ tags: refused, err: error }, "tags that cannot be read are set aside");
-      }
+      const reply = await source.read(choose, lane, signal);
+      slow.replied(group, reply.latencyMs);
+      await commit.values(group, reply);
+      suspects.cleared(group);
+      failures = 0;
+      refusals = 0;
+      control = [];
+      well();
     } catch (error) {
       signal.throwIfAborted();
-      const failure = meaningOf(error);
-      for (const id of ids) board.answered(id, "one more", clock.monotonic());
-      if (clock.monotonic() - startedAtMs > SUSPICIOUS_MS) slow.replied(ids, Number.POSITIVE_INFINITY);
-      failures++;
-      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
-      log.warn({ err: failure }, "a live read failed");
+      await settle(group, startedAtMs, meaningOf(error), signal);
     } finally {
-      board.returned(ids);
+      board.returned(group);
     }
   }
 
-  /** Whether no promise needs the next slot; after a while it is over all the same. */
-  const mayPause = (sinceMs: number) =>
-    clock.monotonic() < roomUntilMs || clock.monotonic() >= sinceMs + LONGEST_DELAY_MS || !historyWants();
-
-  function nextPlan(): Plan {
-    const nowMs = clock.monotonic();
-    const probe = board.nextProbe(nowMs);
-    const plan = planGroup(
-      board.planned((id) => slow.labelOf(id)),
-      nowMs,
-      {
-        slotMs: slotMs(),
-        size: TAGS_PER_REQUEST,
-        leadMs: nextSlotMs() + replyMs(),
-        jitterMs: PEEK_MS + replyMs(),
-        // Right after the next slot is gone: what is decided then leaves one slot later, as the plan supposes.
-        againMs: Math.max(LEAST_PAUSE_MS, nextSlotMs() + PEEK_MS / 2),
-        eager: probe === undefined && !historyWants(),
-      },
-    );
-    return plan.group.length === 0 && probe !== undefined ? { ...plan, group: [probe] } : plan;
+  /** What a failure means for the tags of its request. Throws it when it concerns all of them, and all others. */
+  async function settle(
+    group: readonly string[],
+    startedAtMs: number,
+    failure: Failure,
+    signal: AbortSignal,
+  ) {
+    const atMs = clock.monotonic();
+    const refusal = refusalOf(failure);
+    if (refusal === null || group.length === 0) {
+      board.failed(group, atMs);
+      if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
+      failures++;
+      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
+      log.warn({ err: failure }, "a live read failed");
+      return;
+    }
+    const siteOf = (id: string) => board.watched(id)?.siteId;
+    const siteIds = new Set(group.flatMap((id) => siteOf(id) ?? []));
+    const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
+    // Tags of a site that the token does not see have left the plan by now; the others are as due as they were.
+    if (why === "site") return;
+    if (why === "ability") throw failure;
+    if (refusal === "invalid")
+      log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
+    refusals++;
+    const isControl = group === control;
+    if (isControl || (refusals > REFUSALS_IN_DOUBT && control.length === 0)) {
+      // Also what was read a moment ago is refused: it is about no single tag.
+      suspects.forget();
+      refusals = 0;
+      control = [];
+      throw failure;
+    }
+    const named = namedMember(group, failure);
+    const proven = suspects.refused(group, { atMs, tokenSaidAtMs: scope.saidAtMs(), siteOf, named });
+    // One that was set aside and asked again alone needs no further proof.
+    const again = group.length === 1 && board.aside().includes(group[0] ?? "") ? (group[0] ?? null) : null;
+    const guilty = proven ?? (why === "unexplained" ? again : null);
+    if (guilty === null) return;
+    await commit.setAside(guilty, failure);
+    log.warn({ tag: guilty, err: failure }, "a tag that cannot be read is set aside");
   }
 
   return {
-    async run(signal) {
-      await refresh();
-      if (board.size() === 0) return OK;
-      const endAtMs = clock.monotonic() + RUN_MS;
-      let failure: unknown;
+    name: "live",
+    ability: ABILITY,
+
+    async follow({ draining, forced, well }: Stint) {
       failures = 0;
-      running = true;
-      const start = (group: readonly string[]) => {
-        const reading = readGroup(group, signal)
-          .catch((error: unknown) => {
-            failure ??= error;
-          })
-          .finally(() => underWay.delete(reading));
-        underWay.add(reading);
-      };
+      refusals = 0;
+      control = [];
+      await refresh();
+      const over = new AbortController();
+      const refreshing = loop({
+        clock,
+        signal: AbortSignal.any([draining, forced, over.signal]),
+        async turn() {
+          await refresh();
+          return board.size() === 0 ? FIRST_LOOK_MS : REFRESH_MS;
+        },
+        fault: (error) => log.warn({ err: error }, "the tags to be read could not be looked up"),
+      });
       try {
-        // It ends where a slot may be left out, because the next run takes a moment to begin.
-        while (failure === undefined && (clock.monotonic() < endAtMs || !mayPause(endAtMs))) {
-          if (clock.monotonic() - refreshedAtMs >= REFRESH_MS) await refresh();
-          if (clock.monotonic() >= planAtMs && underWay.size < UNDER_WAY_MAX && !isWaiting()) {
-            const { group, againAtMs } = nextPlan();
-            planAtMs = againAtMs;
-            // Room for one request: the slot after that is planned anew.
-            roomUntilMs = group.length === 0 ? clock.monotonic() + roomMs() : Number.NEGATIVE_INFINITY;
-            if (group.length > 0) start(group);
-          }
-          await clock.sleep(PEEK_MS, signal);
-        }
+        await standInLine(
+          (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, well)),
+          { most: UNDER_WAY_MAX, draining, forced },
+        );
       } finally {
-        await Promise.all(underWay);
-        running = false;
-        endedAtMs = clock.monotonic();
+        over.abort();
+        await refreshing;
       }
-      if (failure !== undefined) throw failure;
-      return OK;
     },
+
     status: () => ({
       tags: board.size(),
-      quarantined: board.quarantined(),
+      aside: board.aside(),
+      outOfSight: board.outOfSight(),
       stretch: lastStretch,
-      freshness,
+      freshness: board.freshness(clock.monotonic()),
     }),
-    leavesRoom() {
-      const nowMs = clock.monotonic();
-      // Between two runs a plan holds as well; what follows soon would have to wait for what was let in.
-      const rests = !running && nowMs - endedAtMs > BETWEEN_RUNS_MS;
-      return rests || nowMs < roomUntilMs || underWay.size >= UNDER_WAY_MAX;
-    },
+    showFreshness,
     known(id) {
       const state = board.known(id);
-      return state && { ...state, apart: slow.labelOf(id) };
+      return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };
     },
   };
 }

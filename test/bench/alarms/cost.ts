@@ -9,9 +9,9 @@ import { documentSet } from "#src/store/store.ts";
 import { createAlarmPoll } from "#src/sync/alarms/poll.ts";
 import { SyncConfig } from "#src/sync/config.ts";
 import { createHolding } from "#src/sync/holding.ts";
-import { oneAtATime } from "#src/sync/one-at-a-time.ts";
 import { createScope } from "#src/sync/scope.ts";
 import { syncSet } from "#src/sync/snapshot.ts";
+import { oneAtATime } from "#src/waiting.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 
 /** What one poll of so many active alarms costs the processor, with ready-made answers and no waiting. */

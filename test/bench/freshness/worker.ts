@@ -1,15 +1,17 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { decided } from "#src/source/choice.ts";
 import { createQuota } from "#src/source/quota/quota.ts";
-import type { Lane } from "#src/source/source.ts";
+import type { Choose, Lane } from "#src/source/source.ts";
 import { openStore } from "#src/store/open.ts";
 import { createHistoryPull } from "#src/sync/history/pull.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
 import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads } from "#src/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
-import { inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
+import { begin, inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -71,25 +73,30 @@ export async function driveWorker(
       every.set(id, (classes[which]?.[1] ?? 0) * 1_000);
     }
   }
-  const send = <T>(lane: Lane, endpoint: "read" | "history", answer: () => T, signal: AbortSignal) =>
-    quota.run(
-      lane,
-      endpoint,
-      async () => {
-        if (clock.monotonic() >= fromMs) requests++;
-        await clock.sleep(LATENCY_MS, signal);
-        return answer();
-      },
-      signal,
-    );
+  const send = <T extends object, R>(
+    lane: Lane,
+    endpoint: "read" | "history",
+    asked: T | Choose<T>,
+    answer: (chosen: T) => R,
+    signal: AbortSignal,
+  ) => {
+    const { chosen, choose } = decided(asked, (each) => each);
+    const task = async () => {
+      if (clock.monotonic() >= fromMs) requests++;
+      await clock.sleep(LATENCY_MS, signal);
+      return answer(chosen());
+    };
+    return quota.run(lane, endpoint, task, signal, choose);
+  };
   const source = trialSource({
     quota: () => quota.status(),
     clockSkewMs: () => null,
-    read: (group, lane, signal) =>
+    read: (asked, lane, signal) =>
       send(
         lane,
         "read",
-        () => {
+        asked,
+        (group) => {
           const now = clock.monotonic();
           if (now >= fromMs) {
             live++;
@@ -110,11 +117,13 @@ export async function driveWorker(
         },
         signal,
       ),
-    history: (query, lane, signal) =>
+    totals: (asked, lane, signal) => send(lane, "history", asked, () => [], signal),
+    history: (asked, lane, signal) =>
       send(
         lane,
         "history",
-        () =>
+        asked,
+        (query) =>
           query.tagIds.map((id) => ({
             ...tagNamed(id),
             measurements: query.resolution === "1mo" ? [{ time: query.from, value: 1 }] : [],
@@ -136,7 +145,7 @@ export async function driveWorker(
       select: { ids: ids[which] },
     })),
   );
-  let leavesRoom = () => true;
+  const demand = createDemand();
   const pull = createHistoryPull({
     source,
     store,
@@ -145,7 +154,7 @@ export async function driveWorker(
     classes: HistoryConfig.parse([{ name: "past", resolution: "5m", every: "7d", backfill: "365d" }]),
     timeZone: "UTC",
     valuesMax: 5_760,
-    room: () => leavesRoom(),
+    demand,
   });
   const reads = createLiveReads({
     source,
@@ -154,22 +163,12 @@ export async function driveWorker(
     log,
     metrics: createMetrics(),
     classes: read,
-    historyWants: () => pull.wants(),
-    historyPerMinute: () => pull.requestsPerMinute(),
+    scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
+    demand,
   });
-  leavesRoom = () => reads.leavesRoom();
-  const end = new AbortController();
-  const forEver = async (run: (signal: AbortSignal) => Promise<unknown>) => {
-    while (!end.signal.aborted) {
-      await run(end.signal);
-      await clock.sleep(1_000, end.signal);
-    }
-  };
-  const work = Promise.allSettled([forEver(reads.run), forEver(pull.run)]);
+  const works = [begin(reads), begin(pull)];
   await clock.advance(fromMs + options.minutes * 60_000);
-  end.abort(new Error("the simulation is over"));
-  await clock.advance(1_000);
-  await work;
+  for (const work of works) await work.drain(clock);
   await store.close();
   rmSync(folder, { recursive: true });
   // What is too old at the end, or was never read, is late as well.

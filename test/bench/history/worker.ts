@@ -1,11 +1,15 @@
+import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import { createQuota } from "#src/source/quota/quota.ts";
+import type { Follower } from "#src/sync/follower.ts";
 import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
 import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/sync/read/live-reads.ts";
+import { rest } from "#src/waiting.ts";
 import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { inventory, tagNamed } from "../../sync/trial-building.ts";
@@ -77,7 +81,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       environment: { TOKEN: "token" },
       random: () => 0.5,
     });
-    let leavesRoom = () => true;
+    const demand = createDemand();
     const pull = createHistoryPull({
       source,
       store,
@@ -86,7 +90,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       classes: history,
       timeZone: "UTC",
       valuesMax: VALUES_MAX,
-      room: () => leavesRoom(),
+      demand,
     });
     const reads = createLiveReads({
       source,
@@ -95,25 +99,21 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       log,
       metrics,
       classes: read,
-      historyWants: () => pull.wants(),
-      historyPerMinute: () => pull.requestsPerMinute(),
+      scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
+      demand,
     });
-    if (everyMs > 0) leavesRoom = () => reads.leavesRoom();
     const end = new AbortController();
-    const forEver = async (run: (signal: AbortSignal) => Promise<unknown>) => {
+    const forEver = async (follower: Follower) => {
+      // What it throws is for the scheduler to judge; here it is tried again a little later.
       while (!end.signal.aborted) {
-        // What a run throws is for the scheduler to judge; here it is tried again a little later.
-        const failed = await run(end.signal).then(
-          () => false,
-          () => true,
-        );
-        await clock.sleep(failed ? 30_000 : 1_000, end.signal);
+        const forced = end.signal;
+        await follower.follow({ draining: forced, forced, well: () => undefined }).catch(() => undefined);
+        await rest(clock, 30_000, forced);
       }
     };
-    const jobs = everyMs > 0 ? [forEver(reads.run), forEver(pull.run)] : [forEver(pull.run)];
-    const work = Promise.allSettled(jobs);
+    const work = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(forEver));
     const stop = async () => {
-      end.abort(new Error("killed"));
+      end.abort(new Stopping());
       await clock.advance(1_000);
       await work;
     };
