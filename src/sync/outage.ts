@@ -113,7 +113,7 @@ export function createOutage(options: OutageOptions): Outage {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation") return meAnswers(signal);
     try {
-      await scope.explain({ siteIds: [], ability: "", atMs: clock.monotonic() }, signal);
+      await scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal);
       return null;
     } catch (error) {
       signal.throwIfAborted();

@@ -96,7 +96,7 @@ export function createScheduler(options: SchedulerOptions): Service {
       log.error({ job: runner.job.name, err: error }, "the state of a job could not be recorded");
     }
     let inMs = runner.retryInMs(result);
-    if (runner.isRefused() && isUnexplained(refusedAtMs)) {
+    if (runner.isRefused() && runner.failures() === 1 && isUnexplained(refusedAtMs)) {
       inMs = SECOND_LOOK_MS;
       runner.holdFor(inMs);
     }
@@ -174,7 +174,8 @@ export function createScheduler(options: SchedulerOptions): Service {
           failures += 1;
           metrics.polls.inc({ ...labels, outcome: "failed" });
           if (await noted(() => failed(follower, failure, failures))) return 0;
-          if (failure instanceof ConfigError && isUnexplained(refusedAtMs)) return SECOND_LOOK_MS;
+          if (failure instanceof ConfigError && failures === 1 && isUnexplained(refusedAtMs))
+            return SECOND_LOOK_MS;
           return restMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());

@@ -44,7 +44,8 @@ export interface TokenScope {
 
 export interface Refused {
   readonly siteIds: Iterable<number>;
-  readonly ability: string;
+  /** Null where any would do. */
+  readonly ability: string | null;
   /** Monotonic time at which the refusal came. */
   readonly atMs: number;
 }
@@ -122,7 +123,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       news.ring();
       if (answeredMs < atMs && clock.monotonic() - triedMs >= ASK_EVERY_MS) await scope.tryRefresh(signal);
       // What the token is known to lack explains a refusal also where the word is older.
-      if (!scope.may(ability)) return "ability";
+      if (ability !== null && !scope.may(ability)) return "ability";
       for (const siteId of siteIds) if (!scope.sees(siteId)) return "site";
       return answeredMs >= atMs ? "unexplained" : "unknown";
     },

@@ -11,7 +11,7 @@ import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/sync/read/live-reads.ts";
 import { createSlowTags } from "#src/sync/read/slow.ts";
-import type { HeldValue } from "#src/sync/snapshot.ts";
+import { type HeldValue, syncSet } from "#src/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
@@ -32,7 +32,9 @@ let store: Store;
 
 beforeEach(async () => {
   folder = temporaryFolder();
-  clock = createVirtualClock(START, { turns: 2 });
+  const virtual = createVirtualClock(START, { turns: 2 });
+  // The machine's wall clock has whole milliseconds, and the store keeps no others.
+  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   store = await openStore({ folder, clock });
   await store.outbox.register("all", "beginning");
 });
@@ -302,7 +304,11 @@ describe("a tag that makes its group fail", () => {
     );
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     await runFor(reads, 60_000);
-    expect(asked.map((group) => group.length)).toEqual([20, 19]);
+    expect(asked.map((group) => group.length)).toEqual([20, 19, 1]);
+    expect(reads.status().aside).toEqual([]);
+    // Refused alone a second time, a minute later: now it is proven.
+    await runFor(reads, 60_000);
+    expect(asked.map((group) => group.length)).toEqual([20, 19, 1, 1]);
     expect(reads.status().aside).toEqual(["107"]);
   });
 
@@ -334,20 +340,107 @@ describe("a tag that makes its group fail", () => {
     expect(asked.length).toBeLessThanOrEqual(24);
   });
 
-  test("is asked again alone after a day, and comes back", async () => {
+  test("is asked again alone after 10 minutes, 1, 6 and 24 hours, also over restarts, and comes back", async () => {
     const bad = new Set(["107"]);
     const { source, asked } = refusing(bad, () => new Rejected("404"));
-    await runFor(await live(source, ids(20), [{ name: "all", every: "6h" }]), 60_000);
+    const classes = [{ name: "all", every: "30d" }];
+    await runFor(await live(source, ids(20), classes), 200_000);
+    let before = asked.length;
+    for (const minutes of [10, 60, 360, 1_440, 1_440]) {
+      await clock.advance(minutes * 60_000 - 180_000);
+      const early = await live(source, ids(20), classes);
+      await runFor(early, 30_000);
+      expect(asked).toHaveLength(before);
+      const reads = await live(source, ids(20), classes);
+      await runFor(reads, 180_000);
+      expect(asked.slice(before)).toEqual([["107"]]);
+      expect(reads.status().aside).toEqual(["107"]);
+      before = asked.length;
+    }
     bad.clear();
-    const before = asked.length;
-    await runFor(await live(source, ids(20), [{ name: "all", every: "6h" }]), 200_000);
-    expect(asked).toHaveLength(before);
     await clock.advance(24 * 3_600_000);
-    const reads = await live(source, ids(20), [{ name: "all", every: "6h" }]);
+    const reads = await live(source, ids(20), classes);
     await runFor(reads, 60_000);
-    expect(asked.slice(before)).toContainEqual(["107"]);
+    expect(asked.slice(before)).toEqual([["107"]]);
     expect(reads.status().aside).toEqual([]);
     expect((await heldValues()).has("107")).toBe(true);
+  });
+
+  test("and was set aside by an earlier rule is asked at once: that rule could be wrong", async () => {
+    const held = { until: new Date(START + 20 * 3_600_000).toISOString(), reason: "404" };
+    await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["107", held]] }] });
+    const { source } = building(all(1));
+    await runFor(await live(source, ids(20)), 10_000);
+    expect((await heldValues()).size).toBe(20);
+  });
+});
+
+describe("a refusal that is no tag's fault", () => {
+  /** A token of which the test says what it may, and when it says so. */
+  function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
+    let saidAtMs = Number.NEGATIVE_INFINITY;
+    return {
+      sees: () => state.sees,
+      saidAtMs: () => saidAtMs,
+      async explain() {
+        if (state.said === "never") return "unknown";
+        saidAtMs = clock.monotonic();
+        return state.sees ? "unexplained" : "site";
+      },
+    };
+  }
+
+  test("while the site is out of scope nothing of it is asked, and it is due at once when it is back", async () => {
+    let refused = false;
+    const { source, asked } = building((group) =>
+      refused ? Promise.reject(new ConfigError("403", { reason: "forbidden" })) : (all(1)(group) as never),
+    );
+    const state = { sees: true, said: "at once" as const };
+    const reads = await live(source, ids(20), undefined, { scope: token(state) });
+    await runFor(reads, 50_000);
+    const before = asked.length;
+    refused = true;
+    state.sees = false;
+    expect(await runFor(reads, 300_000)).toBeNull();
+    expect(asked).toHaveLength(before);
+    expect(reads.status()).toMatchObject({ aside: [], outOfSight: 20 });
+    expect(reads.status().freshness[0]?.achievedMs).toBeNull();
+    refused = false;
+    state.sees = true;
+    await runFor(reads, 4_000);
+    expect(asked.slice(before)).toHaveLength(1);
+  });
+
+  test("nobody is set aside while the service does not say what the token may", async () => {
+    const { source } = building(() => Promise.reject(new ConfigError("403", { reason: "forbidden" })));
+    const reads = await live(source, ids(1), undefined, { scope: token({ sees: true, said: "never" }) });
+    await runFor(reads, 600_000);
+    expect(reads.status().aside).toEqual([]);
+  });
+
+  test("a refusal of some moments, word and all, sets nobody aside", async () => {
+    let refusedUntilMs = 0;
+    const { source } = building((group) =>
+      clock.monotonic() < refusedUntilMs ? Promise.reject(new Rejected("404")) : (all(1)(group) as never),
+    );
+    const reads = await live(source, ids(60), [{ name: "all", every: "20s" }]);
+    await runFor(reads, 30_000);
+    refusedUntilMs = clock.monotonic() + 50_000;
+    await runFor(reads, 50_000);
+    await runFor(reads, 200_000);
+    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().freshness[0]?.achievedMs).toBeLessThan(25_000);
+  });
+
+  test("the figures of freshness follow the clock while nothing is read", async () => {
+    const metrics = trialMetrics();
+    const { source } = building(all(1));
+    const reads = await live(source, ids(20), undefined, { metrics });
+    await runFor(reads, 60_000);
+    await clock.advance(600_000);
+    reads.showFreshness();
+    const shown = await metrics.registry.getSingleMetricAsString("plenum_freshness_achieved_seconds");
+    expect(Number(/ (\d+)/.exec(shown.split("}")[1] ?? "")?.[1])).toBeGreaterThan(600);
   });
 });
 

@@ -102,8 +102,11 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   const needs = needsByDeadline([...ordinary, ...comingRound], rules);
   for (const places of apart.values()) {
     const worst = Math.max(...places.map((place) => place.index));
-    // They do not displace an ordinary tag in need, but they do not starve either.
-    if (worst >= STARVING || (worst >= 1 && needs.length === 0)) {
+    // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
+    // starving before every ordinary tag has its first.
+    const isUnread = worst === Number.POSITIVE_INFINITY;
+    const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
+    if ((worst >= STARVING && !isUnread) || (worst >= 1 && isFree)) {
       return { group: fill(places, [], rules.size) };
     }
   }
