@@ -81,11 +81,12 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     const has = new Set([...names(next.sites), ...names(next.abilities)]);
     for (const name of had) if (!has.has(name)) lost.set(name, clock.monotonic());
     for (const name of has) lost.delete(name);
+    const isFirst = sites === null;
     const same =
       sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
     sites = next.sites;
     abilities = next.abilities;
-    if (!same) changes.ring();
+    if (!same && !isFirst) changes.ring();
     if (lost.size > 0) news.ring();
   }
 
