@@ -7,10 +7,13 @@
 const { spawnSync } = require("child_process");
 const { existsSync, statSync } = require("fs");
 const { join } = require("path");
-const { hostTrouble, NEEDS, npmOf } = require("./host.cjs");
+const { hostOf, hostTrouble, NEEDS } = require("./host.cjs");
 const { findNode, linkNode } = require("./pinned-node.cjs");
 
 const ROOT = join(__dirname, "..");
+
+/** Where compiled code is kept, so that a start is quick; the script `plenum` names the same folder. */
+const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
 /**
  * npm writes its copy of the lock file last, so that is missing after an installation that was broken off.
@@ -43,7 +46,7 @@ function install() {
   const asked = npm(["--version"], ["ignore", "pipe", "ignore"]);
   const version = asked.status === 0 ? String(asked.stdout).trim() : null;
   if (version === null) return `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`;
-  const trouble = hostTrouble(process.versions.node, version);
+  const trouble = hostTrouble({ node: process.versions.node, npm: version });
   if (trouble !== null) return trouble;
   process.stderr.write("Installing what Plenum needs (once, about half a minute) …\n");
   // What npm says goes to standard error: a command of Plenum may print data on standard output.
@@ -56,7 +59,7 @@ function install() {
  * @returns {{ readonly path: string, readonly installed: boolean } | { readonly trouble: string }}
  */
 function prepare(options) {
-  const tooOld = hostTrouble(process.versions.node, npmOf(process.env.npm_config_user_agent));
+  const tooOld = hostTrouble(hostOf(process.env.npm_config_user_agent));
   if (tooOld !== null) return { trouble: tooOld };
   const missing = !isInstalled(options.renew);
   const failed = missing ? install() : null;
@@ -75,9 +78,10 @@ function main() {
     return;
   }
   if (ready.installed) {
-    // The first start then finds the code compiled; the script `plenum` says where that is kept.
+    // The first start then finds the code compiled.
     spawnSync(ready.path, ["--input-type=module", "-e", 'await import("./src/demo/demo.ts")'], {
       cwd: ROOT,
+      env: Object.assign({}, process.env, { NODE_COMPILE_CACHE: COMPILED }),
       stdio: ["ignore", "ignore", "inherit"],
     });
   }
@@ -86,4 +90,4 @@ function main() {
 
 if (require.main === module) main();
 
-module.exports = { prepare };
+module.exports = { COMPILED, prepare };

@@ -7,7 +7,7 @@
 const { spawn } = require("child_process");
 const { readFileSync } = require("fs");
 const { delimiter, dirname, join } = require("path");
-const { prepare } = require("./prepare.cjs");
+const { COMPILED, prepare } = require("./prepare.cjs");
 
 const ROOT = join(__dirname, "..");
 
@@ -32,9 +32,12 @@ function fileOf(command) {
   return null;
 }
 
+/** npm's own scripts are a developer's; without npm somebody merely starts Plenum (plenum.cmd). */
+const BY_NPM = process.env.npm_lifecycle_event !== undefined;
+
 /** @param {string} path of Node.js: what the command starts by the name `node` is to be the same. */
 function environment(path) {
-  const env = Object.assign({}, process.env);
+  const env = Object.assign({}, process.env, BY_NPM ? {} : { NODE_COMPILE_CACHE: COMPILED });
   // Windows writes it "Path", and keeps whichever it finds first.
   const key = Object.keys(env).find((name) => name.toUpperCase() === "PATH") || "PATH";
   env[key] = [dirname(path), env[key]].join(delimiter);
@@ -49,8 +52,8 @@ function fail(trouble) {
 
 /** @param {readonly string[]} args */
 function main(args) {
-  // A developer decides when to install anew; who merely starts Plenum (plenum.cmd) gets what belongs to it.
-  const ready = prepare({ renew: process.env.npm_lifecycle_event === undefined });
+  // A developer decides when to install anew; everybody else gets what belongs to the lock file.
+  const ready = prepare({ renew: !BY_NPM });
   if ("trouble" in ready) return fail(ready.trouble);
   const first = args[0] || "";
   const isCommand = /^[a-z][a-z-]*$/.test(first);
