@@ -101,7 +101,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       } catch (error) {
         if (closing.signal.aborted) return;
         failures += 1;
-        log.warn({ sink: context.name, err: error }, "the connection to the broker is away");
+        log.warn({ err: error }, "the connection to the broker is away");
         const waitMs = error instanceof ConfigError ? SLOW_RECONNECT_MS : backoffMs(RECONNECT, failures);
         await clock.sleep(waitMs, closing.signal).catch(() => undefined);
       }
@@ -109,16 +109,7 @@ export function createConnection(options: ConnectionOptions): Connection {
   }
 
   async function sayOnline(link: Link, since: string): Promise<void> {
-    try {
-      await link.publish(statusMessage(statusTopic, { status: "online", since, time: now() }));
-    } catch (error) {
-      if (!(error instanceof Rejected)) throw error;
-      throw new ConfigError(error.message, {
-        reason: "forbidden",
-        hint: "Allow it in the broker's access list (see acl.example), or choose another prefix.",
-        cause: error,
-      });
-    }
+    await allowed(link.publish(statusMessage(statusTopic, { status: "online", since, time: now() })));
   }
 
   return {
@@ -138,11 +129,14 @@ export function createConnection(options: ConnectionOptions): Connection {
   };
 }
 
-/** Connects under another name, without a will, and leaves again. Logs what the broker says about itself. */
+/**
+ * Connects under another name, without a will, has one message acknowledged, and leaves again. Being let in proves
+ * little: what every delivery hangs on is an acknowledgement. Logs what the broker says about itself.
+ */
 export async function tryConnection(
   config: MqttConfig,
   context: ConnectorContext,
-  clientId: string,
+  { clientId, topic }: { readonly clientId: string; readonly topic: string },
   signal: AbortSignal,
 ): Promise<void> {
   const link = await openLink(
@@ -155,8 +149,30 @@ export async function tryConnection(
     },
     signal,
   );
-  context.log.info({ sink: context.name, limits: link.limits }, "the broker lets us in");
-  await link.end();
+  context.log.info({ limits: link.limits }, "the broker lets us in");
+  const abandon = () => link.abandon(signal.reason);
+  signal.addEventListener("abort", abandon, { once: true });
+  try {
+    const body = { check: "plenum check", time: isoUtc(context.clock.now()) };
+    await allowed(link.publish({ ...statusMessage(topic, body), retain: false }));
+  } finally {
+    signal.removeEventListener("abort", abandon);
+    await link.end();
+  }
+}
+
+/** A refusal of what no event hangs on is a mistake in the settings, found before it costs one. */
+async function allowed(published: Promise<void>): Promise<void> {
+  try {
+    await published;
+  } catch (error) {
+    if (!(error instanceof Rejected)) throw error;
+    throw new ConfigError(error.message, {
+      reason: "forbidden",
+      hint: "Allow it in the broker's access list (see acl.example), or choose another prefix.",
+      cause: error,
+    });
+  }
 }
 
 function statusMessage(topic: string, body: Readonly<Record<string, string>>): Message {
