@@ -7,8 +7,8 @@ import {
 } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
-import { preparePackets } from "./lean-packets.ts";
 import type { Message } from "./messages.ts";
+import { preparePackets } from "./prepare-packets.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
 import { whyHungUp } from "./wrong-door.ts";
 
