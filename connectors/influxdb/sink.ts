@@ -38,9 +38,9 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     const verdict = await through.post(writePath, body, signal).then(
       (answer) => verdictOfAnswer(answer, lines.length),
       async (error: unknown): Promise<Verdict> => {
+        const meaning = await meaningOfNoAnswer(error, signal);
         // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
         if (signal.aborted) return { kind: "failed", error: signal.reason };
-        const meaning = await meaningOfNoAnswer(error);
         return meaning === null
           ? verdictOfError(error, config, lines.length, context.clock.now())
           : { kind: "failed", error: meaning };
@@ -51,12 +51,13 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   /** A port for https hangs up on plain http without a word; whether it speaks TLS is asked then. */
-  async function meaningOfNoAnswer(error: unknown): Promise<Failure | null> {
-    if (error instanceof HttpError) return null;
+  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<Failure | null> {
+    if (error instanceof HttpError || signal.aborted) return null;
     const url = new URL(config.url);
     if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
     const address = { host: url.hostname, port: Number(url.port || 80) };
-    return (await speaksTls((signal) => knockAt(address, signal))) ? wantsTls(serverAt(config)) : null;
+    const knock = (limit: AbortSignal) => knockAt(address, AbortSignal.any([limit, signal]));
+    return (await speaksTls(knock)) ? wantsTls(serverAt(config)) : null;
   }
 
   async function meaning(error: unknown, signal: AbortSignal): Promise<unknown> {
@@ -65,7 +66,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       const verdict = verdictOfError(error, config, 0, context.clock.now());
       if (verdict.kind === "failed") return verdict.error;
     }
-    return (await meaningOfNoAnswer(error)) ?? failureOf(error, config, context.clock.now());
+    const known = await meaningOfNoAnswer(error, signal);
+    return signal.aborted ? signal.reason : (known ?? failureOf(error, config, context.clock.now()));
   }
 
   return {

@@ -1,8 +1,8 @@
 import type { IPublishPacket } from "mqtt";
-import { backoffMs } from "../../src/backoff.ts";
 import { isoUtc } from "../../src/clock.ts";
 import type { ConnectorContext } from "../../src/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import { abortable, loop, rest } from "../../src/waiting.ts";
 import { clientOptions, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type Link, openLink } from "./link.ts";
@@ -89,23 +89,34 @@ export function createConnection(options: ConnectionOptions): Connection {
     upkeep ??= keepUp();
   }
 
-  async function keepUp(): Promise<void> {
-    let failures = 0;
-    while (!closing.signal.aborted) {
-      try {
-        await openOnce();
-        failures = 0;
-        if (current === null) continue;
-        await clock.sleep(HEARTBEAT_MS, AbortSignal.any([closing.signal, current.link.lost]));
-        await sayOnline(current.link, current.since);
-      } catch (error) {
-        if (closing.signal.aborted) return;
-        failures += 1;
-        log.warn({ err: error }, "the connection to the broker is away");
-        const waitMs = error instanceof ConfigError ? SLOW_RECONNECT_MS : backoffMs(RECONNECT, failures);
-        await clock.sleep(waitMs, closing.signal).catch(() => undefined);
-      }
-    }
+  function keepUp(): Promise<void> {
+    const away = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
+    return loop({
+      clock,
+      signal: closing.signal,
+      backoff: RECONNECT,
+      fault: away,
+      async turn() {
+        try {
+          await openOrStay();
+          return 0;
+        } catch (error) {
+          if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
+          away(error);
+          return SLOW_RECONNECT_MS;
+        }
+      },
+    });
+  }
+
+  /** Makes a link where there is none; otherwise stays with it until it is time to say so, or it is lost. */
+  async function openOrStay(): Promise<void> {
+    if (current === null || current.link.lost.aborted) return openOnce();
+    const { link, since } = current;
+    const whole = await rest(clock, HEARTBEAT_MS, closing.signal, link.lost);
+    if (closing.signal.aborted) return;
+    if (!whole) throw link.lost.reason;
+    await sayOnline(link, since);
   }
 
   async function sayOnline(link: Link, since: string): Promise<void> {
@@ -116,7 +127,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     async open(signal) {
       signal.throwIfAborted();
       closing.signal.throwIfAborted();
-      await unlessAborted(openOnce(), signal);
+      await abortable(openOnce(), signal);
     },
     keep,
     link: usable,
@@ -183,16 +194,4 @@ function statusMessage(topic: string, body: Readonly<Record<string, string>>): M
     contentType: "application/json",
     properties: {},
   };
-}
-
-/** Rejects as soon as the signal aborts; the attempt goes on for those who share it. */
-async function unlessAborted(attempt: Promise<void>, signal: AbortSignal): Promise<void> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(signal.reason);
-  signal.addEventListener("abort", abort, { once: true });
-  try {
-    await Promise.race([attempt, aborted]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
 }

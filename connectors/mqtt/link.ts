@@ -7,6 +7,7 @@ import {
 } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import { rest, within } from "../../src/waiting.ts";
 import type { Message } from "./messages.ts";
 import { preparePackets } from "./prepare-packets.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
@@ -175,11 +176,11 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   /** Gives the whole connection up when the broker does not answer within the deadline. */
   async function inTime(answered: Promise<void>): Promise<void> {
     const settled = new AbortController();
-    clock.sleep(options.publishDeadlineMs, settled.signal).then(overdue, () => undefined);
+    void rest(clock, options.publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
     try {
       await answered;
     } finally {
-      settled.abort("settled");
+      settled.abort();
     }
   }
 
@@ -188,13 +189,6 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
     cause ??= new Retryable(`The broker at ${place} did not answer within ${options.publishDeadlineMs} ms.`);
     gone();
     client.end(true);
-  }
-
-  /** Waits for `done`, but not for long. */
-  async function briefly(done: Promise<void>): Promise<void> {
-    const settled = new AbortController();
-    await Promise.race([done, clock.sleep(FAREWELL_MS, settled.signal)]).catch(() => undefined);
-    settled.abort("settled");
   }
 
   return {
@@ -209,12 +203,12 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
 
     async end(last) {
       abandon(new Retryable("The connection is being closed."));
-      if (last !== undefined) await briefly(publish(last));
+      if (last !== undefined) await within(clock, FAREWELL_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       client.end(false);
-      if (!lost.signal.aborted) await briefly(closed);
+      if (!lost.signal.aborted) await within(clock, FAREWELL_MS, closed);
       client.end(true);
     },
   };

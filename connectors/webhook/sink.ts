@@ -2,7 +2,7 @@ import { lookup as systemLookup } from "node:dns";
 import { readFileSync } from "node:fs";
 import { Client } from "undici";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
-import { ConfigError, type Failure } from "../../src/errors.ts";
+import { ConfigError } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import type { Secret } from "../../src/log.ts";
 import { readSecret } from "../../src/secret.ts";
@@ -99,14 +99,16 @@ export function createWebhookSink(
   }
 
   /** A port for https hangs up on plain http without a word; a handshake through the same guard tells. */
-  async function meaningOfNoAnswer(error: unknown): Promise<Failure> {
+  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<unknown> {
+    if (signal.aborted) return signal.reason;
     const receiver = receiverAt(url.origin);
     if (url.protocol === "http:" && endedUnanswered(error)) {
       const secure = new URL(url.href.replace(/^http:/, "https:"));
       const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-      if (await speaksTls((signal) => knock(connector(secure), address, signal))) return wantsTls(receiver);
+      const ask = (limit: AbortSignal) => knock(connector(secure), address, AbortSignal.any([limit, signal]));
+      if (await speaksTls(ask)) return wantsTls(receiver);
     }
-    return failureOfConnection(error, receiver);
+    return signal.aborted ? signal.reason : failureOfConnection(error, receiver);
   }
 
   return {
@@ -123,7 +125,7 @@ export function createWebhookSink(
         try {
           await post(event, signal);
         } catch (thrown) {
-          const error = signal.aborted ? signal.reason : await meaningOfNoAnswer(thrown);
+          const error = await meaningOfNoAnswer(thrown, signal);
           if (index === 0) throw error;
           // What was answered with 2xx is settled even when we are stopping, so it is not sent twice.
           return { rejected: [], kept: { from: index, error } };
@@ -141,7 +143,7 @@ export function createWebhookSink(
     async probe(signal) {
       await open();
       await knock(connector(url), url, signal).catch(async (error: unknown) => {
-        throw signal.aborted ? signal.reason : await meaningOfNoAnswer(error);
+        throw await meaningOfNoAnswer(error, signal);
       });
     },
   };

@@ -168,20 +168,41 @@ describe("plain http at a port for https that answers in words", () => {
   );
 });
 
-describe("trouble of this machine", () => {
+const THERE = {
+  name: "https://there.example",
+  failed: "could not be asked",
+  addressOption: "url",
+  authorityOption: "ca_file",
+  secureScheme: "https://",
+  plainScheme: "http://",
+} as const;
+
+describe("what the codes of OpenSSL, Node.js and undici mean", () => {
   test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])("%s is ours, and is tried again", (code) => {
-    const farEnd = {
-      name: "https://there.example",
-      failed: "could not be asked",
-      addressOption: "url",
-      authorityOption: "ca_file",
-      secureScheme: "https://",
-      plainScheme: "http://",
-    } as const;
-    const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), farEnd);
+    const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
     expect(failure).toBeInstanceOf(OwnTrouble);
     expect(failure).toBeInstanceOf(Retryable);
     expect(failure.message).toMatch(/because of this machine/);
+  });
+
+  test.each([
+    ["CERT_REVOKED", "config"],
+    ["UNABLE_TO_GET_ISSUER_CERT", "config"],
+    ["ERR_SSL_UNSUPPORTED_PROTOCOL", "config"],
+    ["ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED", "config"],
+    ["ERR_SSL_TLSV1_ALERT_INTERNAL_ERROR", "retryable"],
+    ["ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "retryable"],
+    ["EHOSTUNREACH", "retryable"],
+    ["EAI_AGAIN", "retryable"],
+    ["UND_ERR_CONNECT_TIMEOUT", "retryable"],
+    ["SOMETHING_NEW", "retryable"],
+    ["HPE_INVALID_CONSTANT", "malformed"],
+  ])("%s is %s, also inside another error, and quotes nothing", (code, kind) => {
+    const cause = Object.assign(new Error("GET /secret"), { code });
+    const failure = failureOfConnection(new Error("fetch failed", { cause }), THERE);
+    expect(failure.kind).toBe(kind);
+    expect(sentence(failure)).toContain(code);
+    expect(sentence(failure)).not.toContain("secret");
   });
 });
 
