@@ -37,6 +37,9 @@ import type { Metrics } from "./metrics.ts";
  * `close` frees everything; it is called once, after the last write returned, also when `open` never succeeded.
  *
  * `probe` checks that the far end can be reached and would accept us, without writing an event.
+ *
+ * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
+ * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  */
 export interface Sink {
   readonly maxBatch?: number;
@@ -44,6 +47,7 @@ export interface Sink {
   write(batch: readonly Event[], signal: AbortSignal): Promise<Receipt>;
   close(): Promise<void>;
   probe?(signal: AbortSignal): Promise<void>;
+  keepsMs?(signal: AbortSignal): Promise<number | null>;
 }
 
 export interface Receipt {

@@ -39,31 +39,74 @@ export interface LogOptions {
   readonly destination?: DestinationStream;
 }
 
-/** JSON lines by pino. Warnings and errors have a static message and fields, so that they can be counted. */
+/** Fields that hold a secret wherever they stand. */
+const SECRET_KEYS = ["token", "password", "secret", "authorization"];
+
+/**
+ * JSON lines by pino. Warnings and errors have a static message and fields, so that they can be counted.
+ *
+ * No key stands twice in a line: JSON does not say which one counts, and readers differ. pino itself only puts texts
+ * one after the other, so a field that is in every line already (`child({ source })` and then `{ source }`) would be
+ * repeated. Here it is left out when it says the same, and written as `line_source` when it does not.
+ */
 export function createLog(options: LogOptions): Log {
-  return pino(
+  const log: Log = pino(
     {
-      name: "plenum",
       level: options.level,
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       redact: {
-        paths: [
-          "token",
-          "password",
-          "secret",
-          "authorization",
-          "*.token",
-          "*.password",
-          "*.secret",
-          "*.authorization",
-        ],
+        paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]),
         censor: "[redacted]",
       },
       serializers: { err: describe, error: describe },
+      hooks: {
+        logMethod(args, method) {
+          method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
+        },
+      },
     },
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
+  const child = log.child;
+  // Every logger that comes of this one inherits it.
+  log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
+    return child.call(this, distinct(bindings, this.bindings()), ...more);
+  } as typeof log.child;
+  return log;
+}
+
+/** Keys that pino gives every line by itself. */
+const OWN_KEYS = ["level", "time", "msg"];
+
+/** The arguments of a log call, so that what they add to the line is there once: fields, and a message in the end. */
+function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
+  const [first, ...rest] = args;
+  if (typeof first !== "object" || first === null) return [...args];
+  const fields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
+  const said = rest.length > 0 ? rest : [fields.msg ?? messageOf(fields.err)];
+  if (fields.msg === said[0]) delete fields.msg;
+  return [distinct(fields, bound), ...said];
+}
+
+function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const line = new Map<string, unknown>();
+  const taken = (key: string) => OWN_KEYS.includes(key) || Object.hasOwn(bound, key) || line.has(key);
+  for (const [key, value] of Object.entries(fields)) {
+    const known = Object.hasOwn(bound, key);
+    // Under another name a secret would not be one.
+    if (known && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key])))
+      continue;
+    let free = key;
+    while (taken(free)) free = `line_${free}`;
+    // Only under its usual names pino knows what to do with an error.
+    line.set(free, value instanceof Error && free !== "err" && free !== "error" ? describe(value) : value);
+  }
+  return Object.fromEntries(line);
+}
+
+function messageOf(error: unknown): string | undefined {
+  return error instanceof Error ? withoutCredentials(error.message) : undefined;
 }
 
 /** An error as log fields: no stack at the levels that people read, no credentials anywhere. */

@@ -15,6 +15,7 @@ const BASE = [
   "log",
   "metrics",
   "secret",
+  "tls-trouble",
   "duration",
   "retry-after",
   "waiting",

@@ -64,7 +64,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     };
     for (const file of tooMany(closed, retention)) {
       await unlink(join(folder, file.fileName));
-      context.log.info({ sink: context.name, file: file.fileName }, "removed an old file");
+      context.log.info({ file: file.fileName }, "removed an old file");
     }
   }
 

@@ -1,12 +1,12 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
-import { InfluxDB } from "@influxdata/influxdb-client";
+import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
 
 /** Bytes above which a request is compressed; the default of the client library. */
 const GZIP_ABOVE = 1_000;
 
-/** How much of a successful answer is kept, in bytes; it is nearly always empty. */
-const MAX_ANSWER_BYTES = 4_096;
+/** How much of a successful answer is kept, in bytes; it is nearly always empty. Enough for the retention of a bucket. */
+const MAX_ANSWER_BYTES = 65_536;
 
 export interface Answer {
   readonly status: number;
@@ -16,6 +16,7 @@ export interface Answer {
 export interface Exchange {
   /** Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. */
   post(path: string, body: string, signal: AbortSignal): Promise<Answer>;
+  get(path: string, signal: AbortSignal): Promise<Answer>;
   close(): void;
 }
 
@@ -35,6 +36,8 @@ interface ExchangeOptions {
  * the status, nor takes an abort signal, nor lets go of what it has buffered without being disposed.
  */
 export function createExchange(options: ExchangeOptions): Exchange {
+  // Otherwise it writes plain lines to standard error; what it has to say comes as an error besides.
+  setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
     ? new HttpsAgent({ keepAlive: true, ...(options.ca === undefined ? {} : { ca: options.ca }) })
     : new HttpAgent({ keepAlive: true });
@@ -49,31 +52,34 @@ export function createExchange(options: ExchangeOptions): Exchange {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  return {
-    post(path, body, signal) {
-      const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
-      const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
-      return new Promise((resolve, reject) => {
-        limited.throwIfAborted();
-        let status = 0;
-        let text = "";
-        transport.send(
-          path,
-          body,
-          { method: "POST", headers, signal: limited, ...gzip },
-          {
-            responseStarted: (_headers, code) => {
-              status = code ?? 0;
-            },
-            next: (chunk) => {
-              if (text.length < MAX_ANSWER_BYTES) text += Buffer.from(chunk).toString();
-            },
-            complete: () => resolve({ status, body: text }),
-            error: (error) => reject(limited.aborted ? limited.reason : error),
+  function ask(method: "GET" | "POST", path: string, body: string, signal: AbortSignal): Promise<Answer> {
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
+    const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
+    return new Promise((resolve, reject) => {
+      limited.throwIfAborted();
+      let status = 0;
+      let text = "";
+      transport.send(
+        path,
+        body,
+        { method, headers, signal: limited, ...gzip },
+        {
+          responseStarted: (_headers, code) => {
+            status = code ?? 0;
           },
-        );
-      });
-    },
+          next: (chunk) => {
+            if (text.length < MAX_ANSWER_BYTES) text += Buffer.from(chunk).toString();
+          },
+          complete: () => resolve({ status, body: text }),
+          error: (error) => reject(limited.aborted ? limited.reason : error),
+        },
+      );
+    });
+  }
+
+  return {
+    post: (path, body, signal) => ask("POST", path, body, signal),
+    get: (path, signal) => ask("GET", path, "", signal),
     close: () => agent.destroy(),
   };
 }

@@ -1,6 +1,7 @@
 import { HttpError } from "@influxdata/influxdb-client";
-import { ConfigError, type Failure, meaningOf, Retryable, Throttled } from "../../src/errors.ts";
+import { ConfigError, type Failure, Retryable, Throttled } from "../../src/errors.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
+import { type FarEnd, failureOfConnection, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { Answer } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
@@ -14,13 +15,18 @@ const MAX_REASON = 300;
  */
 export function verdictOfAnswer(answer: Answer, lines: number): Verdict {
   const reason = answer.status === 201 ? complaintIn(answer.body) : null;
-  return reason === null ? { kind: "stored" } : poison(reason, lines);
+  return reason === null ? STORED : poison(reason, lines);
 }
+
+const STORED: Verdict = { kind: "stored", tooOld: null };
 
 /** What a request that was not answered with success says about its lines. */
 export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
   if (error instanceof HttpError) {
     if (error.statusCode === 413) return { kind: "too-large" };
+    if (error.statusCode === 400 && saysItWantsTls(error.body ?? "")) {
+      return { kind: "failed", error: wantsTls(serverAt(config)) };
+    }
     if (error.statusCode === 400 || error.statusCode === 422) {
       return poison(complaintIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`, lines);
     }
@@ -34,24 +40,24 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
  * | Answer          | Meaning      | Because                                                            |
  * | --------------- | ------------ | ------------------------------------------------------------------ |
  * | 401, 403        | ConfigError  | the token or password has to be set right                          |
- * | 404             | ConfigError  | no such database or bucket, or no such endpoint                    |
+ * | 404             | ConfigError  | no such organisation, bucket, database, or no such endpoint        |
  * | 429, 503        | Throttled    | told to wait                                                       |
  * | 408, 425, 5xx   | Retryable    | may pass                                                           |
  * | other 3xx, 4xx  | ConfigError  | nothing that a line could cause: it must not cost a single event   |
- * | none            | Retryable    | network and time-outs; certificates need a person                  |
+ * | none            | as listed in src/tls-trouble.ts                                                   |
  */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
-  const { origin } = new URL(config.url);
-  if (!(error instanceof HttpError)) return meaningOfNoAnswer(error, origin);
+  if (!(error instanceof HttpError)) return failureOfConnection(error, serverAt(config));
   const { statusCode: status } = error;
-  const said = `${origin} answered ${status}`;
+  const said = `${new URL(config.url).origin} answered ${status}`;
+  const words = complaintIn(error.body ?? "");
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not let us write.`, {
+    return new ConfigError(`${said}: it does not let us write${words === null ? "." : ` (${words}).`}`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check token, or username and password, and their right to write.",
     });
   }
-  if (status === 404) return notFound(said, config);
+  if (status === 404) return notFound(said, words, config);
   if (status === 429 || status === 503) {
     const header = error.headers?.["retry-after"];
     const waitMs = retryAfterMs(typeof header === "string" ? header : undefined, nowMs);
@@ -60,20 +66,39 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
     });
   }
   if (status === 408 || status === 425 || status >= 500) {
-    const reason = complaintIn(error.body ?? "");
-    return new Retryable(reason === null ? `${said}.` : `${said}: ${reason}`);
+    return new Retryable(words === null ? `${said}.` : `${said}: ${words}`);
   }
-  return new ConfigError(`${said} to a write.`, {
+  return new ConfigError(`${said} to a write${words === null ? "." : `: ${words}`}`, {
     field: "url",
     hint: "Check url and api, and what stands between.",
   });
 }
 
-function notFound(said: string, config: InfluxConfig): ConfigError {
+/** The server's own words say which of several things is missing; without them all are named. */
+function notFound(said: string, words: string | null, config: InfluxConfig): ConfigError {
+  const missing = words ?? "";
+  if (/organi[sz]ation/i.test(missing)) {
+    return new ConfigError(`${said}: ${missing}`, {
+      field: "org",
+      hint: "Set org to an organisation that influx org list shows.",
+    });
+  }
+  if (/retention policy/i.test(missing)) {
+    return new ConfigError(`${said}: ${missing}`, {
+      field: "retention_policy",
+      hint: "Create it, or leave retention_policy out for the default one.",
+    });
+  }
   if (config.api === "v1") {
-    return new ConfigError(`${said}: there is no database "${config.database}".`, {
+    return new ConfigError(`${said}: ${words ?? `there is no database "${config.database}".`}`, {
       field: "database",
       hint: `Create it with CREATE DATABASE "${config.database}", or set create_database: true.`,
+    });
+  }
+  if (/bucket/i.test(missing)) {
+    return new ConfigError(`${said}: ${missing}`, {
+      field: "bucket",
+      hint: `Create it with influx bucket create --name ${config.bucket}.`,
     });
   }
   return new ConfigError(`${said}: there is no bucket "${config.bucket}", or no InfluxDB 2 API.`, {
@@ -82,14 +107,35 @@ function notFound(said: string, config: InfluxConfig): ConfigError {
   });
 }
 
+/** The server in the words of src/tls-trouble.ts, which knows what it means that there was no answer. */
+export function serverAt(config: InfluxConfig): FarEnd {
+  return {
+    name: new URL(config.url).origin,
+    failed: "could not be reached",
+    addressOption: "url",
+    authorityOption: "ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  };
+}
+
+/**
+ * InfluxDB 1.x and 2 answer like this to points that are older than the bucket keeps. They look at it last: everything
+ * else of the request is stored, and a faulty line would have been named instead.
+ */
+const TOO_OLD = /points (beyond|outside) retention policy/i;
+
 /** `dropped=3` in the words of InfluxDB 1.x and 2: how many lines of the request were not stored. */
 function poison(reason: string, lines: number): Verdict {
   const dropped = /\bdropped=(\d+)/.exec(reason)?.[1];
+  if (TOO_OLD.test(reason)) {
+    return { kind: "stored", tooOld: { points: dropped === undefined ? 1 : Number(dropped), reason } };
+  }
   return { kind: "poison", reason, all: dropped !== undefined && Number(dropped) >= lines };
 }
 
 /** The sentence in an error body: JSON with `message` (v2, v3) or `error` (v1, v3), or plain text. */
-function complaintIn(body: string): string | null {
+export function complaintIn(body: string): string | null {
   const text = body.trim();
   if (text === "") return null;
   try {
@@ -99,23 +145,4 @@ function complaintIn(body: string): string | null {
   } catch {
     return text.slice(0, MAX_REASON);
   }
-}
-
-/** Codes of TLS that time does not heal. */
-const UNTRUSTED =
-  /^(CERT_|UNABLE_TO_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|HOSTNAME_MISMATCH|INVALID_CA|ERR_TLS_CERT_ALTNAME_INVALID)/;
-
-function meaningOfNoAnswer(error: unknown, origin: string): Failure {
-  const { code, name } = error instanceof Error ? (error as NodeJS.ErrnoException) : {};
-  const label = typeof code === "string" ? code : (name ?? "unknown");
-  if (UNTRUSTED.test(label)) {
-    return new ConfigError(`The certificate of ${origin} is not trusted (${label}).`, {
-      field: "ca_file",
-      hint: "Give the private certificate authority as ca_file, or have the certificate repaired.",
-      cause: error,
-    });
-  }
-  const failure = meaningOf(error);
-  if (failure.cause !== error) return failure;
-  return new Retryable(`${origin} did not answer (${label}).`, { cause: error });
 }

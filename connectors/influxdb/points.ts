@@ -118,6 +118,7 @@ type AlarmEvent = Extract<AnyEvent, { type: `alarm-${string}` }>;
  */
 function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
   const { alarm } = data;
+  const state = stateOf(type, alarm.status);
   return {
     measurement: "alarm_event",
     tags: {
@@ -127,14 +128,23 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
       priority: alarm.trigger.priority,
     },
     fields: {
-      active: alarm.status === "active",
-      status: alarm.status,
+      active: state === "active",
+      state,
+      status: state === "vanished" || state === "out-of-scope" ? "unknown" : alarm.status,
+      site: alarm.site.displayName,
       trigger: alarm.trigger.displayName,
+      trigger_description: alarm.trigger.description,
       description: alarm.description,
       alarm_source: alarm.source,
       value: alarm.lastActiveEvent?.value,
+      value_text: alarm.lastActiveEvent?.textlistValue,
+      triggered_at: alarm.triggeredAt,
+      resolved_at: alarm.resolvedAt,
+      recovering_until: alarm.recoveringUntil,
       acknowledged: alarm.acknowledged,
       acknowledged_by: alarm.acknowledgedBy,
+      acknowledged_at: alarm.acknowledgedAt,
+      acknowledged_message: alarm.acknowledgedMessage,
       late: data.late,
       initial: "initial" in data ? data.initial : undefined,
       behind_gateway: data.behindGateway,
@@ -143,6 +153,20 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
     },
     time,
   };
+}
+
+/**
+ * Whether an alarm stands, as far as anybody knows. One that vanished or left the token's view carries the last word
+ * that the service said about it, which was `active`: without a point that ends it, it would be active for ever. Any
+ * word but `resolved` leaves an alarm standing, as everywhere in Plenum.
+ */
+function stateOf(
+  type: AlarmEvent["type"],
+  status: string,
+): "active" | "resolved" | "vanished" | "out-of-scope" {
+  if (type === "alarm-vanished") return "vanished";
+  if (type === "alarm-out-of-scope") return "out-of-scope";
+  return status === "resolved" ? "resolved" : "active";
 }
 
 function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gateway-offline">): Parts {
@@ -154,6 +178,10 @@ function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gatewa
       online: type === "gateway-online",
       display_name: gateway.displayName,
       location: gateway.location,
+      version: gateway.version,
+      ip_address: gateway.ipAddress,
+      hosts: data.hosts.length,
+      whole_site: data.wholeSite,
       event_id: id,
     },
     time,
@@ -234,6 +262,7 @@ function inventoryPoint({ id, type, time, data }: InventoryEvent): Parts {
     fields: {
       display_name: noun.displayName,
       description: "description" in noun ? noun.description : undefined,
+      ...detailsOf(data),
       changed: "before" in data ? Object.keys(data.before).join(",") : undefined,
       event_id: id,
     },
@@ -247,4 +276,37 @@ function nounOf(data: InventoryEvent["data"]) {
   if ("host" in data) return data.host;
   if ("system" in data) return data.system;
   return data.tag;
+}
+
+/** What else there is to say about an object; fields, because nothing of it is what a point is found by. */
+function detailsOf(data: InventoryEvent["data"]): PointParts["fields"] {
+  if ("tag" in data) return { unit: data.tag.unit };
+  if ("gateway" in data) {
+    const { online, version, hardware, ipAddress, location } = data.gateway;
+    return { online, version, hardware, ip_address: ipAddress, location };
+  }
+  if ("host" in data) {
+    const { type, modelName, ip, macAddress, gateway } = data.host;
+    return {
+      host_type: type,
+      model_name: modelName,
+      ip_address: ip,
+      mac_address: macAddress,
+      behind_gateway: gateway === null ? null : String(gateway.id),
+      gateway: gateway?.displayName,
+    };
+  }
+  if ("system" in data) {
+    const { system } = data;
+    return {
+      code: system.code,
+      discipline: system.discipline,
+      location: system.location,
+      manufacturer: system.manufacturer,
+      installed_year: system.installedYear,
+      maintenance_notes: system.maintenanceNotes,
+      datapoints_count: system.datapointsCount,
+    };
+  }
+  return {};
 }

@@ -1,19 +1,23 @@
 import { readFileSync } from "node:fs";
-import { escape as escaped } from "@influxdata/influxdb-client";
+import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
-import { ConfigError } from "../../src/errors.ts";
+import { ConfigError, type Failure } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import { readSecret } from "../../src/secret.ts";
+import { endedUnanswered, knockAt, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
+import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { createExchange, type Exchange } from "./exchange.ts";
-import { failureOf, verdictOfAnswer, verdictOfError } from "./outcome.ts";
+import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf } from "./points.ts";
 import { type Line, storeLines, type Verdict } from "./store-lines.ts";
+import { countTooOld } from "./too-old.ts";
 
 /** Accepted means: the server answered success to the request that carried the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const writePath = pathOf(config);
   const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags };
+  const tooOld = countTooOld(context);
   let exchange: Exchange | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged token needs no restart. */
@@ -29,23 +33,41 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     return exchange;
   }
 
-  async function createDatabase(through: Exchange, signal: AbortSignal): Promise<void> {
-    const query = `CREATE DATABASE ${escaped.quoted(config.database ?? "")}`;
-    const { body } = await through.post(`/query?q=${encodeURIComponent(query)}`, "", signal);
-    // InfluxDB 1.x answers 200 to a statement that failed.
-    if (/"error"/.test(body))
-      throw new ConfigError(`The database could not be created: ${body.slice(0, 300)}`);
-  }
-
   async function send(lines: readonly Line[], through: Exchange, signal: AbortSignal): Promise<Verdict> {
     const body = lines.map(({ text }) => text).join("\n");
-    try {
-      return verdictOfAnswer(await through.post(writePath, body, signal), lines.length);
-    } catch (error) {
-      // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
-      if (signal.aborted) return { kind: "failed", error: signal.reason };
-      return verdictOfError(error, config, lines.length, context.clock.now());
+    const verdict = await through.post(writePath, body, signal).then(
+      (answer) => verdictOfAnswer(answer, lines.length),
+      async (error: unknown): Promise<Verdict> => {
+        const meaning = await meaningOfNoAnswer(error, signal);
+        // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
+        if (signal.aborted) return { kind: "failed", error: signal.reason };
+        return meaning === null
+          ? verdictOfError(error, config, lines.length, context.clock.now())
+          : { kind: "failed", error: meaning };
+      },
+    );
+    if (verdict.kind === "stored" && verdict.tooOld !== null) tooOld.add(verdict.tooOld);
+    return verdict;
+  }
+
+  /** A port for https hangs up on plain http without a word; whether it speaks TLS is asked then. */
+  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<Failure | null> {
+    if (error instanceof HttpError || signal.aborted) return null;
+    const url = new URL(config.url);
+    if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
+    const address = { host: url.hostname, port: Number(url.port || 80) };
+    const knock = (limit: AbortSignal) => knockAt(address, AbortSignal.any([limit, signal]));
+    return (await speaksTls(knock)) ? wantsTls(serverAt(config)) : null;
+  }
+
+  async function meaning(error: unknown, signal: AbortSignal): Promise<unknown> {
+    if (signal.aborted) return signal.reason;
+    if (error instanceof HttpError) {
+      const verdict = verdictOfError(error, config, 0, context.clock.now());
+      if (verdict.kind === "failed") return verdict.error;
     }
+    const known = await meaningOfNoAnswer(error, signal);
+    return signal.aborted ? signal.reason : (known ?? failureOf(error, config, context.clock.now()));
   }
 
   return {
@@ -55,10 +77,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       signal.throwIfAborted();
       const through = connect();
       if (!config.create_database) return;
+      const database = createBucket(config, writePath, through);
       try {
-        await createDatabase(through, signal);
+        // Not without looking: whoever may write into a database need not be allowed to make one.
+        if (await database.isMissing(signal)) await database.create(signal);
       } catch (error) {
-        throw signal.aborted ? signal.reason : failureOf(error, config, context.clock.now());
+        throw await meaning(error, signal);
       }
     },
 
@@ -85,16 +109,28 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
     /**
      * Writes nothing through the very endpoint that writes: a token without the right, a missing bucket or a wrong
-     * path answer as they would later. Some servers call an empty body a bad request, and that is an answer too.
+     * path answer as they would later. A database that we create ourselves may be missing.
      */
     async probe(signal) {
       const through = exchange ?? connect();
+      const bucket = createBucket(config, writePath, through);
       try {
-        await through.post(writePath, "", signal);
+        if (!(await bucket.isMissing(signal))) return;
+        if (config.create_database) await bucket.mayCreate(signal);
+        else await through.post(writePath, "", signal);
+      } catch (error) {
+        throw await meaning(error, signal);
+      }
+    },
+
+    async keepsMs(signal) {
+      try {
+        return await createBucket(config, writePath, exchange ?? connect()).keepsMs(signal);
       } catch (error) {
         if (signal.aborted) throw signal.reason;
-        if (verdictOfError(error, config, 0, 0).kind === "poison") return;
-        throw failureOf(error, config, context.clock.now());
+        // A token that may only write is not told; VictoriaMetrics and InfluxDB 3 do not know the question.
+        context.log.debug({ err: error }, "the server does not say how long it keeps points");
+        return null;
       }
     },
   };

@@ -7,9 +7,15 @@ export interface Line {
   readonly text: string;
 }
 
+export interface TooOld {
+  readonly points: number;
+  readonly reason: string;
+}
+
 /** What the server said to one request. */
 export type Verdict =
-  | { readonly kind: "stored" }
+  /** `tooOld`: how many lines the server left out because it keeps nothing that old, in its own words. */
+  | { readonly kind: "stored"; readonly tooOld: TooOld | null }
   | { readonly kind: "too-large" }
   /** At least one line will never be stored; `all` when the server says that it is every one of them. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }

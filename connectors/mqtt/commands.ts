@@ -28,10 +28,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
       try {
         await accept(arrival);
       } catch (error) {
-        context.log.error(
-          { sink: context.name, err: error },
-          "a command could not be taken and is not acknowledged",
-        );
+        context.log.error({ err: error }, "a command could not be taken and is not acknowledged");
         throw error;
       }
     },
@@ -45,7 +42,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
         await connection.open(signal);
       } catch (error) {
         signal.throwIfAborted();
-        context.log.error({ sink: context.name, err: error }, "commands cannot be heard yet");
+        context.log.error({ err: error }, "commands cannot be heard yet");
         connection.keep();
       }
     },

@@ -1,8 +1,8 @@
 import type { IPublishPacket } from "mqtt";
-import { backoffMs } from "../../src/backoff.ts";
 import { isoUtc } from "../../src/clock.ts";
 import type { ConnectorContext } from "../../src/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import { abortable, loop, rest } from "../../src/waiting.ts";
 import { clientOptions, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type Link, openLink } from "./link.ts";
@@ -89,43 +89,45 @@ export function createConnection(options: ConnectionOptions): Connection {
     upkeep ??= keepUp();
   }
 
-  async function keepUp(): Promise<void> {
-    let failures = 0;
-    while (!closing.signal.aborted) {
-      try {
-        await openOnce();
-        failures = 0;
-        if (current === null) continue;
-        await clock.sleep(HEARTBEAT_MS, AbortSignal.any([closing.signal, current.link.lost]));
-        await sayOnline(current.link, current.since);
-      } catch (error) {
-        if (closing.signal.aborted) return;
-        failures += 1;
-        log.warn({ sink: context.name, err: error }, "the connection to the broker is away");
-        const waitMs = error instanceof ConfigError ? SLOW_RECONNECT_MS : backoffMs(RECONNECT, failures);
-        await clock.sleep(waitMs, closing.signal).catch(() => undefined);
-      }
-    }
+  function keepUp(): Promise<void> {
+    const away = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
+    return loop({
+      clock,
+      signal: closing.signal,
+      backoff: RECONNECT,
+      fault: away,
+      async turn() {
+        try {
+          await openOrStay();
+          return 0;
+        } catch (error) {
+          if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
+          away(error);
+          return SLOW_RECONNECT_MS;
+        }
+      },
+    });
+  }
+
+  /** Makes a link where there is none; otherwise stays with it until it is time to say so, or it is lost. */
+  async function openOrStay(): Promise<void> {
+    if (current === null || current.link.lost.aborted) return openOnce();
+    const { link, since } = current;
+    const whole = await rest(clock, HEARTBEAT_MS, closing.signal, link.lost);
+    if (closing.signal.aborted) return;
+    if (!whole) throw link.lost.reason;
+    await sayOnline(link, since);
   }
 
   async function sayOnline(link: Link, since: string): Promise<void> {
-    try {
-      await link.publish(statusMessage(statusTopic, { status: "online", since, time: now() }));
-    } catch (error) {
-      if (!(error instanceof Rejected)) throw error;
-      throw new ConfigError(error.message, {
-        reason: "forbidden",
-        hint: "Allow it in the broker's access list (see acl.example), or choose another prefix.",
-        cause: error,
-      });
-    }
+    await allowed(link.publish(statusMessage(statusTopic, { status: "online", since, time: now() })));
   }
 
   return {
     async open(signal) {
       signal.throwIfAborted();
       closing.signal.throwIfAborted();
-      await unlessAborted(openOnce(), signal);
+      await abortable(openOnce(), signal);
     },
     keep,
     link: usable,
@@ -138,11 +140,14 @@ export function createConnection(options: ConnectionOptions): Connection {
   };
 }
 
-/** Connects under another name, without a will, and leaves again. Logs what the broker says about itself. */
+/**
+ * Connects under another name, without a will, has one message acknowledged, and leaves again. Being let in proves
+ * little: what every delivery hangs on is an acknowledgement. Logs what the broker says about itself.
+ */
 export async function tryConnection(
   config: MqttConfig,
   context: ConnectorContext,
-  clientId: string,
+  { clientId, topic }: { readonly clientId: string; readonly topic: string },
   signal: AbortSignal,
 ): Promise<void> {
   const link = await openLink(
@@ -155,8 +160,30 @@ export async function tryConnection(
     },
     signal,
   );
-  context.log.info({ sink: context.name, limits: link.limits }, "the broker lets us in");
-  await link.end();
+  context.log.info({ limits: link.limits }, "the broker lets us in");
+  const abandon = () => link.abandon(signal.reason);
+  signal.addEventListener("abort", abandon, { once: true });
+  try {
+    const body = { check: "plenum check", time: isoUtc(context.clock.now()) };
+    await allowed(link.publish({ ...statusMessage(topic, body), retain: false }));
+  } finally {
+    signal.removeEventListener("abort", abandon);
+    await link.end();
+  }
+}
+
+/** A refusal of what no event hangs on is a mistake in the settings, found before it costs one. */
+async function allowed(published: Promise<void>): Promise<void> {
+  try {
+    await published;
+  } catch (error) {
+    if (!(error instanceof Rejected)) throw error;
+    throw new ConfigError(error.message, {
+      reason: "forbidden",
+      hint: "Allow it in the broker's access list (see acl.example), or choose another prefix.",
+      cause: error,
+    });
+  }
 }
 
 function statusMessage(topic: string, body: Readonly<Record<string, string>>): Message {
@@ -167,16 +194,4 @@ function statusMessage(topic: string, body: Readonly<Record<string, string>>): M
     contentType: "application/json",
     properties: {},
   };
-}
-
-/** Rejects as soon as the signal aborts; the attempt goes on for those who share it. */
-async function unlessAborted(attempt: Promise<void>, signal: AbortSignal): Promise<void> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const abort = () => reject(signal.reason);
-  signal.addEventListener("abort", abort, { once: true });
-  try {
-    await Promise.race([attempt, aborted]);
-  } finally {
-    signal.removeEventListener("abort", abort);
-  }
 }

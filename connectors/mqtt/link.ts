@@ -7,9 +7,11 @@ import {
 } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
-import { keepPacketsLean } from "./lean-packets.ts";
+import { rest, within } from "../../src/waiting.ts";
 import type { Message } from "./messages.ts";
-import { connectFailure, disconnectFailure, publishFailure, subscribeFailure } from "./reasons.ts";
+import { preparePackets } from "./prepare-packets.ts";
+import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
+import { whyHungUp } from "./wrong-door.ts";
 
 /**
  * One connection to the broker, from CONNECT to its end. It is never mended: the library's own reconnection is
@@ -53,7 +55,7 @@ const PUBLISH_OVERHEAD_BYTES = 64;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
-  keepPacketsLean();
+  preparePackets();
   const client = connect({ ...options.client, reconnectPeriod: 0, queueQoSZero: false, resubscribe: false });
   const lost = new AbortController();
   try {
@@ -61,7 +63,8 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     return linkOver(client, limitsOf(connack, options.place), lost, options);
   } catch (error) {
     client.end(true);
-    throw error;
+    if (!(error instanceof HungUp) || signal.aborted) throw error;
+    throw (await whyHungUp(options.client, options.place, error.cause, signal)) ?? error;
   }
 }
 
@@ -76,11 +79,11 @@ function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal
     });
     client.once("error", (error) => {
       settled();
-      reject(connectFailure(error, options.place));
+      reject(connectFailure(error, options.place, options.client.protocolVersion === 5));
     });
     client.once("close", () => {
       settled();
-      reject(new Retryable(`The broker at ${options.place} closed the connection before it let us in.`));
+      reject(new HungUp(`The broker at ${options.place} closed the connection before it let us in.`));
     });
     if (options.onMessage !== undefined) acknowledgeBy(client, options.onMessage);
   });
@@ -105,8 +108,8 @@ function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) =
 
 function limitsOf(connack: IConnackPacket, place: string): Limits {
   const { properties } = connack;
-  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), place);
-  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), place);
+  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), place, true);
+  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), place, true);
   return {
     maxPacketBytes: properties?.maximumPacketSize ?? null,
     receiveMaximum: properties?.receiveMaximum ?? 65_535,
@@ -158,7 +161,7 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
     }
     const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
     client.publish(message.topic, message.payload, publishOptions(message), (error) => {
-      if (error === null || error === undefined) resolve();
+      if (error === null || error === undefined || isTaken(error)) resolve();
       else reject(meaning(error, message.topic));
     });
     const id = client.getLastMessageId();
@@ -173,11 +176,11 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   /** Gives the whole connection up when the broker does not answer within the deadline. */
   async function inTime(answered: Promise<void>): Promise<void> {
     const settled = new AbortController();
-    clock.sleep(options.publishDeadlineMs, settled.signal).then(overdue, () => undefined);
+    void rest(clock, options.publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
     try {
       await answered;
     } finally {
-      settled.abort("settled");
+      settled.abort();
     }
   }
 
@@ -186,13 +189,6 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
     cause ??= new Retryable(`The broker at ${place} did not answer within ${options.publishDeadlineMs} ms.`);
     gone();
     client.end(true);
-  }
-
-  /** Waits for `done`, but not for long. */
-  async function briefly(done: Promise<void>): Promise<void> {
-    const settled = new AbortController();
-    await Promise.race([done, clock.sleep(FAREWELL_MS, settled.signal)]).catch(() => undefined);
-    settled.abort("settled");
   }
 
   return {
@@ -207,12 +203,12 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
 
     async end(last) {
       abandon(new Retryable("The connection is being closed."));
-      if (last !== undefined) await briefly(publish(last));
+      if (last !== undefined) await within(clock, FAREWELL_MS, publish(last));
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
       client.end(false);
-      if (!lost.signal.aborted) await briefly(closed);
+      if (!lost.signal.aborted) await within(clock, FAREWELL_MS, closed);
       client.end(true);
     },
   };
@@ -245,6 +241,11 @@ function publishOptions(message: Message) {
         : { correlationData: Buffer.from(message.correlation, "base64") }),
     },
   } as const;
+}
+
+/** The library calls every reason but 0 and 16 an error; below 128 the broker has taken the message. */
+function isTaken(error: Error): boolean {
+  return "code" in error && typeof error.code === "number" && error.code < 128;
 }
 
 function meaning(error: Error, topic: string): unknown {

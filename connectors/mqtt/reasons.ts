@@ -1,13 +1,34 @@
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/errors.ts";
+import { endedUnanswered, type FarEnd, failureOfConnection } from "../../src/tls-trouble.ts";
 
 /**
  * What a broker's numbers and a connection's errors mean.
  * Numbers: MQTT 5.0, 2.4 (reason codes); MQTT 3.1.1, 3.2.2.3 (connect return codes, 1 to 5).
  */
 
+/**
+ * The connection came about and ended before the broker had said anything that can be read; wrong-door.ts finds out
+ * whether it is the wrong one.
+ */
+export class HungUp extends Retryable {}
+
+/** What mqtt-packet says to bytes that are no MQTT, such as an alert of TLS; it gives them no code. */
+const NO_MQTT =
+  /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
+
 /** Why the broker, or TLS, did not let us in. */
-export function connectFailure(error: unknown, place: string): Failure {
+export function connectFailure(error: unknown, place: string, inMqtt5: boolean): Failure {
   const code = codeOf(error);
+  const noMqtt = code === undefined && error instanceof Error && NO_MQTT.test(error.message);
+  if (noMqtt || endedUnanswered(error)) {
+    const how = noMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
+    return new HungUp(`The broker at ${place} could not be reached. ${how}.`, {
+      hint: "If that stays so, check the port in url.",
+      cause: error,
+    });
+  }
+  // 1 is the number of MQTT 3.1.1, and no broker that speaks 5 has another use for it.
+  if (code === 1 && inMqtt5) return knowsOldMqttOnly(place);
   const complaint = typeof code === "number" ? REFUSED[code] : undefined;
   if (complaint !== undefined) {
     const [message, hint, reason] = complaint;
@@ -20,15 +41,27 @@ export function connectFailure(error: unknown, place: string): Failure {
   if (typeof code === "number") {
     return new Retryable(`The broker at ${place} refused the connection (reason ${code}).`, { cause: error });
   }
-  if (typeof code === "string" && isTlsTrouble(code)) {
-    return new ConfigError(`The broker at ${place} could not be trusted or talked to by TLS (${code}).`, {
-      hint:
-        TLS_HINTS[code] ?? "Check the address, the port and the certificates on both sides (tls.ca_file).",
-      cause: error,
-    });
-  }
-  const why = code ?? (error instanceof Error ? error.message : String(error));
-  return new Retryable(`The broker at ${place} could not be reached (${why}).`, { cause: error });
+  return failureOfConnection(error, brokerAt(place));
+}
+
+/** The broker in the words of src/tls-trouble.ts, which knows what is wrong with a connection. */
+export function brokerAt(place: string): FarEnd {
+  return {
+    name: `The broker at ${place}`,
+    failed: "could not be reached",
+    addressOption: "url",
+    authorityOption: "tls.ca_file",
+    secureScheme: "mqtts://",
+    plainScheme: "mqtt://",
+  };
+}
+
+/** It knows MQTT 3.1.1, and we spoke 5: RabbitMQ before 4, Mosquitto before 1.6, many older ones. */
+export function knowsOldMqttOnly(place: string): ConfigError {
+  return new ConfigError(`The broker at ${place} knows MQTT 3.1.1 only, and was spoken to in MQTT 5.`, {
+    hint: PROTOCOL[1],
+    field: "protocol",
+  });
 }
 
 type Complaint = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
@@ -47,7 +80,7 @@ const NOT_ALLOWED: Complaint = [
 ];
 
 const REFUSED: Readonly<Record<number, Complaint>> = {
-  1: PROTOCOL,
+  1: ["does not speak MQTT 3.1.1", 'Set protocol: "5", or use a newer broker.'],
   2: CLIENT_ID,
   4: PASSWORD,
   5: NOT_ALLOWED,
@@ -69,23 +102,6 @@ const REFUSED: Readonly<Record<number, Complaint>> = {
   156: ["sends us to another server", "Set url to the address that it names."],
   157: ["has moved to another server", "Set url to the new address."],
 };
-
-const TLS_HINTS: Readonly<Record<string, string>> = {
-  CERT_HAS_EXPIRED: "Its certificate has expired; have it renewed.",
-  CERT_NOT_YET_VALID: "Its certificate is not valid yet; check the clocks of both machines.",
-  ERR_TLS_CERT_ALTNAME_INVALID: "Its certificate is for another name; check url, or set tls.servername.",
-  DEPTH_ZERO_SELF_SIGNED_CERT: "Its certificate is self-signed; name it in tls.ca_file if it is yours.",
-  SELF_SIGNED_CERT_IN_CHAIN:
-    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    "Its authority is unknown here; name the authority's certificate in tls.ca_file.",
-};
-
-function isTlsTrouble(code: string): boolean {
-  return code in TLS_HINTS || code === "EPROTO" || /^(ERR_SSL|ERR_TLS|ERR_OSSL|CERT_|UNABLE_TO_)/.test(code);
-}
 
 /** Why a message was not taken. `code` is the reason of a PUBACK, 128 or more. */
 export function publishFailure(code: number, topic: string): Failure {

@@ -17,7 +17,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     maxBatch: 100,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
-    probe: (signal) => tryConnection(config, context, `${clientId}-probe`, signal),
+    probe: (signal) =>
+      tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
     async write(batch, signal) {
       signal.throwIfAborted();
@@ -30,8 +31,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
           maxBytes: config.max_message_bytes,
           signal,
-          onCourtesyRefused: (error) =>
-            context.log.warn({ sink: context.name, err: error }, "reply not delivered"),
+          onCourtesyRefused: (error) => context.log.warn({ err: error }, "reply not delivered"),
         });
       } finally {
         signal.removeEventListener("abort", abandon);

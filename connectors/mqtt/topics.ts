@@ -11,6 +11,8 @@ import { createHash } from "node:crypto";
 export interface Topics {
   readonly status: string;
   readonly commandStatus: string;
+  /** Where `plenum check` says something, which nobody keeps. */
+  readonly check: string;
   /** What we subscribe to: one tag, or several named in the payload; and a second person's word. */
   readonly commandFilters: readonly string[];
   of(place: Place): string;
@@ -50,6 +52,7 @@ export function createTopics(prefix: string, template: string): Topics {
   return {
     status: `${prefix}/status`,
     commandStatus: `${prefix}/status/commands`,
+    check: `${prefix}/status/check`,
     commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`, `${commandTree}+/second`],
 
     of(place) {

@@ -78,7 +78,11 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
 }
 
 /** Connects, with the handshake, and hangs up without a word: shows name, network, port and certificate. */
-export function knock(connect: buildConnector.connector, url: URL, signal: AbortSignal): Promise<void> {
+export function knock(
+  connect: buildConnector.connector,
+  url: Pick<URL, "hostname" | "host" | "protocol" | "port">,
+  signal: AbortSignal,
+): Promise<void> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
     const abort = () => reject(signal.reason);

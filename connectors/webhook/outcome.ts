@@ -1,9 +1,12 @@
-import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/errors.ts";
+import { ConfigError, type Failure, Rejected, Throttled } from "../../src/errors.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
+import { type FarEnd, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 
 export interface Answer {
   readonly status: number;
   readonly retryAfter: string | undefined;
+  /** What it said, as far as it was read; looked at with 400 only. */
+  readonly body: string;
 }
 
 /**
@@ -44,31 +47,18 @@ export function failureOf(answer: Answer, origin: string, nowMs: number): Failur
       hint: "Raise the receiver's limit, or filter that kind of event.",
     });
   }
+  if (status === 400 && saysItWantsTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.`);
 }
 
-/** Codes of TLS that time does not heal. */
-const UNTRUSTED =
-  /^(CERT_|UNABLE_TO_|DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|HOSTNAME_MISMATCH|INVALID_CA|ERR_TLS_CERT_ALTNAME_INVALID)/;
-
-/** What it means that there was no answer. */
-export function meaningOfNoAnswer(error: unknown, origin: string): Failure {
-  const code = codeOf(error);
-  if (UNTRUSTED.test(code)) {
-    return new ConfigError(`The certificate of ${origin} is not trusted (${code}).`, {
-      field: "ca_file",
-      hint: "Give the private certificate authority as ca_file, or have the certificate repaired.",
-      cause: error,
-    });
-  }
-  const failure = meaningOf(error);
-  if (failure.cause !== error) return failure;
-  return new Retryable(`${origin} did not answer (${code}).`, { cause: error });
-}
-
-/** A system's or library's code; the name of the error (such as TimeoutError) where there is none. */
-function codeOf(error: unknown): string {
-  if (!(error instanceof Error)) return "unknown";
-  const { code } = error as { code?: unknown };
-  return typeof code === "string" ? code : error.name;
+/** The receiver in the words of src/tls-trouble.ts, which knows what it means that there was no answer. */
+export function receiverAt(origin: string): FarEnd {
+  return {
+    name: origin,
+    failed: "could not be reached",
+    addressOption: "url",
+    authorityOption: "ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  };
 }

@@ -6,14 +6,18 @@ import { ConfigError } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import type { Secret } from "../../src/log.ts";
 import { readSecret } from "../../src/secret.ts";
+import { endedUnanswered, failureOfConnection, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { WebhookConfig } from "./config.ts";
 import { guardedConnector, knock, type Lookup } from "./guard.ts";
-import { type Answer, failureOf, meaningOfNoAnswer } from "./outcome.ts";
+import { type Answer, failureOf, receiverAt } from "./outcome.ts";
 import { payloadOf } from "./payload.ts";
 import { keyOf, signature } from "./signature.ts";
 
 /** How much of an answer is read before the connection is closed, in bytes. Nobody looks at it. */
 const MAX_ANSWER_BYTES = 64 * 1024;
+
+/** How much of the answer to a refused request is looked at, in characters. */
+const MAX_REASON_CHARACTERS = 1_024;
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 5_000;
@@ -39,9 +43,9 @@ export function createWebhookSink(
     return ready;
   }
 
-  function connector() {
+  function connector(to: URL) {
     return guardedConnector({
-      url,
+      url: to,
       allowNetworks: config.allow_networks,
       ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
       timeoutMs: Math.min(CONNECT_MS, config.timeout),
@@ -50,7 +54,7 @@ export function createWebhookSink(
   }
 
   function newClient(): Client {
-    return new Client(url.origin, { connect: connector(), pipelining: 1, keepAliveTimeout: 4_000 });
+    return new Client(url.origin, { connect: connector(url), pipelining: 1, keepAliveTimeout: 4_000 });
   }
 
   async function post(event: Event, signal: AbortSignal): Promise<void> {
@@ -79,14 +83,32 @@ export function createWebhookSink(
     const path = url.pathname + url.search;
     const response = await client.request({ method: "POST", path, headers, body, signal });
     // The status is the answer. A body that is too long or too slow only costs its connection.
-    await response.body
-      .dump({ limit: MAX_ANSWER_BYTES, signal })
-      .catch((error: unknown) => context.log.debug({ err: error }, "the answer's body was cut"));
+    let said = "";
+    if (response.statusCode === 400) said = await beginningOf(response.body);
+    else await response.body.dump({ limit: MAX_ANSWER_BYTES, signal }).catch(cutShort);
     const retryAfter = response.headers["retry-after"];
     return {
       status: response.statusCode,
       retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
+      body: said,
     };
+  }
+
+  function cutShort(error: unknown): void {
+    context.log.debug({ err: error }, "the answer's body was cut");
+  }
+
+  /** A port for https hangs up on plain http without a word; a handshake through the same guard tells. */
+  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<unknown> {
+    if (signal.aborted) return signal.reason;
+    const receiver = receiverAt(url.origin);
+    if (url.protocol === "http:" && endedUnanswered(error)) {
+      const secure = new URL(url.href.replace(/^http:/, "https:"));
+      const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
+      const ask = (limit: AbortSignal) => knock(connector(secure), address, AbortSignal.any([limit, signal]));
+      if (await speaksTls(ask)) return wantsTls(receiver);
+    }
+    return signal.aborted ? signal.reason : failureOfConnection(error, receiver);
   }
 
   return {
@@ -103,7 +125,7 @@ export function createWebhookSink(
         try {
           await post(event, signal);
         } catch (thrown) {
-          const error = signal.aborted ? signal.reason : meaningOfNoAnswer(thrown, url.origin);
+          const error = await meaningOfNoAnswer(thrown, signal);
           if (index === 0) throw error;
           // What was answered with 2xx is settled even when we are stopping, so it is not sent twice.
           return { rejected: [], kept: { from: index, error } };
@@ -120,8 +142,8 @@ export function createWebhookSink(
 
     async probe(signal) {
       await open();
-      await knock(connector(), url, signal).catch((error: unknown) => {
-        throw signal.aborted ? signal.reason : meaningOfNoAnswer(error, url.origin);
+      await knock(connector(url), url, signal).catch(async (error: unknown) => {
+        throw await meaningOfNoAnswer(error, signal);
       });
     },
   };
@@ -139,6 +161,20 @@ function secretHeader(name: string, secret: Secret): string {
   throw new ConfigError(`The secret for the header ${name} has to be one line of plain ASCII characters.`, {
     field: "headers",
   });
+}
+
+/** The first words of a body, as far as they come; the rest costs the connection. */
+async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
+  let text = "";
+  try {
+    for await (const chunk of body) {
+      text += chunk.toString();
+      if (text.length >= MAX_REASON_CHARACTERS) break;
+    }
+  } catch {
+    // The status has been answered, and it is what counts.
+  }
+  return text;
 }
 
 function certificates(path: string): string {

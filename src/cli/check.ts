@@ -8,7 +8,10 @@ import { systemClock } from "../clock.ts";
 import { approvalState } from "../commands/approval/approving.ts";
 import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
+import { matches } from "../delivery/filter.ts";
+import { formatDuration } from "../duration.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
+import { type Event, sourceUri } from "../event.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
 import { readSecret } from "../secret.ts";
@@ -24,11 +27,14 @@ interface Finding {
 
 const PROBE_WITHIN_MS = 20_000;
 
-/** Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. */
+/**
+ * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
+ * one thing that leaves is a message that an MQTT broker passes on to nobody who does not ask for it.
+ */
 export function addCheck(program: Command, context: CliContext): void {
   program
     .command("check")
-    .description("check configuration, token, abilities and every sink, without writing anything")
+    .description("check configuration, token, abilities and every sink, without writing an event")
     .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
     .action(async () => {
       const terminal = context.terminal();
@@ -45,7 +51,7 @@ export function addCheck(program: Command, context: CliContext): void {
         }
         for (const name of Object.keys(config.sinks)) {
           update(`Asking sink ${name}`);
-          findings.push(await checkSink(name, config, context.signal));
+          findings.push(...(await checkSink(name, config, context.signal)));
         }
       });
       terminal.rows<Finding>(findings, [
@@ -161,27 +167,50 @@ function neededAbilities(entry: SourceEntry, config: Config, source: string): re
   return needs.filter(([needed]) => needed).map(([, ability]) => ability);
 }
 
-async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<Finding> {
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly Finding[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled)
-    return { what, result: "warning", detail: "switched off (enabled: false)" };
+    return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
   const connector = connectorOf(entry);
   const definition = CATALOG[connector] as ConnectorDefinition;
   const log = createLog({ level: "silent" });
   let sink: ReturnType<NonNullable<typeof definition.sink>> | undefined;
   try {
     sink = definition.sink?.(entry[connector], { name, log, clock: systemClock, metrics: createMetrics() });
-    if (sink?.probe === undefined) return { what, result: "ok", detail: `${connector}: nothing to ask` };
+    if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;
     await within(signal, async (limited) => asked.probe?.(limited));
-    return { what, result: "ok", detail: `${connector} answers` };
+    const keepsMs = await within(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
+    return [
+      { what, result: "ok", detail: `${connector} answers` },
+      ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
+    ];
   } catch (error) {
     signal.throwIfAborted();
-    return trouble(what, error);
+    return [trouble(what, error)];
   } finally {
     await sink?.close();
   }
+}
+
+/** The past that is asked for and that the sink gets, and that is older than what its far end keeps. */
+function pastThatIsLost(
+  what: string,
+  { filter }: Config["sinks"][string],
+  config: Config,
+  keepsMs: number,
+): readonly Finding[] {
+  return Object.entries(config.sources).flatMap(([source, { history }]) =>
+    history.flatMap(({ name, backfill, total }): Finding[] => {
+      const type = total ? "tag-total" : "tag-history";
+      const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
+      if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
+      const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
+      const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
+      return [{ what, result: "warning", detail }];
+    }),
+  );
 }
 
 function trouble(what: string, error: unknown): Finding {

@@ -1,20 +1,28 @@
 import type { Command } from "commander";
+import { createLog } from "../log.ts";
 import { createWorker } from "../worker.ts";
 import type { CliContext } from "./context.ts";
+import { takeStandardError } from "./log-stream.ts";
 
 /** Containers and service managers give about ten seconds before they kill. */
 const STOP_WITHIN_MS = 8_000;
 
+/** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
 export function addRun(program: Command, context: CliContext): void {
   program
     .command("run")
     .description("run the worker until Ctrl-C or SIGTERM")
     .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
     .action(async () => {
-      const terminal = context.terminal();
-      const worker = await createWorker({ config: context.config() });
+      const config = context.config();
+      const log = createLog({ level: config.log.level });
+      takeStandardError(log);
+      const worker = await createWorker({ config, log });
       await worker.start();
-      terminal.say(`Plenum is running; status page ${worker.statusUrl()}`);
+      // A sentence for a person at a terminal; everything else reads lines of JSON.
+      const status = worker.statusUrl();
+      if (process.stderr.isTTY) context.terminal().say(`Plenum is running; status page ${status}`);
+      else log.info({ status }, "Plenum is running");
       await new Promise<void>((resolve) => {
         if (context.signal.aborted) resolve();
         context.signal.addEventListener("abort", () => resolve(), { once: true });

@@ -3,7 +3,7 @@ import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Malformed, Retryable } from "../errors.ts";
 import type { SourceConfig } from "./config.ts";
-import { connectionFailure, StaleSocket } from "./connection-failure.ts";
+import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
 
 /** One request to the service. The origin is the transport's own: no request can name another. */
 export interface TransportRequest {
@@ -74,10 +74,10 @@ export function createHttpTransport(config: SourceConfig): HttpTransport {
       response = await agent.request({ ...request, origin, signal });
     } catch (error) {
       signal.throwIfAborted();
-      const failure = connectionFailure(error, origin);
       // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
       const stale = opened === openedBefore && isBrokenSocket(error);
-      throw stale ? new StaleSocket(failure.message, { cause: error }) : failure;
+      if (!stale) throw await unanswered(error, origin, signal);
+      throw new StaleSocket(connectionFailure(error, origin).message, { cause: error });
     }
     try {
       const headers = flat(response.headers);

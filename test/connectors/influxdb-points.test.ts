@@ -56,6 +56,67 @@ describe("influxdb: points", () => {
     expect(points[0]?.fields).toMatchObject({ origin: "live", revised: false });
   });
 
+  test("an alarm brings its site, its end and who acknowledged it, as fields", () => {
+    const sample = sampleEvent("alarm-acknowledged");
+    const alarm = {
+      ...sample.data.alarm,
+      status: "resolved",
+      resolvedAt: "2026-11-02T08:00:00.000Z",
+      acknowledged: true,
+      acknowledgedBy: "Ann",
+      acknowledgedAt: "2026-11-02T07:00:00.000Z",
+      acknowledgedMessage: "On my way",
+    };
+    const [point] = pointsOf({ ...sample, data: { ...sample.data, alarm } });
+    expect(point?.fields).toMatchObject({
+      active: false,
+      state: "resolved",
+      site: "Kvarnholmen 4",
+      triggered_at: "2026-11-02T06:15:00.000Z",
+      resolved_at: "2026-11-02T08:00:00.000Z",
+      acknowledged: true,
+      acknowledged_by: "Ann",
+      acknowledged_at: "2026-11-02T07:00:00.000Z",
+      acknowledged_message: "On my way",
+    });
+    expect(Object.keys(point?.tags ?? {}).toSorted()).toEqual(
+      ["alarm_id", "priority", "site_id", "source", "trigger_id", "type"].toSorted(),
+    );
+  });
+
+  test("a word that nobody knows leaves an alarm standing; only an end takes it off", () => {
+    const sample = sampleEvent("alarm-changed");
+    const odd = { ...sample, data: { ...sample.data, alarm: { ...sample.data.alarm, status: "muted" } } };
+    expect(pointsOf(odd)[0]?.fields).toMatchObject({ active: true, state: "active", status: "muted" });
+  });
+
+  test("hosts, systems, gateways and tags come with what is known about them", () => {
+    const fields = (kind: "host-added" | "system-changed" | "gateway-added" | "tag-added") =>
+      pointsOf(sampleEvent(kind))[0]?.fields;
+    expect(fields("host-added")).toMatchObject({
+      host_type: "modbus",
+      model_name: "EX-8",
+      ip_address: "192.0.2.31",
+      behind_gateway: "7",
+      gateway: "Basement gateway",
+    });
+    expect(fields("system-changed")).toMatchObject({
+      code: "VS1",
+      discipline: "heating",
+      location: "Basement",
+      manufacturer: "Example AB",
+      installed_year: 2016,
+      datapoints_count: 18,
+    });
+    expect(fields("gateway-added")).toMatchObject({
+      version: "4.2.1",
+      hardware: "GW-2",
+      ip_address: "192.0.2.7",
+      location: "Room 012",
+    });
+    expect(fields("tag-added")).toMatchObject({ unit: "°C" });
+  });
+
   test("every kind has its measurement", () => {
     const measurements = Object.fromEntries(
       sampleOfEveryKind().map((event) => [event.type, pointsOf(event)[0]?.measurement]),

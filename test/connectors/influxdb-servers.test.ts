@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
+import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
@@ -126,6 +127,89 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await databases()).toContain(name);
   });
 
+  test("probing is well where the database is missing and we create it, and creates none", async () => {
+    const sink = sinkFor({ url: server.url, api: "v1", database: "tomorrow", create_database: true });
+    await sink.probe?.(never());
+    expect(await databases()).not.toContain("tomorrow");
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+  });
+
+  test("a retention policy that does not exist is named as such", async () => {
+    await opened("policies");
+    const sink = sinkFor({ url: server.url, api: "v1", database: "policies", retention_policy: "decade" });
+    const error = await sink.write([valueEvent(1)], never()).catch((cause: unknown) => cause);
+    expect(error).toMatchObject({ message: expect.stringContaining("decade") as string });
+  });
+
+  test("points older than the database keeps are left out there, told once, and no dead letters", async () => {
+    await query("", "POST", `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`);
+    const said: { points?: number; total?: number; msg: string }[] = [];
+    const log = pino({ level: "warn" }, { write: (line: string) => void said.push(JSON.parse(line)) });
+    const config = InfluxConfig.parse({ url: server.url, api: "v1", database: "short" });
+    const sink = createInfluxSink(config, { ...contextFor("lake"), log });
+    onTestFinished(() => sink.close());
+    const now = Date.now();
+    const at = (n: number, ageMs: number) => ({
+      ...valueEvent(n),
+      time: new Date(now - ageMs).toISOString(),
+    });
+    const old = Array.from({ length: 50 }, (_, n) => at(n, 30 * 86_400_000 + n * 1_000));
+    const fresh = Array.from({ length: 5 }, (_, n) => at(100 + n, 60_000 + n * 1_000));
+    expect(await sink.write([...old, ...fresh], never())).toEqual({ rejected: [] });
+    expect(await sink.write(old, never())).toEqual({ rejected: [] });
+    expect(await rows("short", "SELECT value FROM tag_value")).toHaveLength(5);
+    expect(said).toMatchObject([{ points: 50, total: 50, msg: expect.stringContaining("as old as these") }]);
+    expect(await sink.keepsMs?.(never())).toBe(2 * 3_600_000);
+  });
+
+  test("says how long it keeps: for ever by itself", async () => {
+    const sink = await opened("eternal");
+    expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test("an alarm that vanished, left the view or ended is active no longer", async () => {
+    const sink = await opened("ends");
+    const raised = sampleEvent("alarm-raised");
+    const ends = { "1": "alarm-vanished", "2": "alarm-out-of-scope", "3": "alarm-resolved" } as const;
+    for (const [id, kind] of Object.entries(ends)) {
+      const named = <E extends Event<"alarm-raised" | (typeof ends)["1" | "2" | "3"]>>(
+        event: E,
+        time: string,
+      ) => ({
+        ...event,
+        time,
+        data: { ...event.data, alarm: { ...event.data.alarm, id } },
+      });
+      const batch = [named(raised, "2026-11-02T06:00:00Z"), named(sampleEvent(kind), "2026-11-02T07:00:00Z")];
+      expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    }
+    const last = await rows(
+      "ends",
+      "SELECT last(active) AS active, last(state) AS state, last(status) AS status FROM alarm_event GROUP BY alarm_id",
+    );
+    const words = await Promise.all(
+      Object.keys(ends).map(async (id) => {
+        const q = `SELECT active, state, status, site, resolved_at FROM alarm_event WHERE alarm_id = '${id}' ORDER BY time DESC LIMIT 1`;
+        const { time: _, ...row } = (await rows("ends", q))[0] ?? {};
+        return row;
+      }),
+    );
+    expect(last).toHaveLength(3);
+    expect(last.map(({ active }) => active)).toEqual([false, false, false]);
+    expect(words).toEqual([
+      { active: false, state: "vanished", status: "unknown", site: "Kvarnholmen 4", resolved_at: null },
+      { active: false, state: "out-of-scope", status: "unknown", site: "Kvarnholmen 4", resolved_at: null },
+      {
+        active: false,
+        state: "resolved",
+        status: "resolved",
+        site: "Kvarnholmen 4",
+        resolved_at: "2026-11-02T06:20:00.000Z",
+      },
+    ]);
+  });
+
   test("probing writes nothing", async () => {
     const sink = await opened("probed");
     await sink.probe?.(never());
@@ -171,6 +255,7 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
   test("stores every kind, awkward texts and all, without one invalid row", async () => {
     const sink = sinkFor({ url: server.url, bucket: "lake" });
     await sink.probe?.(never());
+    expect(await sink.keepsMs?.(never()), "it does not know the question").toBeNull();
     const texts = AWKWARD_TEXTS.map((text, n) => awkward(text, n));
     const values = Array.from({ length: 100 }, (_, n) => valueEvent(n, "20001", n === 50 ? null : n / 2));
     for (const batch of [sampleOfEveryKind(), texts, values]) {

@@ -120,12 +120,86 @@ describe("influxdb: requests", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
+  test.each([
+    ['organization name \\"nowhere\\" not found', "org", "influx org list"],
+    ['bucket \\"lake\\" not found', "bucket", "influx bucket create --name lake"],
+  ])("404 with the words %s names what is missing", async (words, field, hint) => {
+    const stub = await stubServer();
+    stub.answer = () => ({ status: 404, body: `{"code":"not found","message":"${words}"}` });
+    const sink = sinkFor(stub);
+    for (const attempt of [() => sink.write([valueEvent(1)], never()), () => sink.probe?.(never())]) {
+      await expect(attempt()).rejects.toMatchObject({
+        kind: "config",
+        field,
+        message: expect.stringContaining(JSON.parse(`"${words}"`) as string),
+        hint: expect.stringContaining(hint),
+      });
+    }
+  });
+
+  test.each([
+    [422, "failure writing points to database: partial write: points beyond retention policy dropped=2"],
+    [422, "partial write: dropped 2 points outside retention policy of duration 1h0m0s - oldest dropped=2"],
+  ])("%i %s: the server's own setting, so nothing is a dead letter", async (status, message) => {
+    const stub = await stubServer();
+    stub.answer = () => ({ status, body: JSON.stringify({ code: "unprocessable entity", message }) });
+    const batch = [1, 2, 3].map((n) => valueEvent(n));
+    expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
+    expect(stub.seen, "no search for a faulty point").toHaveLength(1);
+  });
+
+  test("asks InfluxDB 2 how long its bucket keeps; a token that may only write is not told", async () => {
+    const stub = await stubServer();
+    const sink = sinkFor(stub);
+    const bucket = (everySeconds: number) => ({
+      status: 200,
+      body: JSON.stringify({
+        buckets: [{ name: "lake", retentionRules: [{ type: "expire", everySeconds }] }],
+      }),
+    });
+    stub.answer = () => bucket(2_592_000);
+    expect(await sink.keepsMs?.(never())).toBe(30 * 86_400_000);
+    stub.answer = () => bucket(0);
+    expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
+    stub.answer = () => ({ status: 200, body: '{"buckets":[]}' });
+    expect(await sink.keepsMs?.(never())).toBeNull();
+    stub.answer = () => ({ status: 401, body: '{"code":"unauthorized"}' });
+    expect(await sink.keepsMs?.(never())).toBeNull();
+    expect(stub.seen[0]).toMatchObject({
+      method: "GET",
+      url: expect.stringContaining("name=lake") as string,
+    });
+  });
+
+  test("create_database: a user who may not create is told so by the probe, and writes where there is one", async () => {
+    const stub = await stubServer();
+    let exists = false;
+    const words =
+      "error authorizing query: ann not authorized to execute statement, requires admin privilege";
+    stub.answer = ({ url }) => {
+      if (url.startsWith("/query")) return { status: 403, body: JSON.stringify({ error: words }) };
+      return exists ? { status: 204 } : { status: 404, body: '{"error":"database not found"}' };
+    };
+    const config = { url: stub.url, api: "v1", database: "lake", create_database: true };
+    const sink = createInfluxSink(InfluxConfig.parse(config), contextFor("lake"));
+    onTestFinished(() => sink.close());
+    await expect(sink.probe?.(never())).rejects.toMatchObject({
+      kind: "config",
+      field: "create_database",
+      message: expect.stringContaining("requires admin privilege"),
+    });
+    exists = true;
+    await sink.probe?.(never());
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+  });
+
   test("a server that never answers is given up after the time limit", async () => {
     const stub = await stubServer();
     stub.answer = () => null;
     await expect(sinkFor(stub, { timeout: "200ms" }).write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
-      message: `${stub.url} did not answer (TimeoutError).`,
+      message: `${stub.url} could not be reached: no answer in time (TimeoutError).`,
     });
   });
 
@@ -247,10 +321,13 @@ describe("influxdb: https", () => {
     expect(await sinkFor(secure, { url, ca_file: path }).write([valueEvent(1)], never())).toEqual({
       rejected: [],
     });
-    for (const options of [{ url }, { url: secure.url, ca_file: path }]) {
+    for (const [options, field] of [
+      [{ url }, "ca_file"],
+      [{ url: secure.url, ca_file: path }, "url"],
+    ] as const) {
       await expect(sinkFor(secure, options).write([valueEvent(1)], never())).rejects.toMatchObject({
         kind: "config",
-        field: "ca_file",
+        field,
       });
     }
     expect(secure.seen).toHaveLength(1);
@@ -266,7 +343,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
       requests += 1;
-      return requests === 3 ? failed : { kind: "stored" };
+      return requests === 3 ? failed : { kind: "stored", tooOld: null };
     });
     expect(receipt).toEqual({ rejected: [], kept: { from: 10_000, error: new Error("away") } });
   });
@@ -276,7 +353,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     const receipt = await storeLines(lines, async (part) => {
       const owners = new Set(part.map(({ owner }) => owner));
       if (owners.size > 1) return poison;
-      return owners.has(1) ? failed : owners.has(0) ? poison : { kind: "stored" };
+      return owners.has(1) ? failed : owners.has(0) ? poison : { kind: "stored", tooOld: null };
     });
     expect(receipt).toEqual({
       rejected: [{ index: 0, reason: "bad" }],
@@ -288,7 +365,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     const lines = Array.from({ length: 6_000 }, (_, n) => ({ owner: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) => {
       if (part.length === 1_000) return failed;
-      return part.some(({ owner }) => owner === 1) ? poison : { kind: "stored" };
+      return part.some(({ owner }) => owner === 1) ? poison : { kind: "stored", tooOld: null };
     });
     expect(receipt).toEqual({ rejected: [], kept: { from: 1, error: new Error("away") } });
   });
@@ -325,7 +402,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
   test("a single event of many points is rejected once, as a whole", async () => {
     const lines = Array.from({ length: 11_000 }, (_, n) => ({ owner: 0, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) =>
-      part.some(({ text }) => text === "7000") ? poison : { kind: "stored" },
+      part.some(({ text }) => text === "7000") ? poison : { kind: "stored", tooOld: null },
     );
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
   });
@@ -336,7 +413,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     const receipt = await storeLines(lines, async (part) => {
       if (part.reduce((sum, { text }) => sum + text.length, 0) > 50) return { kind: "too-large" };
       stored.push(...part.map(({ text }) => text));
-      return { kind: "stored" };
+      return { kind: "stored", tooOld: null };
     });
     expect(receipt.rejected.map(({ index }) => index)).toEqual([1]);
     expect(stored).toEqual(["0", "2"]);

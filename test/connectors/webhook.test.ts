@@ -228,7 +228,7 @@ describe("webhook: request and answer", () => {
     stub.answer = () => null;
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
-      message: `${stub.url} did not answer (TimeoutError).`,
+      message: `${stub.url} could not be reached: no answer in time (TimeoutError).`,
     });
   });
 

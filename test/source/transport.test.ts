@@ -273,7 +273,9 @@ describe("connections that break (trap 15)", () => {
       createTcpServer((socket) => {
         let onThisSocket = 0;
         socket.on("error", () => socket.destroy());
-        socket.on("data", () => {
+        socket.on("data", (data) => {
+          // A handshake: it is asked whether TLS is spoken here.
+          if (data[0] === 0x16) return void socket.destroy();
           requests++;
           onThisSocket++;
           if (onThisSocket === 1 && requests !== 3) socket.write(answer);

@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Packet } from "mqtt-packet";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -70,11 +71,27 @@ describe("what the broker says to a message", () => {
     expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
   });
 
-  test.each([0, 16])("reason %i is success", async (code) => {
-    const { sink } = await setUp(reasonFor(2, code));
+  // 1 is what mochi-mqtt says at MQTT 5; the standard knows 0 and 16 only, and our promise says: below 128.
+  test.each([0, 1, 2, 16, 17, 24, 127])("reason %i is success", async (code) => {
+    const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(values(broker), "on the same connection, each once").toHaveLength(batch.length);
+    expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
   });
+
+  test.each([129, 150, 255])(
+    "reason %i, which the standard has not for a message, costs no connection",
+    async (code) => {
+      const { broker, sink } = await setUp(reasonFor(2, code));
+      await sink.open(never());
+      const { kept, rejected } = await sink.write(batch, never());
+      expect(kept).toMatchObject({ from: 2, error: { message: expect.stringContaining(String(code)) } });
+      expect(rejected).toEqual([]);
+      expect(await sink.write(batch.slice(2), never())).toEqual({ rejected: [] });
+      expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
+    },
+  );
 
   test("a dead letter behind the first kept event is not settled yet", async () => {
     let seen = -1;
@@ -282,8 +299,79 @@ describe("being let in", () => {
     await expect(sink.open(never())).rejects.toBeInstanceOf(ConfigError);
   });
 
+  test.each([
+    ["hangs up", (socket: Socket) => void socket.destroy()],
+    // CONNACK as MQTT 3.1.1 has it: two bytes, the second of which says "unacceptable protocol version".
+    ["says so as MQTT 3.1.1 has it", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
+    ["resets", (socket: Socket) => void socket.resetAndDestroy()],
+  ])("a broker that knows 3.1.1 only and %s: told what to do, and not for ever tried", async (_, refuse) => {
+    const answers: Answers = (packet, socket) => {
+      if (packet.cmd !== "connect" || packet.protocolVersion !== 5) return undefined;
+      refuse(socket);
+      return [];
+    };
+    const { broker } = await setUp(answers, {}, 4);
+    for (const attempt of ["open", "probe"] as const) {
+      const sink = createMqttSink(
+        MqttConfig.parse({ url: broker.url, username: "ann", plain_text: true }),
+        contextFor("broker"),
+      );
+      onTestFinished(() => sink.close());
+      const error = await sink[attempt]?.(never()).catch((cause: unknown) => cause);
+      expect(error).toBeInstanceOf(ConfigError);
+      expect(sentence(error)).toContain("knows MQTT 3.1.1 only, and was spoken to in MQTT 5");
+      expect(sentence(error)).toContain('Set protocol: "3.1.1".');
+    }
+    const inOld = broker.came.filter((packet) => packet.cmd === "connect" && packet.protocolVersion === 4);
+    expect(inOld.filter((packet) => "username" in packet && packet.username !== undefined)).toEqual([]);
+  });
+
+  test("a broker that hangs up once, as one does that restarts, is not called old", async () => {
+    let calls = 0;
+    const { sink } = await setUp((packet, socket) => {
+      if (packet.cmd !== "connect" || calls++ > 0) return undefined;
+      socket.destroy();
+      return [];
+    });
+    await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
+    await sink.open(never());
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+  });
+
   test("the signal's abort ends the wait", async () => {
     const { sink } = await setUp(() => []);
     await expect(sink.open(AbortSignal.timeout(50))).rejects.toThrow();
+  });
+});
+
+describe("probing", () => {
+  const onPublish = (reasonCode: number | null) => (packet: Packet) => {
+    if (packet.cmd !== "publish") return undefined;
+    return reasonCode === null
+      ? []
+      : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
+  };
+
+  test("has one message acknowledged, which nobody keeps, and leaves", async () => {
+    const { broker, sink } = await setUp(() => undefined, { prefix: "house/plenum" });
+    await sink.probe?.(never());
+    const sent = broker.came.filter(({ cmd }) => cmd === "publish");
+    expect(sent).toMatchObject([{ topic: "house/plenum/status/check", qos: 1, retain: false }]);
+    await broker.until("disconnect");
+  });
+
+  test("is well with any reason below 128", async () => {
+    const { sink } = await setUp(onPublish(1));
+    await sink.probe?.(never());
+  });
+
+  test("is not well at a broker that lets us in and may not be written to", async () => {
+    const { sink } = await setUp(onPublish(135));
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
+  });
+
+  test("is not well at a broker that lets us in and acknowledges nothing", async () => {
+    const { sink } = await setUp(onPublish(null), { publish_deadline: "200ms" });
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });
 });

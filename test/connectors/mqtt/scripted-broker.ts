@@ -38,6 +38,7 @@ export async function startScriptedBroker(
       }
       for (const look of waiting) look();
     });
+    parser.on("error", () => socket.destroy());
     socket.on("data", (data) => parser.parse(data));
     socket.once("close", () => sockets.delete(socket));
   });

@@ -1,0 +1,111 @@
+import { escape as escaped, HttpError } from "@influxdata/influxdb-client";
+import { ConfigError } from "../../src/errors.ts";
+import type { InfluxConfig } from "./config.ts";
+import type { Exchange } from "./exchange.ts";
+import { complaintIn } from "./outcome.ts";
+
+/** What the points go into: a bucket (v2), or a database with a retention policy (v1). */
+export interface Bucket {
+  /** Makes the database where there is none. */
+  create(signal: AbortSignal): Promise<void>;
+  /** Rejects with `ConfigError` when we would not be let make the database; changes nothing. */
+  mayCreate(signal: AbortSignal): Promise<void>;
+  /** Whether the server says that there is no such thing; rejects for every other complaint. */
+  isMissing(signal: AbortSignal): Promise<boolean>;
+  /** How long it keeps points, in milliseconds; infinite when it never forgets, null when it does not say. */
+  keepsMs(signal: AbortSignal): Promise<number | null>;
+}
+
+export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange): Bucket {
+  const database = config.database ?? "";
+
+  async function query(statement: string, signal: AbortSignal): Promise<string> {
+    const { body } = await exchange.post(`/query?q=${encodeURIComponent(statement)}`, "", signal);
+    // InfluxDB 1.x answers 200 to a statement that failed.
+    if (!/"error"/.test(body)) return body;
+    throw new ConfigError(`The server refused ${statement}: ${body.slice(0, 300)}`, { field: "database" });
+  }
+
+  return {
+    async create(signal) {
+      await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
+    },
+
+    async mayCreate(signal) {
+      try {
+        // It needs the same right (all privileges) as CREATE DATABASE.
+        await query("SHOW USERS", signal);
+      } catch (error) {
+        const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
+        if (!refused && !(error instanceof ConfigError)) throw error;
+        const words =
+          error instanceof HttpError ? (complaintIn(error.body ?? "") ?? error.message) : error.message;
+        throw new ConfigError(`There is no database "${database}", and we may not create it: ${words}`, {
+          reason: "forbidden",
+          field: "create_database",
+          hint: `Let a person with all privileges do CREATE DATABASE "${database}".`,
+        });
+      }
+    },
+
+    async isMissing(signal) {
+      try {
+        await exchange.post(writePath, "", signal);
+        return false;
+      } catch (error) {
+        if (!(error instanceof HttpError)) throw error;
+        // Some servers call an empty body a bad request, and that is an answer too.
+        if (error.statusCode === 400 || error.statusCode === 422) return false;
+        if (error.statusCode === 404) return true;
+        throw error;
+      }
+    },
+
+    keepsMs: (signal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
+  };
+
+  async function policyMs(signal: AbortSignal): Promise<number | null> {
+    const body = await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal);
+    const [policies] = rowsIn(body);
+    const wanted = config.retention_policy;
+    const row = policies?.find((one) => (wanted === undefined ? one.default === true : one.name === wanted));
+    return typeof row?.duration === "string" ? goDurationMs(row.duration) : null;
+  }
+
+  async function bucketMs(signal: AbortSignal): Promise<number | null> {
+    const named = new URLSearchParams({
+      name: config.bucket ?? "",
+      ...(config.org ? { org: config.org } : {}),
+    });
+    const { body } = await exchange.get(`/api/v2/buckets?${named.toString()}`, signal);
+    const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
+    const bucket = buckets?.find(({ name }) => name === config.bucket);
+    if (!Array.isArray(bucket?.retentionRules)) return null;
+    const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) =>
+      Number(rule.everySeconds),
+    );
+    const finite = seconds.filter((one) => one > 0);
+    return finite.length === 0 ? Number.POSITIVE_INFINITY : Math.min(...finite) * 1_000;
+  }
+}
+
+/** The rows of each statement of an answer of InfluxDB 1.x, column by name. */
+function rowsIn(body: string): readonly (readonly Record<string, unknown>[])[] {
+  const { results } = JSON.parse(body) as {
+    results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
+  };
+  return (results ?? []).map(({ series }) =>
+    (series ?? []).flatMap(({ columns, values }) =>
+      (values ?? []).map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]]))),
+    ),
+  );
+}
+
+/** `720h0m0s`, as Go writes a duration; 0 stands for ever. */
+export function goDurationMs(text: string): number | null {
+  const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
+  if (parts === null || text === "") return null;
+  const [, hours = "0", minutes = "0", seconds = "0"] = parts;
+  const ms = Number(hours) * 3_600_000 + Number(minutes) * 60_000 + Number(seconds) * 1_000;
+  return ms === 0 ? Number.POSITIVE_INFINITY : ms;
+}

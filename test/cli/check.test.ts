@@ -1,0 +1,55 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { absent, startInflux, startMosquitto } from "../real-servers.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** `plenum check` against real far ends. */
+
+describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
+  test("sinks that are right are ok, and the past that a sink would not keep is told", async () => {
+    const service = await simulatedServer();
+    const [influx, broker] = await Promise.all([startInflux(), startMosquitto()]);
+    onTestFinished(async () => {
+      await Promise.all([influx.stop(), broker.stop()]);
+    });
+    const create = new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 240h" });
+    await fetch(`${influx.url}/query?${create.toString()}`, { method: "POST" });
+    const place = workplace(service.url);
+    const v1 = (database: string, more: object = {}) => ({ url: influx.url, api: "v1", database, ...more });
+    place.configure({
+      sources: {
+        main: {
+          base_url: service.url,
+          token: { file: "token" },
+          time_zone: "Europe/Oslo",
+          history: [
+            { name: "recent", resolution: "1h", backfill: "7d", select: {} },
+            { name: "deep", resolution: "1d", backfill: "365d", select: {} },
+          ],
+        },
+      },
+      sinks: {
+        broker: { mqtt: { url: broker.url } },
+        short: { influxdb: v1("short") },
+        "short-alarms": { influxdb: v1("short"), filter: { kinds: ["alarm-*"] } },
+        tomorrow: { influxdb: v1("tomorrow", { create_database: true }) },
+        missing: { influxdb: v1("missing") },
+      },
+    });
+    const { code, stdout, stderr } = await place.plenum("check", "--json");
+    const findings = JSON.parse(stdout || "[]") as { what: string; result: string; detail: string }[];
+    const told = (sink: string) =>
+      findings.filter(({ what }) => what === `sink ${sink}`).map(({ result, detail }) => [result, detail]);
+    expect(told("broker"), stderr).toEqual([["ok", "mqtt answers"]]);
+    expect(told("short")).toEqual([
+      ["ok", "influxdb answers"],
+      [
+        "warning",
+        expect.stringMatching(/^It keeps 10d, and the history deep of main asks for the past 365d:/),
+      ],
+    ]);
+    expect(told("short-alarms"), "it gets no history").toEqual([["ok", "influxdb answers"]]);
+    expect(told("tomorrow")).toEqual([["ok", "influxdb answers"]]);
+    expect(told("missing")).toEqual([["wrong", expect.stringContaining("CREATE DATABASE")]]);
+    expect(code).toBe(78);
+  }, 60_000);
+});

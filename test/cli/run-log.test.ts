@@ -1,0 +1,89 @@
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { describe, expect, test } from "vitest";
+import { freePort } from "../real-servers.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** Whoever collects the log of a worker reads JSON, line by line. */
+
+function readLines(text: string): readonly Record<string, unknown>[] {
+  return text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => {
+      let body: Record<string, unknown>;
+      try {
+        body = JSON.parse(line) as Record<string, unknown>;
+      } catch {
+        throw new Error(`A line of the log is not JSON: ${line}`);
+      }
+      // A key that stood twice would be lost in the object, and the line be longer than what it says.
+      expect(line).toHaveLength(JSON.stringify(body).length);
+      return body;
+    });
+}
+
+describe("the log of `plenum run`", () => {
+  test("is lines of JSON from beginning to end, no key twice, whatever goes wrong", async () => {
+    const service = await simulatedServer();
+    const gone = await freePort();
+    const place = workplace(service.url);
+    const from = "beginning";
+    place.configure({
+      log: { level: "debug" },
+      sinks: {
+        files: { file: { folder: "events" }, from },
+        broker: { mqtt: { url: `mqtt://127.0.0.1:${gone}` }, from },
+        lake: { influxdb: { url: `http://127.0.0.1:${gone}`, bucket: "b" }, from },
+        hook: {
+          webhook: { url: `http://127.0.0.1:${gone}/`, unsigned: true, allow_networks: ["127.0.0.0/8"] },
+          from,
+        },
+      },
+    });
+    const worker = place.start("run");
+    await worker.says('"msg":"Plenum is running"');
+    for (const sink of ["broker", "lake", "hook"]) await worker.says(`"sink":"${sink}"`);
+    await service.close();
+    worker.signal("SIGTERM");
+    const { code, stderr } = await worker.ended;
+    expect(code).toBe(0);
+    const lines = readLines(stderr);
+    expect(lines.map(({ msg }) => msg)).toEqual(
+      expect.arrayContaining(["started", "Plenum is running", "stopped"]),
+    );
+    for (const line of lines)
+      expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
+  }, 60_000);
+
+  test("has what the runtime warns about and what a library prints, and a fault too, as lines of JSON", () => {
+    const at = (file: string) =>
+      JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
+    const program = `
+      import { createLog } from ${at("log.ts")};
+      import { takeStandardError } from ${at("cli/log-stream.ts")};
+      import { watchForFaults } from ${at("cli/last-resort.ts")};
+      watchForFaults();
+      takeStandardError(createLog({ level: "info" }));
+      process.emitWarning("mqtt://u:pw@broker leaks", "MaxListenersExceededWarning");
+      console.error("a %s of %o", "library", { prints: 1 });
+      console.log("to standard output");
+      setTimeout(() => { throw new Error("fell over"); }, 20);`;
+    const { status, stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], {
+      encoding: "utf8",
+      timeout: 15_000,
+    });
+    expect([status, stdout]).toEqual([1, ""]);
+    expect(readLines(stderr)).toMatchObject([
+      { msg: "a library prints", text: "a library of { prints: 1 }" },
+      { msg: "a library prints", text: "to standard output" },
+      {
+        msg: "the runtime warns",
+        warning: "MaxListenersExceededWarning",
+        text: "mqtt://[redacted]@broker leaks",
+      },
+      { msg: "a fault that nobody caught ends the process", err: { message: "fell over" } },
+    ]);
+  });
+});

@@ -1,0 +1,264 @@
+import { readFileSync, rmSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
+import { type AddressInfo, createServer, type Server } from "node:net";
+import { createServer as createTlsServer } from "node:tls";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { meaningOf, Retryable, sentence } from "#src/errors.ts";
+import { createHttpTransport } from "#src/source/transport.ts";
+import { failureOfConnection, OwnTrouble } from "#src/tls-trouble.ts";
+import { absent, freePort, startMosquitto, temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { trialConfig } from "../source/trial-source.ts";
+import { contextFor, never } from "./context.ts";
+import { type Authority, createAuthority, type Issued } from "./mqtt/certificates.ts";
+
+/** The same table of real faults for the service and for every connector: the same mistake means the same everywhere. */
+
+let folder: string;
+let ours: Authority;
+let stranger: Authority;
+const certificates = new Map<string, Issued>();
+beforeAll(() => {
+  folder = temporaryFolder("faults");
+  ours = createAuthority(folder, "ours");
+  stranger = createAuthority(folder, "stranger");
+  certificates.set("good", ours.issue("good"));
+  certificates.set("expired", ours.issue("expired", { days: -1 }));
+  certificates.set("renamed", ours.issue("renamed", { altName: "DNS:elsewhere.example" }));
+  certificates.set("fake", stranger.issue("fake"));
+  certificates.set("itself", { certFile: stranger.caFile, keyFile: stranger.caFile.replace(".pem", ".key") });
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+type Language = "http" | "mqtt";
+
+/** Who connects: to `host:port` with or without TLS, and what it throws. */
+const actors: readonly {
+  readonly name: string;
+  readonly language: Language;
+  readonly attempt: (secure: boolean, place: string) => Promise<unknown>;
+}[] = [
+  {
+    name: "the source",
+    language: "http",
+    async attempt(secure, place) {
+      const options = { ca_file: ours.caFile, allow_plain_http: true };
+      const transport = createHttpTransport(trialConfig(`http${secure ? "s" : ""}://${place}`, options));
+      onTestFinished(() => transport.close());
+      return thrown(transport.send({ method: "GET", path: "/", headers: {}, body: null }, never()));
+    },
+  },
+  {
+    name: "webhook",
+    language: "http",
+    attempt(secure, place) {
+      const config = WebhookConfig.parse({
+        url: `http${secure ? "s" : ""}://${place}/`,
+        unsigned: true,
+        allow_networks: ["127.0.0.0/8"],
+        ca_file: ours.caFile,
+      });
+      return written(createWebhookSink(config, contextFor("hook")));
+    },
+  },
+  {
+    name: "influxdb",
+    language: "http",
+    attempt(secure, place) {
+      const url = `http${secure ? "s" : ""}://${place}`;
+      const config = InfluxConfig.parse({ url, bucket: "b", ca_file: ours.caFile });
+      return written(createInfluxSink(config, contextFor("lake")));
+    },
+  },
+  {
+    name: "mqtt",
+    language: "mqtt",
+    attempt(secure, place) {
+      const config = MqttConfig.parse({
+        url: `mqtt${secure ? "s" : ""}://${place}`,
+        ...(secure ? { tls: { ca_file: ours.caFile } } : {}),
+      });
+      return written(createMqttSink(config, contextFor("broker")));
+    },
+  },
+];
+
+interface Fault {
+  readonly name: string;
+  readonly kind: "config" | "retryable";
+  /** In the sentence that a person reads, whoever it was. */
+  readonly says: RegExp;
+  readonly secure: boolean;
+  /** Where it is met: `host:port`. */
+  readonly place: (language: Language) => Promise<string>;
+}
+
+const faults: readonly Fault[] = [
+  {
+    name: "TLS at a plain port",
+    kind: "config",
+    says: /does not speak TLS.*Check (base_)?url/,
+    secure: true,
+    place: plainPort,
+  },
+  {
+    name: "plain text at a port for TLS",
+    kind: "config",
+    says: /speaks TLS, and was talked to without.*(https|mqtts):\/\//,
+    secure: false,
+    place: securePort,
+  },
+  certificateFault("expired", /has expired/),
+  certificateFault("itself", /is signed by itself.*ca_file/),
+  certificateFault("renamed", /is for another name.*url/),
+  certificateFault("fake", /comes from an unknown authority.*ca_file/),
+  {
+    name: "refused",
+    kind: "retryable",
+    says: /refuses the connection \(ECONNREFUSED\).*url/,
+    secure: false,
+    place: async () => `127.0.0.1:${await freePort()}`,
+  },
+  {
+    name: "a name that nobody knows",
+    kind: "retryable",
+    says: /name/,
+    secure: true,
+    place: async () => "nobody.invalid:443",
+  },
+  ...[true, false].map(
+    (secure): Fault => ({
+      name: `a far end that hangs up on everybody (${secure ? "TLS" : "plain"})`,
+      kind: "retryable",
+      says: /broke the connection|hung up|closed the connection/,
+      secure,
+      place: () =>
+        listening(
+          createServer((socket) => void socket.on("error", () => {}).once("data", () => socket.destroy())),
+        ),
+    }),
+  ),
+];
+
+describe.skipIf(absent("mosquitto"))("connections as they go wrong", () => {
+  describe.each(actors)("$name", ({ language, attempt }) => {
+    test.each(faults)("$name is $kind", async ({ kind, says, secure, place }) => {
+      const error = await attempt(secure, await place(language));
+      expect(error).toBeInstanceOf(Error);
+      expect([meaningOf(error).kind, sentence(error)]).toEqual([kind, expect.stringMatching(says)]);
+    });
+  });
+});
+
+describe("plain http at a port for https that answers in words", () => {
+  test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb"))(
+    "$name does not take it for a word about the event",
+    async ({ attempt }) => {
+      const words = "Client sent an HTTP request to an HTTPS server.\n";
+      const server = createHttpServer((_request, response) => void response.writeHead(400).end(words));
+      expect(await attempt(false, await listening(server))).toMatchObject({ kind: "config", field: "url" });
+    },
+  );
+});
+
+const THERE = {
+  name: "https://there.example",
+  failed: "could not be asked",
+  addressOption: "url",
+  authorityOption: "ca_file",
+  secureScheme: "https://",
+  plainScheme: "http://",
+} as const;
+
+describe("what the codes of OpenSSL, Node.js and undici mean", () => {
+  test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])("%s is ours, and is tried again", (code) => {
+    const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
+    expect(failure).toBeInstanceOf(OwnTrouble);
+    expect(failure).toBeInstanceOf(Retryable);
+    expect(failure.message).toMatch(/because of this machine/);
+  });
+
+  test.each([
+    ["CERT_REVOKED", "config"],
+    ["UNABLE_TO_GET_ISSUER_CERT", "config"],
+    ["ERR_SSL_UNSUPPORTED_PROTOCOL", "config"],
+    ["ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED", "config"],
+    ["ERR_SSL_TLSV1_ALERT_INTERNAL_ERROR", "retryable"],
+    ["ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC", "retryable"],
+    ["EHOSTUNREACH", "retryable"],
+    ["EAI_AGAIN", "retryable"],
+    ["UND_ERR_CONNECT_TIMEOUT", "retryable"],
+    ["SOMETHING_NEW", "retryable"],
+    ["HPE_INVALID_CONSTANT", "malformed"],
+  ])("%s is %s, also inside another error, and quotes nothing", (code, kind) => {
+    const cause = Object.assign(new Error("GET /secret"), { code });
+    const failure = failureOfConnection(new Error("fetch failed", { cause }), THERE);
+    expect(failure.kind).toBe(kind);
+    expect(sentence(failure)).toContain(code);
+    expect(sentence(failure)).not.toContain("secret");
+  });
+});
+
+function certificateFault(certificate: string, says: RegExp): Fault {
+  return {
+    name: `a certificate: ${certificate}`,
+    kind: "config",
+    says,
+    secure: true,
+    place: () => tlsWith(certificate),
+  };
+}
+
+async function plainPort(language: Language): Promise<string> {
+  if (language === "http") return listening(createHttpServer((_request, response) => void response.end()));
+  const server = await startMosquitto();
+  onTestFinished(() => server.stop());
+  return `127.0.0.1:${server.port}`;
+}
+
+async function securePort(language: Language): Promise<string> {
+  if (language === "http") return tlsWith("good");
+  const { certFile = "", keyFile = "" } = certificates.get("good") ?? {};
+  const server = await startMosquitto({
+    lines: (port) => [
+      `listener ${port} 127.0.0.1`,
+      "allow_anonymous true",
+      `certfile ${certFile}`,
+      `keyfile ${keyFile}`,
+    ],
+  });
+  onTestFinished(() => server.stop());
+  return `127.0.0.1:${server.port}`;
+}
+
+function tlsWith(name: string): Promise<string> {
+  const { certFile = "", keyFile = "" } = certificates.get(name) ?? {};
+  const server = createTlsServer({ cert: readFileSync(certFile), key: readFileSync(keyFile) });
+  server.on("tlsClientError", (_error, socket) => socket.destroy());
+  return listening(server);
+}
+
+async function listening(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+function written(sink: Sink): Promise<unknown> {
+  onTestFinished(() => sink.close());
+  return thrown(sink.open(never()).then(() => sink.write([valueEvent(1)], never())));
+}
+
+function thrown(work: Promise<unknown>): Promise<unknown> {
+  return work.then(
+    (value) => value,
+    (error: unknown) => error,
+  );
+}

@@ -1,0 +1,102 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import { createLog, type Log } from "#src/log.ts";
+
+/** What a log call really writes: one line of JSON, and no key in it twice. */
+
+function lineOf(write: (log: Log) => void): string {
+  const lines: string[] = [];
+  write(createLog({ level: "info", destination: { write: (line) => void lines.push(line) } }));
+  expect(lines).toHaveLength(1);
+  return lines[0] ?? "";
+}
+
+/** The line as an object. A key that stood twice would be lost in it, and the line be longer than what it says. */
+function read(line: string): Record<string, unknown> {
+  const body = JSON.parse(line) as Record<string, unknown>;
+  expect(line.trimEnd()).toHaveLength(JSON.stringify(body).length);
+  return body;
+}
+
+describe("a log line", () => {
+  test.each<[string, (log: Log) => void, object]>([
+    [
+      "a field that every line has already",
+      (log) => log.child({ source: "main" }).warn({ source: "main", tags: 3 }, "said"),
+      { source: "main", tags: 3, msg: "said" },
+    ],
+    [
+      "a field that every line has with another value",
+      (log) => log.child({ source: "main" }).warn({ source: "other" }, "said"),
+      { source: "main", line_source: "other", msg: "said" },
+    ],
+    [
+      "a child of a child",
+      (log) => log.child({ sink: "a" }).child({ sink: "a" }).child({ sink: "b" }).info("said"),
+      { sink: "a", line_sink: "b", msg: "said" },
+    ],
+    [
+      "the keys of the line itself",
+      (log) => log.info({ time: "never", level: "loud", msg: "mine" }, "said"),
+      {
+        line_time: "never",
+        line_level: "loud",
+        line_msg: "mine",
+        msg: "said",
+        level: 30,
+      },
+    ],
+    ["a message among the fields", (log) => log.info({ msg: "said" }), { msg: "said" }],
+    [
+      "an error, a message among the fields and none beside",
+      (log) => log.warn({ err: new Retryable("it broke"), msg: "said" }),
+      { err: { message: "it broke" }, msg: "said" },
+    ],
+    [
+      "an error alone",
+      (log) => log.error(new Retryable("mqtt://u:pw@broker fell over")),
+      { err: { message: "mqtt://[redacted]@broker fell over" }, msg: "mqtt://[redacted]@broker fell over" },
+    ],
+    [
+      "an error under a name that is taken",
+      (log) =>
+        log
+          .child({ cause: "x" })
+          .warn({ cause: new Retryable("it broke"), err: new Retryable("too") }, "said"),
+      { cause: "x", line_cause: { message: "it broke", kind: "retryable" }, err: { message: "too" } },
+    ],
+    ["words to be put in", (log) => log.info({ a: 1 }, "said %d times", 3), { a: 1, msg: "said 3 times" }],
+    ["words alone", (log) => log.info("said %s", "so"), { msg: "said so" }],
+  ])("%s", (_, write, expected) => {
+    expect(read(lineOf(write))).toMatchObject(expected);
+  });
+
+  test("a secret stays one, whatever is bound", () => {
+    const line = lineOf((log) =>
+      log.child({ token: "a" }).info({ token: "hidden", password: "hidden" }, "said"),
+    );
+    expect(read(line)).toMatchObject({ token: "[redacted]", password: "[redacted]" });
+    expect(line).not.toContain("hidden");
+  });
+
+  test("any fields over any bindings: no key twice, and no value lost", () => {
+    const seed = Number(process.env.SEED ?? Date.now() % 2 ** 31);
+    process.stdout.write(`SEED=${seed}\n`);
+    const key = fc.constantFrom("source", "sink", "name", "msg", "time", "level", "line_source", "err", "a");
+    const fields = fc.dictionary(key, fc.constantFrom("x", "y", "z"));
+    fc.assert(
+      fc.property(fields, fields, fields, (outer, inner, own) => {
+        const body = read(lineOf((log) => log.child(outer).child(inner).info(own, "said")));
+        expect(body.msg).toBe("said");
+        for (const [name, value] of Object.entries(own)) {
+          const kept = Object.keys(body).filter(
+            (key) => key.replace(/^(line_)+/, "") === name.replace(/^(line_)+/, ""),
+          );
+          expect(kept.map((key) => body[key])).toContain(value);
+        }
+      }),
+      { seed, numRuns: 300 },
+    );
+  });
+});
