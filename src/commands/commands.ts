@@ -5,6 +5,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
+import { loop, within } from "../waiting.ts";
 import { createAllowList } from "./allow-list.ts";
 import { type Rules, rulesOf } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
@@ -74,6 +75,9 @@ interface Line {
 
 /** Finished commands are forgotten once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
+/** What was only counted so far may take this long to be recorded at a stop, even when its time is over. */
+const LAST_WORDS_MS = 100;
+const TIDY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
   const { clock, config, log, metrics, store } = options;
@@ -151,7 +155,8 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 
   const stopping = new AbortController();
   const cutting = new AbortController();
-  let running: Promise<unknown> = Promise.resolve();
+  let running: Promise<unknown> | null = null;
+  let stopped: Promise<void> | null = null;
 
   return {
     name: "commands",
@@ -167,6 +172,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     }),
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
+      if (running !== null || stopping.signal.aborted) return;
       const ending = AbortSignal.any([signal, stopping.signal]);
       const cut = AbortSignal.any([signal, cutting.signal]);
       running = Promise.allSettled([
@@ -182,13 +188,22 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       ]);
     },
     /** Nothing leaves any more at once; a request under way may finish, and what waited is told. */
-    async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await Promise.race([running, clock.sleep(deadlineMs)]);
-      cutting.abort(new Stopping());
-      await refusals.flush();
+    stop(deadlineMs) {
+      stopped ??= end(deadlineMs);
+      return stopped;
     },
   };
+
+  async function end(deadlineMs: number): Promise<void> {
+    const until = clock.monotonic() + deadlineMs;
+    stopping.abort(new Stopping());
+    await within(clock, deadlineMs, running ?? Promise.resolve());
+    cutting.abort(new Stopping());
+    const flushed = refusals.flush().catch((error: unknown) => {
+      log.error({ err: error }, "refusals could not be recorded");
+    });
+    await within(clock, Math.max(LAST_WORDS_MS, until - clock.monotonic()), flushed);
+  }
 }
 
 /** Ends what the last run left open. */
@@ -213,15 +228,15 @@ async function recover(
   }
 }
 
-async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    try {
+function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
+  return loop({
+    clock,
+    signal,
+    async turn() {
       await journal.tidy();
-      await clock.sleep(TIDY_EVERY_MS, signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      log.warn({ err: error }, "old commands could not be forgotten");
-      await clock.sleep(60_000, signal).catch(() => undefined);
-    }
-  }
+      return TIDY_EVERY_MS;
+    },
+    fault: (error) => log.warn({ err: error }, "old commands could not be forgotten"),
+    backoff: TIDY_BACKOFF,
+  });
 }

@@ -2,6 +2,7 @@ import type { TagScalar, TagValue } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
+import { oneAtATime } from "../waiting.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit/audit.ts";
 import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
@@ -108,17 +109,8 @@ export async function openJournal({
   const restores = await store.documents<Restore>(RESTORES);
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
-  let turn: Promise<unknown> = Promise.resolve();
-
   /** One step at a time: the audit chain has one tip. */
-  function inTurn<T>(step: () => Promise<T>): Promise<T> {
-    const mine = turn.then(step, step);
-    turn = mine.then(
-      () => undefined,
-      () => undefined,
-    );
-    return mine;
-  }
+  const inTurn = oneAtATime();
 
   /** `events` are made from the hashes of the records, in their order. */
   async function commit(
