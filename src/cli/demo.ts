@@ -91,6 +91,10 @@ function lineOf(event: Event): string | null {
     const { tagId, outcome, message } = (event as Event<"command-result">).data;
     return `${time()}  command-result     ${tagId ?? ""} ${outcome}: ${message}`;
   }
+  if (event.type === "command-not-restored") {
+    const { tagId, message } = (event as Event<"command-not-restored">).data;
+    return `${time()}  ${event.type} ${tagId}: ${message}`;
+  }
   if (/^(gateway-o|source-|token-|delivery-)/.test(event.type))
     return `${time()}  ${event.type} ${event.subject}`;
   return null;

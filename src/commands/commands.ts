@@ -17,7 +17,7 @@ import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { createIntake } from "./intake.ts";
-import { type Accepted, type Journal, type OpenEntry, openJournal } from "./journal.ts";
+import { type Accepted, type Journal, openJournal } from "./journal.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
@@ -108,7 +108,9 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
-  const endings = createEndings({ journal, clock, log, count });
+  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
+  const restores = createRestores({ journal, allowList, view, clock, log, dispatch });
+  const endings = createEndings({ journal, clock, log, count, putsOff: restores.putsOff });
   const refusals = createRefusals({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
@@ -125,7 +127,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     });
     lines.set(source.name, { source, readBack, writer });
   }
-  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
   const accept = createIntake({
     config,
     allowList,
@@ -140,19 +141,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     onSecond: (name) => lines.get(name)?.writer.wake(),
     count,
   });
-  const restores = createRestores({
-    journal,
-    allowList,
-    endings,
-    clock,
-    log,
-    dispatch,
-    async tell(notice) {
-      count(notice.outcome, notice.reason);
-      await journal.tell([notice]);
-    },
-  });
-
   const stopping = new AbortController();
   const cutting = new AbortController();
   let running: Promise<unknown> | null = null;
@@ -162,7 +150,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     name: "commands",
     accept,
     killSwitch,
-    notices: () => closures.notices(),
+    notices: () => [...closures.notices(), ...restores.notices()],
     status: () => ({
       enabled: config.enabled,
       rehearsal: config.rehearsal,
@@ -176,13 +164,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       const ending = AbortSignal.any([signal, stopping.signal]);
       const cut = AbortSignal.any([signal, cutting.signal]);
       running = Promise.allSettled([
-        recover(journal.open(), lines, endings, cut),
+        recover(journal, lines, endings, cut),
         ...[...lines.values()].flatMap(({ writer, readBack }) => [
           writer.run(ending, cut),
           readBack.run(ending),
         ]),
         refusals.run(ending),
-        restores.run(ending),
+        restores.run(endings, ending),
         tidying(journal, clock, log, ending),
         closures.watch(ending),
       ]);
@@ -208,13 +196,15 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
 
 /** Ends what the last run left open. */
 async function recover(
-  open: readonly OpenEntry[],
+  journal: Journal,
   lines: ReadonlyMap<string, Line>,
   endings: Endings,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { command, state, changedAt } of open) {
+  for (const { command, state, changedAt } of journal.open()) {
     const line = lines.get(command.source);
+    // What is to put an old value back is not over: the promise is kept as soon as that is possible.
+    if (state === "accepted" && journal.restoreBy(command.id) !== undefined) continue;
     if (state === "accepted") {
       const message = "The worker stopped before the command left; nothing was written.";
       await endings.end(command, { outcome: "expired", reason: "stopped", message }, signal);

@@ -21,6 +21,8 @@ export function createEndings(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
+  /** True when an end is none, because the command is tried again: see `Restores`. */
+  readonly putsOff: (command: Command, finish: Finish) => boolean;
   readonly count: (outcome: string, reason: string | null) => void;
 }): Endings {
   const { journal, clock, log } = options;
@@ -40,6 +42,7 @@ export function createEndings(options: {
 
   return {
     async end(command, finish, signal) {
+      if (options.putsOff(command, finish)) return;
       if (!(await record(command, finish, signal))) return;
       options.count(finish.outcome, finish.reason);
       for (const listener of listeners) listener();
