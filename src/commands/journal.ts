@@ -11,9 +11,11 @@ import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-e
 import {
   isLost,
   notRestoredEvent,
+  RESTORES,
   type Restore,
   restoreId,
   takenOver,
+  UNRESTORED,
   type Unrestored,
   unrestored,
 } from "./timed.ts";
@@ -88,8 +90,6 @@ interface StoredEntry {
 }
 
 const COMMANDS = "command";
-const RESTORES = "command-restore";
-const UNRESTORED = "command-not-restored";
 const KEEP_MS = 7 * 86_400_000;
 
 export interface JournalOptions {

@@ -3,6 +3,10 @@ import { isoUtc } from "../clock.ts";
 import { type Event, makeEvent, sourceUri } from "../event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
+/** Sets of documents by source and tag: what waits to be put back, and what could not be. */
+export const RESTORES = "command-restore";
+export const UNRESTORED = "command-not-restored";
+
 /** "22 °C for two hours": at `dueAt` the old value is put back if the tag still holds ours. */
 export interface Restore {
   readonly command: Command;
