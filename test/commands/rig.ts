@@ -63,6 +63,8 @@ export interface RigOptions {
   readonly hasToken?: boolean;
   /** Where the state's folder is made; in memory or among temporary files when left out. */
   readonly place?: string;
+  /** False: the first life of the commands is made and not started. */
+  readonly isStarted?: boolean;
   /** Stands before the store that the commands use. */
   readonly around?: (store: Store) => Store;
   readonly log?: Log;
@@ -208,7 +210,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
 
   let life = start();
   let commands = await life.made;
-  await commands.start(new AbortController().signal);
+  if (options.isStarted !== false) await commands.start(new AbortController().signal);
   const told = async () =>
     (await store.outbox.latest(1_000_000, ["command-result"]))
       .map(({ event }) => (event as Event<"command-result">).data)
