@@ -114,12 +114,12 @@ function refuseDamage(database: Database): void {
   }
 }
 
-interface Opened {
+export interface Opened {
   readonly lock?: WorkerLock;
   readonly setAside?: string;
 }
 
-function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
+export function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
   const documents = createDocuments(database);
   const log = createEventLog(database);
   const changes = createBell();
