@@ -14,8 +14,8 @@ export interface Endings {
   onEnd(listener: () => void): void;
 }
 
-/** Somebody waits for the result: not longer than ten seconds after the state works again. */
-const BACKOFF = { firstMs: 1_000, maxMs: 10_000 };
+/** Somebody waits for the result: it comes within four seconds once the state works again. */
+const BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
 export function createEndings(options: {
   readonly journal: Journal;

@@ -53,7 +53,7 @@ const STOPPED: Finish = {
   message: "The worker stopped before the command left; nothing was written.",
 };
 /** Commands live for seconds to minutes: what could not be sent is not left alone for longer. */
-const BACKOFF = { firstMs: 3_000, maxMs: 10_000 };
+const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
 /** A moment's rest while all that wait need a reading that takes its time. */
 const LOOK_AGAIN_MS = 100;
 
