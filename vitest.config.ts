@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     globalSetup: "test/one-temporary-folder.ts",
+    setupFiles: ["test/one-seed.ts"],
     include: ["test/**/*.test.ts"],
     reporters: ["default", "./test/plain-reporter.ts"],
     testTimeout: 60_000,

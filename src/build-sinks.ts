@@ -3,7 +3,7 @@ import type { Clock } from "./clock.ts";
 import { type Config, connectorOf } from "./config/config.ts";
 import type { Accept, CommandSource, ConnectorContext, ConnectorDefinition } from "./connector.ts";
 import type { ConfiguredSink } from "./delivery/dispatcher.ts";
-import type { Service } from "./lifecycle.ts";
+import { type Service, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -38,13 +38,15 @@ export function buildSinks(options: {
 
 /** Hands what the listeners hear to the gate. */
 export function listening(listeners: readonly CommandSource[], accept: Accept): Service {
-  return {
+  return startedOnce({
     name: "listening",
     async start(signal) {
       for (const listener of listeners) await listener.open(accept, signal);
     },
     async stop() {
-      for (const listener of listeners) await listener.close();
+      // One that cannot be closed must not keep the others open.
+      const closed = await Promise.allSettled(listeners.map((listener) => listener.close()));
+      for (const each of closed) if (each.status === "rejected") throw each.reason;
     },
-  };
+  });
 }

@@ -53,6 +53,7 @@ export interface EventData {
 
   "command-accepted": CommandAccepted;
   "command-result": CommandResult;
+  "command-not-restored": CommandNotRestored;
 
   "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
   "source-unavailable": { readonly reason: string; readonly since: string };
@@ -175,6 +176,24 @@ export interface CommandResult {
   readonly replyTo: string | null;
 }
 
+/** A value that was written for a time is still in force, because the old one could not be put back. */
+export interface CommandNotRestored {
+  /** The command that wrote the value for a time. */
+  readonly commandId: string;
+  readonly tagId: string;
+  /** What the tag holds as far as is known; null when nobody knows. */
+  readonly inForce: TagValue;
+  /** When it was written, UTC. */
+  readonly since: string;
+  /** The old value, which should hold again since `dueAt`. */
+  readonly wanted: TagValue;
+  readonly dueAt: string;
+  /** Machine-readable reason of the last try, as in a `command-result`. */
+  readonly reason: string;
+  /** The same for a person. */
+  readonly message: string;
+}
+
 export interface DeliveryGap {
   readonly sink: string;
   readonly reason: "age" | "size";
@@ -235,6 +254,7 @@ export const KINDS = Object.keys({
   "tag-total": 1,
   "command-accepted": 1,
   "command-result": 1,
+  "command-not-restored": 1,
   "token-expiring": 1,
   "source-unavailable": 1,
   "source-available": 1,

@@ -26,6 +26,51 @@ export function isStopping(error: unknown): boolean {
   return error instanceof Stopping;
 }
 
+/**
+ * Makes start and stop callable in any order and number, also at once, for a service that knows only one start and one
+ * stop after it: it is started once and never after a stop, a stop of what has not started does nothing, and a stop in
+ * the middle of a start aborts it first. Every call waits until it is done.
+ */
+export function startedOnce<S extends Service>(service: S): S & Service {
+  /** Aborts what the service has under way. */
+  const working = new AbortController();
+  let isStarting = false;
+  let started: Promise<void> | null = null;
+  let stopped: Promise<void> | null = null;
+
+  async function begin(signal: AbortSignal): Promise<void> {
+    signal.addEventListener("abort", () => working.abort(signal.reason), { once: true });
+    if (signal.aborted) return;
+    isStarting = true;
+    try {
+      await service.start(working.signal);
+    } catch (error) {
+      if (!working.signal.aborted) throw error;
+    } finally {
+      isStarting = false;
+    }
+  }
+
+  async function end(deadlineMs: number): Promise<void> {
+    if (started === null) return;
+    if (isStarting) working.abort(new Stopping());
+    await started.catch((error: unknown) => error);
+    await service.stop(deadlineMs);
+  }
+
+  return {
+    ...service,
+    start(signal) {
+      if (stopped === null) started ??= begin(signal);
+      return started ?? Promise.resolve();
+    },
+    stop(deadlineMs) {
+      stopped ??= end(deadlineMs);
+      return stopped;
+    },
+  };
+}
+
 /** A service, and the share of a stop's deadline that it may take at most, 0 to 1. */
 export interface Member {
   readonly service: Service;

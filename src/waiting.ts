@@ -118,10 +118,11 @@ export interface Loop {
   readonly bell?: Bell;
   /**
    * Does what there is to do and returns after how many milliseconds it is to be called again at the latest; infinite
-   * when only the bell can bring something new. 0 is called again after everything else had its turn.
+   * when only the bell can bring something new. 0 is called again after everything else had its turn; null ends the
+   * loop.
    */
-  turn(): Promise<number>;
-  /** A turn has thrown; the next comes after `inMs` milliseconds, bell or not. */
+  turn(): Promise<number | null>;
+  /** A turn has thrown; the next comes after `inMs` milliseconds, bell or not. What this throws ends the loop. */
   fault(error: unknown, inMs: number): void;
   /** Waits after faults in a row; 1 s at first and a minute at most unless told otherwise. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
@@ -142,7 +143,7 @@ export async function loop(options: Loop): Promise<void> {
     try {
       const againMs = await options.turn();
       faults = 0;
-      if (signal.aborted) return;
+      if (signal.aborted || againMs === null) return;
       if (againMs <= 0 || bell.rings() !== rings) await rest(clock, 0, signal);
       else await restUntilRung(clock, againMs, bell, signal);
     } catch (error) {
@@ -151,6 +152,36 @@ export async function loop(options: Loop): Promise<void> {
       const inMs = backoffMs(backoff, faults, options.random);
       options.fault(error, inMs);
       await rest(clock, inMs, signal);
+    }
+  }
+}
+
+/** What is tried until it succeeds. */
+export interface Persistence<T> {
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  work(): Promise<T>;
+  /** It has failed, so often in a row; it is tried again after `inMs` milliseconds. */
+  fault(error: unknown, inMs: number, failed: number): void;
+  readonly backoff?: Loop["backoff"];
+  readonly random?: () => number;
+}
+
+/**
+ * Tries until it succeeds, and rests ever longer after each failure. Tries once even when the signal has aborted; only
+ * what fails then, or while it rests, is given up and rejects with the signal's reason.
+ */
+export async function persist<T>(options: Persistence<T>): Promise<T> {
+  const { clock, signal, backoff = FAULT_BACKOFF } = options;
+  for (let failed = 1; ; failed += 1) {
+    try {
+      return await options.work();
+    } catch (error) {
+      signal.throwIfAborted();
+      const inMs = backoffMs(backoff, failed, options.random);
+      options.fault(error, inMs, failed);
+      await rest(clock, inMs, signal);
+      signal.throwIfAborted();
     }
   }
 }

@@ -52,6 +52,8 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
       return [acceptedPoint(event)];
     case "command-result":
       return [commandPoint(event)];
+    case "command-not-restored":
+      return [notRestoredPoint(event)];
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
@@ -213,6 +215,23 @@ function commandPoint({ id, time, data }: Event<"command-result">): Parts {
       ...valueFields("before", data.before),
       ...valueFields("read_back", data.readBack),
       rehearsal: data.rehearsal,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+function notRestoredPoint({ id, time, data }: Event<"command-not-restored">): Parts {
+  return {
+    measurement: "command_not_restored",
+    tags: { tag_id: data.tagId, reason: data.reason },
+    fields: {
+      command_id: data.commandId,
+      message: data.message,
+      ...valueFields("in_force", data.inForce),
+      ...valueFields("wanted", data.wanted),
+      since: data.since,
+      due_at: data.dueAt,
       event_id: id,
     },
     time,

@@ -1,6 +1,16 @@
 import type { AnyEvent, Event, Kind } from "../../src/event.ts";
 import { isTelemetry, toCloudEvent } from "../../src/event.ts";
-import { accepted, alarmState, gatewayState, history, inventory, result, total, value } from "./payload.ts";
+import {
+  accepted,
+  alarmState,
+  gatewayState,
+  history,
+  inventory,
+  notRestored,
+  result,
+  total,
+  value,
+} from "./payload.ts";
 import type { Place, Topics } from "./topics.ts";
 
 /** One PUBLISH. */
@@ -150,6 +160,9 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
       const topic = tagId === null ? at("command", commandId, "result") : at("tag", tagId, "result");
       return answers(say(topic, result(event), false), event.data, replyTo);
     }
+
+    case "command-not-restored":
+      return [say(at("tag", event.data.tagId, "not-restored"), notRestored(event), false)];
 
     case "token-expiring":
     case "source-unavailable":

@@ -111,3 +111,8 @@ export function result(event: Event<"command-result">): Body {
   const { replyTo: _replyTo, ...told } = event.data;
   return { ts: event.time, ...told, id: event.id };
 }
+
+/** A value that was meant for a time is still in force, because the old one could not be put back. */
+export function notRestored(event: Event<"command-not-restored">): Body {
+  return { ts: event.time, ...event.data, id: event.id };
+}

@@ -16,6 +16,7 @@ import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import { Selection } from "../sync/select.ts";
 import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";
+import { loop } from "../waiting.ts";
 import { barLine, type Remaining, remainingLines } from "./backfill-lines.ts";
 import { type CliContext, choose, integer } from "./context.ts";
 
@@ -127,12 +128,20 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
   }
   terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
   await terminal.progress("Backfilling", async (update) => {
-    for (;;) {
-      const now = await remaining(work, id);
-      if (now.doneAt !== null) return;
-      update(barLine(now));
-      await systemClock.sleep(LOOK_EVERY_MS, context.signal);
-    }
+    await loop({
+      clock: systemClock,
+      signal: context.signal,
+      async turn() {
+        const now = await remaining(work, id);
+        if (now.doneAt !== null) return null;
+        update(barLine(now));
+        return LOOK_EVERY_MS;
+      },
+      fault(error) {
+        throw error;
+      },
+    });
+    context.signal.throwIfAborted();
   });
   terminal.say(`Order ${id} is done.`);
 }

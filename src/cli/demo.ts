@@ -1,6 +1,9 @@
 import { resolve } from "node:path";
 import type { Command } from "commander";
+import { systemClock } from "../clock.ts";
+import { sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
+import { loop, within } from "../waiting.ts";
 import type { CliContext } from "./context.ts";
 
 /** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
@@ -57,8 +60,10 @@ async function tell(
   let told = (await outbox.latest(1))[0]?.position ?? 0;
   let values = 0;
   let lastTold = performance.now();
-  while (!signal.aborted) {
-    await Promise.race([outbox.changed(signal), pause(TELL_EVERY_MS, signal)]).catch(() => undefined);
+  async function turn(): Promise<number> {
+    const heard = new AbortController();
+    await within(systemClock, TELL_EVERY_MS, outbox.changed(AbortSignal.any([heard.signal, signal])));
+    heard.abort();
     const fresh = (await outbox.latest(500)).filter(({ position }) => position > told).reverse();
     told = fresh.at(-1)?.position ?? told;
     values += fresh.filter(({ event }) => event.type === "tag-value").length;
@@ -71,7 +76,9 @@ async function tell(
       values = 0;
       lastTold = performance.now();
     }
+    return 0;
   }
+  await loop({ clock: systemClock, signal, turn, fault: (error) => say(sentence(error)) });
 }
 
 /** What is worth a line: alarms, gateways, commands and trouble, not the first inventory. */
@@ -84,6 +91,10 @@ function lineOf(event: Event): string | null {
     const { tagId, outcome, message } = (event as Event<"command-result">).data;
     return `${time()}  command-result     ${tagId ?? ""} ${outcome}: ${message}`;
   }
+  if (event.type === "command-not-restored") {
+    const { tagId, message } = (event as Event<"command-not-restored">).data;
+    return `${time()}  ${event.type} ${tagId}: ${message}`;
+  }
   if (/^(gateway-o|source-|token-|delivery-)/.test(event.type))
     return `${time()}  ${event.type} ${event.subject}`;
   return null;
@@ -91,18 +102,4 @@ function lineOf(event: Event): string | null {
 
 function time(): string {
   return new Date().toISOString().slice(11, 19);
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        resolve();
-      },
-      { once: true },
-    );
-  });
 }

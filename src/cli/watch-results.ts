@@ -2,6 +2,7 @@ import { systemClock } from "../clock.ts";
 import { Retryable } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { openStore } from "../store/open.ts";
+import { loop } from "../waiting.ts";
 
 const LOOK_EVERY_MS = 250;
 /** Results of others that may come in between two looks. */
@@ -22,17 +23,30 @@ export async function watchResults(folder: string): Promise<Results> {
   return {
     async of(commandId, signal) {
       const until = systemClock.monotonic() + GIVE_UP_AFTER_MS;
-      while (systemClock.monotonic() < until) {
-        for (const { position, event } of await store.outbox.latest(LOOK_BACK, ["command-result"])) {
-          const result = event as Event<"command-result">;
-          if (position > before && result.data.commandId === commandId) return result;
-        }
-        await systemClock.sleep(LOOK_EVERY_MS, signal);
-      }
+      let found: Event<"command-result"> | undefined;
+      await loop({
+        clock: systemClock,
+        signal,
+        async turn() {
+          found = (await store.outbox.latest(LOOK_BACK, ["command-result"]))
+            .filter(({ position }) => position > before)
+            .map(({ event }) => event as Event<"command-result">)
+            .find(({ data }) => data.commandId === commandId);
+          return found === undefined && systemClock.monotonic() < until ? LOOK_EVERY_MS : null;
+        },
+        fault: tellAtOnce,
+      });
+      signal.throwIfAborted();
+      if (found !== undefined) return found;
       throw new Retryable(`Command ${commandId} has no result yet.`, {
         hint: "Look for it on the status page.",
       });
     },
     close: () => store.close(),
   };
+}
+
+/** A person is waiting: what goes wrong is said, not tried again. */
+function tellAtOnce(error: unknown): never {
+  throw error;
 }

@@ -4,6 +4,7 @@ import { isoUtc, systemClock } from "../clock.ts";
 import { createKillSwitch } from "../commands/kill-switch.ts";
 import { addApproval } from "./approval.ts";
 import type { CliContext } from "./context.ts";
+import { addRestores } from "./restores.ts";
 import { addSecond } from "./write.ts";
 
 /** The kill switch works by a file, so it needs no running worker and survives restarts. */
@@ -34,4 +35,5 @@ export function addWrites(program: Command, context: CliContext): void {
     });
   addApproval(writes, context);
   addSecond(writes, context);
+  addRestores(writes, context);
 }

@@ -1,5 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { loop } from "../waiting.ts";
 import type { ApprovalGuard } from "./approval/guard.ts";
 import type { AuditSpace } from "./audit/space.ts";
 import type { CommandsConfig } from "./config.ts";
@@ -70,16 +71,17 @@ export function createClosures(options: {
       if (!config.enabled) return [];
       return [approval.refusing()?.message, auditSpace.notice()].filter((text) => typeof text === "string");
     },
-    async watch(signal) {
+    watch(signal) {
       let seen: Seen = { isThrown: false, approval: null };
-      while (!signal.aborted) {
-        try {
+      return loop({
+        clock,
+        signal,
+        async turn() {
           seen = await tellChanges(seen);
-        } catch (error) {
-          if (!signal.aborted) log.warn({ err: error }, "what closes writing could not be audited");
-        }
-        await clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
-      }
+          return LOOK_EVERY_MS;
+        },
+        fault: (error) => log.warn({ err: error }, "what closes writing could not be audited"),
+      });
     },
   };
 }

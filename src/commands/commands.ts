@@ -5,6 +5,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
 import type { Store } from "../store/store.ts";
+import { loop, within } from "../waiting.ts";
 import { createAllowList } from "./allow-list.ts";
 import { type Rules, rulesOf } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
@@ -16,7 +17,7 @@ import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { createIntake } from "./intake.ts";
-import { type Accepted, type Journal, type OpenEntry, openJournal } from "./journal.ts";
+import { type Accepted, type Journal, openJournal } from "./journal.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
@@ -74,6 +75,9 @@ interface Line {
 
 /** Finished commands are forgotten once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
+/** What was only counted so far may take this long to be recorded at a stop, even when its time is over. */
+const LAST_WORDS_MS = 100;
+const TIDY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
   const { clock, config, log, metrics, store } = options;
@@ -104,7 +108,9 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
-  const endings = createEndings({ journal, clock, log, count });
+  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
+  const restores = createRestores({ journal, allowList, view, clock, log, dispatch });
+  const endings = createEndings({ journal, clock, log, count, putsOff: restores.putsOff });
   const refusals = createRefusals({ journal, clock, log });
 
   for (const { source, timeZone } of options.sources) {
@@ -121,7 +127,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     });
     lines.set(source.name, { source, readBack, writer });
   }
-  const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
   const accept = createIntake({
     config,
     allowList,
@@ -136,28 +141,16 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     onSecond: (name) => lines.get(name)?.writer.wake(),
     count,
   });
-  const restores = createRestores({
-    journal,
-    allowList,
-    endings,
-    clock,
-    log,
-    dispatch,
-    async tell(notice) {
-      count(notice.outcome, notice.reason);
-      await journal.tell([notice]);
-    },
-  });
-
   const stopping = new AbortController();
   const cutting = new AbortController();
-  let running: Promise<unknown> = Promise.resolve();
+  let running: Promise<unknown> | null = null;
+  let stopped: Promise<void> | null = null;
 
   return {
     name: "commands",
     accept,
     killSwitch,
-    notices: () => closures.notices(),
+    notices: () => [...closures.notices(), ...restores.notices()],
     status: () => ({
       enabled: config.enabled,
       rehearsal: config.rehearsal,
@@ -167,39 +160,51 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     }),
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
+      if (running !== null || stopping.signal.aborted) return;
       const ending = AbortSignal.any([signal, stopping.signal]);
       const cut = AbortSignal.any([signal, cutting.signal]);
       running = Promise.allSettled([
-        recover(journal.open(), lines, endings, cut),
+        recover(journal, lines, endings, cut),
         ...[...lines.values()].flatMap(({ writer, readBack }) => [
           writer.run(ending, cut),
           readBack.run(ending),
         ]),
         refusals.run(ending),
-        restores.run(ending),
+        restores.run(endings, ending),
         tidying(journal, clock, log, ending),
         closures.watch(ending),
       ]);
     },
     /** Nothing leaves any more at once; a request under way may finish, and what waited is told. */
-    async stop(deadlineMs) {
-      stopping.abort(new Stopping());
-      await Promise.race([running, clock.sleep(deadlineMs)]);
-      cutting.abort(new Stopping());
-      await refusals.flush();
+    stop(deadlineMs) {
+      stopped ??= end(deadlineMs);
+      return stopped;
     },
   };
+
+  async function end(deadlineMs: number): Promise<void> {
+    const until = clock.monotonic() + deadlineMs;
+    stopping.abort(new Stopping());
+    await within(clock, deadlineMs, running ?? Promise.resolve());
+    cutting.abort(new Stopping());
+    const flushed = refusals.flush().catch((error: unknown) => {
+      log.error({ err: error }, "refusals could not be recorded");
+    });
+    await within(clock, Math.max(LAST_WORDS_MS, until - clock.monotonic()), flushed);
+  }
 }
 
 /** Ends what the last run left open. */
 async function recover(
-  open: readonly OpenEntry[],
+  journal: Journal,
   lines: ReadonlyMap<string, Line>,
   endings: Endings,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { command, state, changedAt } of open) {
+  for (const { command, state, changedAt } of journal.open()) {
     const line = lines.get(command.source);
+    // What is to put an old value back is not over: the promise is kept as soon as that is possible.
+    if (state === "accepted" && journal.restoreBy(command.id) !== undefined) continue;
     if (state === "accepted") {
       const message = "The worker stopped before the command left; nothing was written.";
       await endings.end(command, { outcome: "expired", reason: "stopped", message }, signal);
@@ -213,15 +218,15 @@ async function recover(
   }
 }
 
-async function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
-    try {
+function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
+  return loop({
+    clock,
+    signal,
+    async turn() {
       await journal.tidy();
-      await clock.sleep(TIDY_EVERY_MS, signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      log.warn({ err: error }, "old commands could not be forgotten");
-      await clock.sleep(60_000, signal).catch(() => undefined);
-    }
-  }
+      return TIDY_EVERY_MS;
+    },
+    fault: (error) => log.warn({ err: error }, "old commands could not be forgotten"),
+    backoff: TIDY_BACKOFF,
+  });
 }

@@ -1,5 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { persist } from "../waiting.ts";
 import type { Command, Finish } from "./command.ts";
 import type { Journal } from "./journal.ts";
 
@@ -13,30 +14,35 @@ export interface Endings {
   onEnd(listener: () => void): void;
 }
 
-const AGAIN_AFTER_MS = 1_000;
+/** Somebody waits for the result: it comes within four seconds once the state works again. */
+const BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
 export function createEndings(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
+  /** True when an end is none, because the command is tried again: see `Restores`. */
+  readonly putsOff: (command: Command, finish: Finish) => boolean;
   readonly count: (outcome: string, reason: string | null) => void;
 }): Endings {
   const { journal, clock, log } = options;
   const listeners: (() => void)[] = [];
 
-  async function record(command: Command, finish: Finish, signal: AbortSignal): Promise<boolean> {
-    for (;;) {
-      try {
-        return await journal.finish(command, finish);
-      } catch (error) {
-        log.error({ err: error, command: command.id }, "a command result could not be recorded");
-        await clock.sleep(AGAIN_AFTER_MS, signal);
-      }
-    }
+  function record(command: Command, finish: Finish, signal: AbortSignal): Promise<boolean> {
+    return persist({
+      clock,
+      signal,
+      work: () => journal.finish(command, finish),
+      backoff: BACKOFF,
+      fault(error, inMs) {
+        log.error({ err: error, command: command.id, inMs }, "a command result could not be recorded");
+      },
+    });
   }
 
   return {
     async end(command, finish, signal) {
+      if (options.putsOff(command, finish)) return;
       if (!(await record(command, finish, signal))) return;
       options.count(finish.outcome, finish.reason);
       for (const listener of listeners) listener();

@@ -1,6 +1,7 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { type ReadReply, type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import { within } from "../waiting.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Command } from "./command.ts";
 import { FRESH_MS, type FreshValue, freshValue, isFromBefore, needsFreshValue } from "./gate.ts";
@@ -38,12 +39,22 @@ export function createFreshValues(options: {
   const triedAtMs = new WeakMap<Accepted, number>();
 
   async function of({ tagId }: Command): Promise<FreshValue | undefined> {
-    const held = await view.value(source.name, tagId);
+    const held = await heldValue(tagId);
     const own = read.get(tagId);
     const isOwnLater = held === undefined || isFromBefore(held, clock.now()) || (own?.time ?? "") > held.time;
     const latest = own !== undefined && isOwnLater ? own : held;
     const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
     return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
+  }
+
+  /** One that cannot be looked up is not known, and read anew; it must not keep other commands from leaving. */
+  async function heldValue(tagId: string) {
+    try {
+      return await view.value(source.name, tagId);
+    } catch (error) {
+      log.warn({ err: error, tagId }, "what a live read showed is not known");
+      return undefined;
+    }
   }
 
   async function isUnknown({ command, entry }: Accepted): Promise<boolean> {
@@ -86,10 +97,7 @@ export function createFreshValues(options: {
         if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) asked.push(accepted);
       }
       if (asked.length === 0) return;
-      const done = new AbortController();
-      const whole = ask(asked, signal).finally(() => done.abort());
-      const patience = clock.sleep(PATIENCE_MS, AbortSignal.any([signal, done.signal]));
-      await Promise.race([whole, patience.catch(() => undefined)]);
+      await within(clock, PATIENCE_MS, ask(asked, signal));
     },
   };
 }

@@ -10,6 +10,7 @@ import type { KillSwitch } from "./kill-switch.ts";
 import { parsePayload, type Request, type Second } from "./payload.ts";
 import type { Refusals } from "./refusals.ts";
 import type { Notice } from "./result-event.ts";
+import { isRestoreId } from "./timed.ts";
 
 /**
  * The first half of a command's way: from its arrival until it is durable. It either ends in a refusal that is
@@ -88,6 +89,7 @@ export function createIntake(options: IntakeOptions): Accept {
 
   async function judge(arrival: Arrival, request: Request): Promise<Accepted | { readonly refused: Why }> {
     if (journal.knows(request.id)) return { refused: KNOWN };
+    if (isRestoreId(request.id)) return { refused: RESERVED };
     const source = allowList.sourceOf(request.source);
     const entry = source === null ? undefined : allowList.entry(source, request.tagId);
     const isListed = source !== null && entry !== undefined;
@@ -216,6 +218,11 @@ interface Why {
 }
 
 const KNOWN: Why = { reason: "duplicate", message: "This id was used before." };
+
+const RESERVED: Why = {
+  reason: "invalid",
+  message: "An id that ends in /restore stands for putting an old value back; choose another.",
+};
 
 /** The way that it came, and the name that the sender gives itself: the broker does not say who it was. */
 function senderOf(arrival: Arrival): string {

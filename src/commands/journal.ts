@@ -1,12 +1,24 @@
-import type { TagScalar, TagValue } from "../building.ts";
+import type { TagValue } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
+import { oneAtATime } from "../waiting.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit/audit.ts";
 import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
+import {
+  isLost,
+  notRestoredEvent,
+  RESTORES,
+  type Restore,
+  restoreId,
+  takenOver,
+  UNRESTORED,
+  type Unrestored,
+  unrestored,
+} from "./timed.ts";
 import { createWearCount, type Wear, type WearCount } from "./wear.ts";
 
 /**
@@ -24,22 +36,31 @@ export interface Journal {
   second(id: string, by: string): Promise<boolean>;
   /** A command that waits for a second person. */
   unseconded(id: string): Command | undefined;
-  /** The one terminal outcome; false when the command had ended before, and then nothing is changed. */
+  /**
+   * The one terminal outcome; false when the command had ended before, and then nothing is changed. The end of a
+   * restore ends its promise too, and is told as `command-not-restored` where the old value does not hold again.
+   */
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
   tell(notices: readonly Notice[]): Promise<void>;
   /** Audits a step that belongs to no command. */
   note(step: string, detail: Readonly<Record<string, unknown>>): Promise<void>;
   knows(id: string): boolean;
+  /** An entry that has no outcome yet. */
+  entry(id: string): OpenEntry | undefined;
   /** Commands that have no outcome yet. */
   open(): readonly OpenEntry[];
   /** Whether a write of this tag is under way: from `sending` to its outcome. */
   isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
   readonly wear: Pick<WearCount, "ofTag" | "lastHour">;
   readonly auditSize: AuditSize;
-  /** Old values that wait to be put back. */
+  /** Old values that wait to be put back: each until its restore has ended, so that a stop forgets none. */
   restores(): readonly Restore[];
-  dropRestore(restore: Restore): Promise<void>;
+  /** The promise that a command is to keep. */
+  restoreBy(commandId: string): Restore | undefined;
+  /** Values that were meant for a time and could not be taken back, until they are known to be over. */
+  unrestored(): readonly Unrestored[];
+  forgetUnrestored(lost: Unrestored): Promise<void>;
   /** Remembers the audit log's size, and forgets finished entries that are older than a week: far beyond any time to live. */
   tidy(): Promise<void>;
 }
@@ -61,13 +82,6 @@ export interface OpenEntry {
   readonly changedAt: string;
 }
 
-/** "22 °C for two hours": at `dueAt` the old value is put back if the tag still holds ours. */
-export interface Restore {
-  readonly command: Command;
-  readonly before: TagScalar;
-  readonly dueAt: string;
-}
-
 /** As stored: an open entry with its command, a finished one without. */
 interface StoredEntry {
   readonly state: CommandState;
@@ -76,7 +90,6 @@ interface StoredEntry {
 }
 
 const COMMANDS = "command";
-const RESTORES = "command-restore";
 const KEEP_MS = 7 * 86_400_000;
 
 export interface JournalOptions {
@@ -106,19 +119,11 @@ export async function openJournal({
   const seconded = new Set<string>();
   const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
+  const lost = await store.documents<Unrestored>(UNRESTORED);
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
-  let turn: Promise<unknown> = Promise.resolve();
-
   /** One step at a time: the audit chain has one tip. */
-  function inTurn<T>(step: () => Promise<T>): Promise<T> {
-    const mine = turn.then(step, step);
-    turn = mine.then(
-      () => undefined,
-      () => undefined,
-    );
-    return mine;
-  }
+  const inTurn = oneAtATime();
 
   /** `events` are made from the hashes of the records, in their order. */
   async function commit(
@@ -143,6 +148,10 @@ export async function openJournal({
     const older = restores.get(tagKey(command));
     const original = older !== undefined && older.command.value === before ? older.before : before;
     return { command, before: original, dueAt: isoUtc(clock.now() + command.forMs) };
+  }
+
+  function restoreBy(commandId: string): Restore | undefined {
+    return [...restores.values()].find(({ command }) => restoreId(command.id) === commandId);
   }
 
   function unseconded(id: string): Command | undefined {
@@ -173,8 +182,14 @@ export async function openJournal({
         const commands = leaving.map(({ command }) => command);
         const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
         const wearing = wear.writing(commands);
-        const kept = new Map(leaving.map((each) => [tagKey(each.command), restoreAfter(each)]));
-        const ended = [...kept.keys()].flatMap((key) => notPutBack(restores.get(key)));
+        // What puts a value back keeps its promise only once it has ended.
+        const writes = leaving.filter(({ command }) => restoreBy(command.id) === undefined);
+        const kept = new Map(writes.map((each) => [tagKey(each.command), restoreAfter(each)]));
+        const ended = [...kept.keys()].flatMap((key) => {
+          const older = restores.get(key);
+          return older === undefined ? [] : [takenOver(older)];
+        });
+        const endedIds = ended.map(({ command }) => command.id).filter((id) => open.has(id));
         await commit(
           [
             ...leaving.map(({ command, before }) =>
@@ -184,6 +199,12 @@ export async function openJournal({
           ],
           [
             { set: COMMANDS, put: entries.map((entry) => [entry.command.id, entry] as const) },
+            {
+              set: COMMANDS,
+              put: endedIds.map(
+                (id) => [id, { state: "superseded", changedAt } satisfies StoredEntry] as const,
+              ),
+            },
             { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
             {
               set: RESTORES,
@@ -194,6 +215,10 @@ export async function openJournal({
           () => ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
         );
         for (const entry of entries) open.set(entry.command.id, entry);
+        for (const id of endedIds) {
+          open.delete(id);
+          finished.set(id, changedAt);
+        }
         wear.remember(wearing);
         for (const [key, value] of kept) {
           if (value === null) restores.delete(key);
@@ -213,28 +238,38 @@ export async function openJournal({
 
     finish: (command, finish) =>
       inTurn(async () => {
-        if (!open.has(command.id)) return false;
+        const promise = restoreBy(command.id);
+        if (!open.has(command.id) && promise === undefined) return false;
         const changedAt = isoUtc(clock.now());
         const done: StoredEntry = { state: finish.outcome, changedAt };
         const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
         const key = tagKey(command);
-        const nothingToRestore =
-          restores.get(key)?.command.id === command.id &&
-          (finish.outcome === "rejected" || finish.outcome === "mismatch");
+        const isOver =
+          promise !== undefined ||
+          (restores.get(key)?.command.id === command.id &&
+            (finish.outcome === "rejected" || finish.outcome === "mismatch"));
+        const news = promise !== undefined && isLost(finish) ? unrestored(promise, finish, changedAt) : null;
+        const isSettled = news === null && lost.has(key) && SETTLING.has(finish.outcome);
         await commit(
-          [audited(command, finish.outcome, changedAt, { ...finish })],
+          [
+            audited(command, finish.outcome, changedAt, { ...finish }),
+            ...(news === null ? [] : [audited(command, "not-restored", changedAt, { ...news })]),
+          ],
           [
             { set: COMMANDS, put: [[command.id, done]] },
             { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
-            { set: RESTORES, remove: nothingToRestore ? [key] : [] },
+            { set: RESTORES, remove: isOver ? [key] : [] },
+            { set: UNRESTORED, put: news === null ? [] : [[key, news]], remove: isSettled ? [key] : [] },
           ],
-          () => [resultEvent(command, finish, changedAt)],
+          () => [resultEvent(command, finish, changedAt), ...(news === null ? [] : [notRestoredEvent(news)])],
         );
         open.delete(command.id);
         finished.set(command.id, changedAt);
         seconded.delete(command.id);
         wear.remember(wearing);
-        if (nothingToRestore) restores.delete(key);
+        if (isOver) restores.delete(key);
+        if (news !== null) lost.set(key, news);
+        if (isSettled) lost.delete(key);
         return true;
       }),
 
@@ -256,6 +291,7 @@ export async function openJournal({
     note: (step, detail) =>
       inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], [])),
 
+    entry: (id) => open.get(id),
     knows: (id) => open.has(id) || finished.has(id),
     open: () => [...open.values()],
     isUnderWay(tag) {
@@ -265,12 +301,14 @@ export async function openJournal({
     wear,
     auditSize,
     restores: () => [...restores.values()],
-    dropRestore: ({ command }) =>
+    restoreBy,
+    unrestored: () => [...lost.values()],
+    forgetUnrestored: (known) =>
       inTurn(async () => {
-        const key = tagKey(command);
-        if (restores.get(key)?.command.id !== command.id) return;
-        await store.commit({ documents: [{ set: RESTORES, remove: [key] }] });
-        restores.delete(key);
+        const key = tagKey(known);
+        if (lost.get(key)?.commandId !== known.commandId) return;
+        await store.commit({ documents: [{ set: UNRESTORED, remove: [key] }] });
+        lost.delete(key);
       }),
 
     tidy: () =>
@@ -285,6 +323,9 @@ export async function openJournal({
   };
 }
 
+/** Ends of a command after which a value that could not be taken back before is known to be over. */
+const SETTLING: ReadonlySet<CommandState> = new Set(["confirmed", "accepted-unverified", "mismatch"]);
+
 /** What was asked, by whom, and within which limits it was let through. */
 function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> {
   const { replyTo: _replyTo, correlation: _correlation, id: _id, ...told } = command;
@@ -293,27 +334,9 @@ function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> 
 
 function audited(
   command: Command,
-  step: CommandState | "seconded",
+  step: CommandState | "seconded" | "not-restored",
   at: string,
   detail: Readonly<Record<string, unknown>>,
 ): AuditEntry {
   return { at, commandId: command.id, step, detail };
-}
-
-/** The end of a promise to put a value back that a newer command took the place of. */
-function notPutBack(restore: Restore | undefined): readonly { command: Command; finish: Finish }[] {
-  if (restore === undefined) return [];
-  const { command, before } = restore;
-  const message = `A newer command for the tag was sent, so ${before} is not put back by this one.`;
-  return [
-    {
-      command: { ...command, id: restoreId(command.id), value: before },
-      finish: { outcome: "superseded", reason: "superseded", message },
-    },
-  ];
-}
-
-/** The id of the command that puts back what another one changed. */
-export function restoreId(id: string): string {
-  return `${id}/restore`;
 }

@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { meaningOf } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
+import { createBell, loop } from "../waiting.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Command, Finish } from "./command.ts";
 import type { Endings } from "./endings.ts";
@@ -68,11 +69,21 @@ export function createReadBack(options: {
 }): ReadBack {
   const { clock, endings, log, settleMs, source, values, view } = options;
   const cases = new Set<Case>();
-  let wake = (): void => {};
+  const added = createBell();
 
   async function close(each: Case, present: TagValue | undefined, signal: AbortSignal): Promise<void> {
     await endings.end(each.proof.command, judge(each.proof, present), signal);
     cases.delete(each);
+  }
+
+  /** What the live reads saw last. One that cannot be read proves nothing, and must not keep the others from their proof. */
+  async function heldValue({ tagId }: Command) {
+    try {
+      return await view.value(source.name, tagId);
+    } catch (error) {
+      log.warn({ err: error, tagId }, "what a live read showed is not known");
+      return undefined;
+    }
   }
 
   /** Ends what a live read has shown since the write; answers the others. */
@@ -80,7 +91,7 @@ export function createReadBack(options: {
     const others: Case[] = [];
     for (const each of due) {
       const { command, sentAtMs } = each.proof;
-      const held = await view.value(source.name, command.tagId);
+      const held = await heldValue(command);
       const isShown =
         held !== undefined && Date.parse(held.time) > sentAtMs && sameValue(held.value, command.value);
       if (isShown) await close(each, held.value, signal);
@@ -141,36 +152,21 @@ export function createReadBack(options: {
           isSuspect: false,
         });
       }
-      wake();
+      added.ring();
     },
-    async run(signal) {
-      signal.addEventListener("abort", () => wake(), { once: true });
-      while (!signal.aborted) {
-        const now = clock.monotonic();
-        const due = [...cases].filter((each) => each.dueMs <= now);
-        try {
+    run: (signal) =>
+      loop({
+        clock,
+        signal,
+        bell: added,
+        async turn() {
+          const due = [...cases].filter((each) => each.dueMs <= clock.monotonic());
           if (due.length > 0) await prove(due, signal);
-          else await soonest(signal);
-        } catch (error) {
-          if (!signal.aborted) log.error({ err: error }, "a written tag could not be proved");
-        }
-      }
-    },
+          return Math.min(...[...cases].map((each) => each.dueMs)) - clock.monotonic();
+        },
+        fault: (error) => log.error({ err: error }, "a written tag could not be proved"),
+      }),
   };
-
-  /** Waits for the next case that is due, or a new one. */
-  async function soonest(signal: AbortSignal): Promise<void> {
-    const news = new AbortController();
-    const added = new Promise<void>((resolve) => {
-      wake = () => {
-        news.abort();
-        resolve();
-      };
-    });
-    if (cases.size === 0) return added;
-    const waitMs = Math.min(...[...cases].map((each) => each.dueMs)) - clock.monotonic();
-    await clock.sleep(waitMs, AbortSignal.any([signal, news.signal])).catch(() => undefined);
-  }
 }
 
 /** One tag that the service does not show makes it refuse a whole group. */

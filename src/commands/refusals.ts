@@ -1,5 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { createBell, loop } from "../waiting.ts";
 import type { Journal } from "./journal.ts";
 import type { Notice } from "./result-event.ts";
 
@@ -30,6 +31,8 @@ interface Allowance {
 interface Crowd {
   count: number;
   readonly sinceMs: number;
+  /** When it is told, by measured time. */
+  readonly dueMs: number;
   latest: Notice;
 }
 
@@ -41,7 +44,7 @@ export function createRefusals(options: {
   const { journal, clock, log } = options;
   const allowances = new Map<string, Allowance>();
   const crowds = new Map<string, Crowd>();
-  let wake = (): void => {};
+  const gathering = createBell();
 
   function isAlone(reason: string): boolean {
     const now = clock.monotonic();
@@ -56,12 +59,14 @@ export function createRefusals(options: {
 
   function count(notice: Notice): void {
     const crowd = crowds.get(notice.reason);
-    if (crowd === undefined) crowds.set(notice.reason, { count: 1, sinceMs: clock.now(), latest: notice });
-    else {
+    if (crowd === undefined) {
+      const dueMs = clock.monotonic() + MINUTE_MS;
+      crowds.set(notice.reason, { count: 1, sinceMs: clock.now(), dueMs, latest: notice });
+      gathering.ring();
+    } else {
       crowd.count += 1;
       crowd.latest = notice;
     }
-    if (crowds.size === 1) wake();
   }
 
   async function flush(): Promise<void> {
@@ -89,24 +94,19 @@ export function createRefusals(options: {
       if (alone.length > 0) await journal.tell(alone);
     },
     flush,
-    async run(signal) {
-      signal.addEventListener("abort", () => wake(), { once: true });
-      while (!signal.aborted) {
-        if (crowds.size === 0) {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-          continue;
-        }
-        try {
-          await clock.sleep(MINUTE_MS, signal);
+    run: (signal) =>
+      loop({
+        clock,
+        signal,
+        bell: gathering,
+        async turn() {
+          const dueMs = Math.min(...[...crowds.values()].map((crowd) => crowd.dueMs));
+          if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();
           await flush();
-        } catch (error) {
-          if (signal.aborted) return;
-          log.error({ err: error }, "refusals could not be recorded");
-        }
-      }
-    },
+          return Number.POSITIVE_INFINITY;
+        },
+        fault: (error) => log.error({ err: error }, "refusals could not be recorded"),
+      }),
   };
 }
 

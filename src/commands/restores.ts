@@ -1,123 +1,200 @@
+import { backoffMs } from "../backoff.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { createBell, loop } from "../waiting.ts";
 import type { AllowList } from "./allow-list.ts";
-import type { Command } from "./command.ts";
+import type { BuildingView } from "./building-view.ts";
+import type { Command, Finish } from "./command.ts";
 import type { Endings } from "./endings.ts";
-import { isLawful } from "./gate.ts";
-import { type Accepted, type Journal, type Restore, restoreId } from "./journal.ts";
-import type { Notice } from "./result-event.ts";
+import { isLawful, sameValue } from "./gate.ts";
+import type { Accepted, Journal } from "./journal.ts";
+import {
+  maybeLater,
+  PATIENCE_MS,
+  type Restore,
+  restoreId,
+  restoringCommand,
+  type Unrestored,
+  unrestoredLine,
+} from "./timed.ts";
 
 /**
  * "22 °C for two hours": puts the old value back once, by an ordinary command that expects the tag to still hold
- * ours. When a person has changed it meanwhile, the gate refuses that command, and so it is told. The promise is
- * in the journal, so it outlives restarts; a later write of the tag through Plenum ends it.
+ * ours. The promise is in the journal until that command has ended, so it outlives restarts; a later write of the tag
+ * through Plenum ends it.
+ *
+ * What is in the way before it has left may pass: then it is tried again, for a day. Once it has left it is never
+ * sent again. Whatever keeps the old value from holding in the end is told as `command-not-restored`.
  */
 export interface Restores {
-  run(signal: AbortSignal): Promise<void>;
+  run(endings: Endings, signal: AbortSignal): Promise<void>;
+  /**
+   * True when this end of a restore is none, because it may pass by itself: the command stays accepted, and is tried
+   * again. Asked before any end is recorded.
+   */
+  putsOff(command: Command, finish: Finish): boolean;
+  /** Sentences about values that are still in force after their time. */
+  notices(): readonly string[];
 }
 
-/** Later than this after its time (a long stop, a service in maintenance) a value is not put back any more. */
-const PATIENCE_MS = 3_600_000;
-/** A wall clock that is set forward is noticed within this. */
+/**
+ * Between two tries. Each may cost a request to read the present value, so they become rarer; five minutes after a
+ * gateway is back at the latest the old value is too.
+ */
+const BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
+/** A wall clock that is set forward, and a value that is over by itself, are noticed within this. */
 const LATEST_LOOK_MS = 30_000;
-const AGAIN_AFTER_MS = 1_000;
+
+interface Attempt {
+  readonly tries: number;
+  /** Null while the command is on its way through the writer. */
+  readonly againAtMs: number | null;
+  /** Why it did not leave the last time; null before the first try has come back. */
+  readonly why: string | null;
+}
 
 export function createRestores(options: {
   readonly journal: Journal;
   readonly allowList: AllowList;
-  readonly endings: Endings;
+  readonly view: BuildingView;
   readonly clock: Clock;
   readonly log: Log;
   readonly dispatch: (accepted: Accepted) => void;
-  readonly tell: (notice: Notice) => Promise<void>;
 }): Restores {
-  const { allowList, clock, journal, log } = options;
+  const { allowList, clock, journal, log, view } = options;
+  const attempts = new Map<string, Attempt>();
+  const bell = createBell();
 
-  async function putBack(restore: Restore): Promise<void> {
-    const { command, before } = restore;
-    const restoring = restoringCommand(restore, clock.now());
-    const entry = allowList.entry(command.source, command.tagId);
-    const isLate = Date.parse(restoring.expiresAt) <= clock.now();
-    const isAllowed = entry?.restore === true && isLawful(before, entry);
-    if (journal.knows(restoring.id)) {
-      // The worker stopped between taking the command and forgetting the promise; it has ended, and was told.
-    } else if (isLate || !isAllowed) {
-      const message = isLate
-        ? `It was too late to put ${before} back; nothing was written.`
-        : `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
-      const outcome = isLate ? "expired" : "rejected";
-      await options.tell({
-        ...told(restoring),
-        outcome,
-        reason: isLate ? "expired" : "not-restorable",
-        message,
-      });
-    } else {
-      for (const accepted of await journal.accept([{ command: restoring, entry }]))
-        options.dispatch(accepted);
+  /** Null once it is with the writer, otherwise in how many milliseconds it has to be looked at. */
+  async function look(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
+    const dueInMs = Date.parse(restore.dueAt) - clock.now();
+    if (dueInMs > 0) return dueInMs;
+    const id = restoreId(restore.command.id);
+    if (journal.entry(id)?.state === "sending") return null;
+    // Whoever is first at the tag goes first: if that write leaves, the promise is over.
+    if (isTaken(restore)) return null;
+    const attempt = attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null };
+    if (attempt.againAtMs === null) return null;
+    const isLate = clock.now() >= Date.parse(restore.dueAt) + PATIENCE_MS;
+    if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
+    const restoring = journal.entry(id)?.command ?? restoringCommand(restore, clock.now());
+    const entry = allowList.entry(restoring.source, restoring.tagId);
+    const end = isLate ? tooLate(restore, attempt.why) : refusal(restore);
+    if (end !== null || entry === undefined) {
+      await endings.end(restoring, end ?? closed(restore), signal);
+      attempts.delete(id);
+      return null;
     }
-    await journal.dropRestore(restore);
+    attempts.set(id, { ...attempt, againAtMs: null });
+    if (journal.entry(id) === undefined) await accept(restoring, attempt, entry);
+    else options.dispatch({ command: restoring, entry });
+    return null;
   }
 
-  let wake = (): void => {};
+  async function accept(command: Command, attempt: Attempt, entry: Accepted["entry"]): Promise<void> {
+    try {
+      for (const accepted of await journal.accept([{ command, entry }])) options.dispatch(accepted);
+    } catch (error) {
+      attempts.set(command.id, attempt);
+      throw error;
+    }
+  }
 
-  /** Until the next is due, or a command has ended, which may have made a new one. */
-  async function soonest(signal: AbortSignal): Promise<void> {
-    const news = new AbortController();
-    wake = () => news.abort();
-    const dueMs = Math.min(
-      LATEST_LOOK_MS,
-      ...journal.restores().map(({ dueAt }) => Date.parse(dueAt) - clock.now()),
+  function isTaken({ command }: Restore): boolean {
+    const own = restoreId(command.id);
+    return journal
+      .open()
+      .some(
+        (entry) =>
+          entry.command.tagId === command.tagId &&
+          entry.command.source === command.source &&
+          entry.command.id !== own,
+      );
+  }
+
+  function refusal(restore: Restore): Finish | null {
+    const { command, before } = restore;
+    const id = restoreId(command.id);
+    if (journal.knows(id) && journal.entry(id) === undefined) {
+      const message = `The id ${id} was used before, so ${before} is not put back by it.`;
+      return { outcome: "rejected", reason: "duplicate", message };
+    }
+    const entry = allowList.entry(command.source, command.tagId);
+    return entry?.restore === true && isLawful(before, entry) ? null : closed(restore);
+  }
+
+  /** A value that a person has set right meanwhile is no trouble any more. */
+  async function isOver({ source, tagId, inForce, toldAt }: Unrestored): Promise<boolean> {
+    const held = await view.value(source, tagId);
+    return (
+      held !== undefined &&
+      held.quality === "good" &&
+      held.time > toldAt &&
+      inForce !== null &&
+      !sameValue(held.value, inForce)
     );
-    const both = AbortSignal.any([signal, news.signal]);
-    await clock.sleep(Math.max(AGAIN_AFTER_MS, dueMs), both).catch(() => undefined);
+  }
+
+  async function turn(endings: Endings, signal: AbortSignal): Promise<number> {
+    let nextMs = LATEST_LOOK_MS;
+    for (const restore of journal.restores()) {
+      nextMs = Math.min(nextMs, (await look(restore, endings, signal)) ?? nextMs);
+    }
+    for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
+    const kept = new Set(journal.restores().map(({ command }) => restoreId(command.id)));
+    for (const id of attempts.keys()) if (!kept.has(id)) attempts.delete(id);
+    return Math.max(1, nextMs);
   }
 
   return {
-    async run(signal) {
-      options.endings.onEnd(() => wake());
-      while (!signal.aborted) {
-        try {
-          for (const restore of journal.restores()) {
-            const isProved = !journal.isUnderWay(restore.command);
-            if (isProved && Date.parse(restore.dueAt) <= clock.now()) await putBack(restore);
-          }
-        } catch (error) {
-          if (signal.aborted) return;
-          log.error({ err: error }, "an old value could not be put back yet");
-        }
-        await soonest(signal);
+    putsOff(command, finish) {
+      const restore = journal.restoreBy(command.id);
+      if (restore === undefined || journal.entry(command.id)?.state !== "accepted") return false;
+      if (!maybeLater(finish)) return false;
+      const tries = (attempts.get(command.id)?.tries ?? 0) + 1;
+      const inMs = backoffMs(BACKOFF, tries);
+      attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why: finish.message });
+      if (tries === 1) {
+        const { tagId, value } = command;
+        log.warn(
+          { command: command.id, tagId, value, why: finish.reason },
+          "an old value cannot be put back yet",
+        );
       }
+      bell.ring();
+      return true;
+    },
+    notices() {
+      const waiting = journal.restores().flatMap(({ command, before, dueAt }) => {
+        const why = attempts.get(restoreId(command.id))?.why ?? null;
+        if (why === null) return [];
+        const until = isoUtc(Date.parse(dueAt) + PATIENCE_MS);
+        return [
+          `Tag ${command.tagId} still holds ${command.value}, written by ${command.id}: ${before} should hold again ` +
+            `since ${dueAt}. ${why} It is tried until ${until}.`,
+        ];
+      });
+      return [...journal.unrestored().map(unrestoredLine), ...waiting];
+    },
+    run(endings, signal) {
+      endings.onEnd(() => bell.ring());
+      return loop({
+        clock,
+        signal,
+        bell,
+        turn: () => turn(endings, signal),
+        fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
+      });
     },
   };
 }
 
-function restoringCommand({ command, before, dueAt }: Restore, nowMs: number): Command {
-  return {
-    ...command,
-    id: restoreId(command.id),
-    value: before,
-    expect: command.value,
-    forMs: null,
-    // Whoever agreed to the write agreed to its end.
-    needsSecond: false,
-    by: `the end of ${command.id}`,
-    receivedAt: isoUtc(nowMs),
-    expiresAt: isoUtc(Date.parse(dueAt) + PATIENCE_MS),
-  };
+function tooLate({ before }: Restore, why: string | null): Finish {
+  const message = `It was too late to put ${before} back; nothing was written.`;
+  return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
 }
 
-function told(command: Command) {
-  const { id, source, siteId, tagId, value, by, replyTo, correlation, receivedAt } = command;
-  return {
-    commandId: id,
-    source,
-    siteId,
-    tagId,
-    requested: value,
-    by,
-    replyTo,
-    correlation,
-    receivedAtMs: Date.parse(receivedAt),
-  };
+function closed({ before, command }: Restore): Finish {
+  const message = `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
+  return { outcome: "rejected", reason: "not-restorable", message };
 }

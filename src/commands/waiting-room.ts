@@ -1,5 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
+import { type Bell, createBell, loop } from "../waiting.ts";
 import { type Finish, tagKey } from "./command.ts";
 import type { Endings } from "./endings.ts";
 import type { Refusing } from "./gate.ts";
@@ -22,9 +23,8 @@ export interface WaitingRoom {
   endOf(accepted: Accepted): Finish | null;
   /** Ends those whose time is up, until `stopping` aborts. */
   watch(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
-  /** Resolves when somebody came, or `wake` was called, or the signal aborts. */
-  changed(signal: AbortSignal): Promise<void>;
-  wake(): void;
+  /** Rings when somebody came; whoever knows why somebody may leave now rings it too. */
+  readonly bell: Bell;
   /** A wait for a slot that becomes needless when the room is empty, or the worker stops, before `over`. */
   slotWait(stopping: AbortSignal): SlotWait;
 }
@@ -63,14 +63,12 @@ export function createWaitingRoom(options: {
   const waiting = new Map<string, Accepted>();
   /** By measured time, so that a wall clock that is set back prolongs no life. */
   const deadlines = new WeakMap<Accepted, number>();
-  const sleepers = new Set<() => void>();
+  const bell = createBell();
+  /** Rings when the time of one more has to be watched. */
+  const filled = createBell();
   const needless = new Error("nobody waits any more");
   const slots = new Set<AbortController>();
   const superseding = new AbortController();
-
-  function wake(): void {
-    for (const sleeper of sleepers) sleeper();
-  }
 
   function left(accepted: Accepted): number {
     const byWall = Date.parse(accepted.command.expiresAt) - clock.now();
@@ -103,7 +101,8 @@ export function createWaitingRoom(options: {
       waiting.delete(key);
       waiting.set(key, accepted);
       if (older !== undefined) supersede(older, accepted);
-      wake();
+      filled.ring();
+      bell.ring();
     },
     all: () => [...waiting.values()],
     take,
@@ -111,7 +110,7 @@ export function createWaitingRoom(options: {
       const newer = waiting.get(tagKey(accepted.command));
       if (newer === undefined) waiting.set(tagKey(accepted.command), accepted);
       else supersede(accepted, newer);
-      wake();
+      filled.ring();
     },
     empty() {
       const all = [...waiting.values()];
@@ -125,35 +124,25 @@ export function createWaitingRoom(options: {
       return options.isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
     },
 
-    async watch(stopping, cutting) {
-      while (!stopping.aborted) {
-        if (waiting.size === 0) {
-          await room.changed(stopping);
-          continue;
-        }
-        for (const accepted of room.all()) {
-          const end = room.endOf(accepted);
-          if (end === null || !take(accepted)) continue;
-          abandonSlots();
-          await endings.end(accepted.command, end, cutting);
-        }
-        const next = Math.min(LOOK_EVERY_MS, ...room.all().map(left));
-        await clock.sleep(Math.max(1, next), stopping).catch(() => undefined);
-      }
-    },
-
-    changed: (signal) =>
-      new Promise((resolve) => {
-        const done = () => {
-          sleepers.delete(done);
-          signal.removeEventListener("abort", done);
-          resolve();
-        };
-        if (signal.aborted) return resolve();
-        sleepers.add(done);
-        signal.addEventListener("abort", done, { once: true });
+    watch: (stopping, cutting) =>
+      loop({
+        clock,
+        signal: stopping,
+        bell: filled,
+        async turn() {
+          for (const accepted of room.all()) {
+            const end = room.endOf(accepted);
+            if (end === null || !take(accepted)) continue;
+            abandonSlots();
+            await endings.end(accepted.command, end, cutting);
+          }
+          const all = room.all();
+          if (all.length === 0) return Number.POSITIVE_INFINITY;
+          return Math.max(1, Math.min(LOOK_EVERY_MS, ...all.map(left)));
+        },
+        fault: (error) => log.error({ err: error }, "the time of waiting commands could not be watched"),
       }),
-    wake,
+    bell,
 
     slotWait(stopping) {
       const slot = new AbortController();

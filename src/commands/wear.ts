@@ -38,15 +38,15 @@ export function createWearCount(stored: ReadonlyMap<string, Wear>, clock: Clock)
     );
   }
 
-  const within = (times: readonly number[], periodMs: number): readonly number[] => {
+  const lately = (times: readonly number[], periodMs: number): readonly number[] => {
     const since = clock.now() - periodMs;
     return times.filter((at) => at > since);
   };
-  const ofKey = (key: string) => within(byTag.get(key)?.sentAtMs ?? [], DAY_MS);
+  const ofKey = (key: string) => lately(byTag.get(key)?.sentAtMs ?? [], DAY_MS);
 
   return {
     ofTag: (source, tagId) => ofKey(tagKey({ source, tagId })),
-    lastHour: (source) => within(bySource.get(source) ?? [], HOUR_MS).length,
+    lastHour: (source) => lately(bySource.get(source) ?? [], HOUR_MS).length,
     writing: (tags) =>
       tags.map((tag) => {
         const key = tagKey(tag);
@@ -56,7 +56,7 @@ export function createWearCount(stored: ReadonlyMap<string, Wear>, clock: Clock)
       for (const [key, wear, source] of changes) {
         byTag.set(key, wear);
         const latest = wear.sentAtMs.at(-1) ?? clock.now();
-        bySource.set(source, [...within(bySource.get(source) ?? [], HOUR_MS), latest]);
+        bySource.set(source, [...lately(bySource.get(source) ?? [], HOUR_MS), latest]);
       }
     },
   };

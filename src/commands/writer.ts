@@ -4,6 +4,7 @@ import { meaningOf, sentence } from "../errors.ts";
 import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
+import { loop, rest } from "../waiting.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
@@ -51,7 +52,8 @@ const STOPPED: Finish = {
   reason: "stopped",
   message: "The worker stopped before the command left; nothing was written.",
 };
-const AGAIN_AFTER_MS = 3_000;
+/** Commands live for seconds to minutes: what could not be sent is not left alone for longer. */
+const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
 /** A moment's rest while all that wait need a reading that takes its time. */
 const LOOK_AGAIN_MS = 100;
 
@@ -183,11 +185,14 @@ export function createWriter(options: WriterOptions): Writer {
     return freshValue(await values.of(command), clock.now());
   }
 
-  /** Resolves when the request has left or turned out to be needless; its outcome is judged in the background. */
-  async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+  /**
+   * Resolves when the request has left or turned out to be needless; its outcome is judged in the background. Answers
+   * after how many milliseconds to look again.
+   */
+  async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     await values.refresh(candidates(), stopping);
     await endEarly(cutting);
-    if (!(await mayAnyLeave())) return clock.sleep(LOOK_AGAIN_MS, stopping);
+    if (!(await mayAnyLeave())) return LOOK_AGAIN_MS;
     const slot = room.slotWait(stopping);
     const left = Promise.withResolvers<void>();
     const whole = (async () => {
@@ -218,6 +223,18 @@ export function createWriter(options: WriterOptions): Writer {
       await left.promise;
     } catch (error) {
       if (!slot.isNeedless(error)) throw error;
+    }
+    return 0;
+  }
+
+  async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
+    if (candidates().length === 0) return Number.POSITIVE_INFINITY;
+    if (!(await rest(clock, config.group_window, stopping))) return 0;
+    try {
+      return await sendGroup(stopping, cutting);
+    } catch (error) {
+      await refuseUnsendable(error, cutting);
+      throw error;
     }
   }
 
@@ -263,26 +280,19 @@ export function createWriter(options: WriterOptions): Writer {
 
   return {
     add: (accepted) => room.add(accepted),
-    wake: () => room.wake(),
+    wake: () => room.bell.ring(),
     waiting: () => room.all().length,
     async run(stopping, cutting) {
-      endings.onEnd(() => room.wake());
+      endings.onEnd(() => room.bell.ring());
       const watching = room.watch(stopping, cutting);
-      while (!stopping.aborted) {
-        if (candidates().length === 0) {
-          await room.changed(stopping);
-          continue;
-        }
-        try {
-          await clock.sleep(config.group_window, stopping);
-          await sendGroup(stopping, cutting);
-        } catch (error) {
-          if (stopping.aborted) break;
-          log.error({ err: error }, "commands could not be sent");
-          await refuseUnsendable(error, cutting);
-          await clock.sleep(AGAIN_AFTER_MS, stopping).catch(() => undefined);
-        }
-      }
+      await loop({
+        clock,
+        signal: stopping,
+        bell: room.bell,
+        turn: () => turn(stopping, cutting),
+        fault: (error) => log.error({ err: error }, "commands could not be sent"),
+        backoff: BACKOFF,
+      });
       await watching;
       await Promise.all(underWay);
       for (const { command } of room.empty()) await endings.end(command, STOPPED, cutting);

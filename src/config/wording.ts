@@ -1,4 +1,4 @@
-import type { z } from "zod";
+import { z } from "zod";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
 import { suggestion } from "./suggest.ts";
 
@@ -16,6 +16,8 @@ interface Written {
   readonly schema: z.core.$ZodType;
   /** What stands in the file, as plain values. */
   readonly content: unknown;
+  /** True while a hint is tried out, so that trying it out asks for no hint itself. */
+  readonly isTrial?: boolean;
 }
 
 /** Every issue of a schema as sentences: one for each unknown key, and one alternative of a union, not all. */
@@ -93,13 +95,56 @@ function typeMessage(
     const what = descriptionOf(written.schema, path);
     return `This is needed and missing${what === undefined ? "." : `: ${ended(lowerFirst(what))}`}`;
   }
-  const isPlain = typeof value === "number" || typeof value === "boolean";
-  if (expected === "string" && isPlain) return `Put this into quotes: "${value}".`;
+  if (expected === "string" && (typeof value === "number" || typeof value === "boolean"))
+    return textMessage(written, path, value);
   if ((expected === "number" || expected === "int") && typeof value === "number")
     return "Write a whole number.";
   const wanted = WANTED[expected] ?? expected;
-  const unquoted = typeof value === "string" && /^(number|int|boolean)$/.test(expected);
+  const unquoted = typeof value === "string" && isPlainText(expected, value);
   return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
+}
+
+/** Units that a number without one is tried with. */
+const UNITS = ["s", "m", "h", "d"];
+
+/** A number or a boolean where a text belongs. What the hint says has to be right once it is done. */
+function textMessage(written: Written, path: readonly PropertyKey[], value: number | boolean): string {
+  const quoted = String(value);
+  if (written.isTrial === true) return `Put this into quotes: "${quoted}".`;
+  const left = complaintAfter(written, path, quoted);
+  if (left === null) return `Put this into quotes: "${quoted}".`;
+  const [first, ...others] = UNITS.map((unit) => quoted + unit).filter(
+    (each) => complaintAfter(written, path, each) === null,
+  );
+  if (first === undefined) return left;
+  const last = others.pop();
+  const all = last === undefined ? first : `${[first, ...others].join(", ")} or ${last}`;
+  return `Write a duration with its unit: ${all}.`;
+}
+
+/** What would be wrong with a place if something else stood there; null when nothing. */
+function complaintAfter(written: Written, path: readonly PropertyKey[], value: string): string | null {
+  const content = replaced(written.content, path, value);
+  const issues = z.safeParse(written.schema, content).error?.issues ?? [];
+  const place = path.map(String).join(".");
+  const here = findings({ schema: written.schema, content, isTrial: true }, issues).find(
+    (finding) => finding.path.map(String).join(".") === place,
+  );
+  return here?.message ?? null;
+}
+
+function replaced(content: unknown, [step, ...rest]: readonly PropertyKey[], value: string): unknown {
+  if (step === undefined) return value;
+  if (typeof content !== "object" || content === null) return content;
+  const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
+  copy[step] = replaced(copy[step], rest, value);
+  return copy;
+}
+
+function isPlainText(expected: string, text: string): boolean {
+  if (expected === "boolean") return text === "true" || text === "false";
+  if (expected !== "number" && expected !== "int") return false;
+  return text.trim() !== "" && Number.isFinite(Number(text));
 }
 
 const WANTED: Readonly<Record<string, string>> = {

@@ -4,10 +4,9 @@ import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, SinkLag } from "../store/store.ts";
+import { createBell, loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { createNews } from "./news.ts";
-import { rest, within } from "./rest.ts";
-import { deliver } from "./sink-loop.ts";
+import { createDelivery, type Delivery } from "./sink-loop.ts";
 import { createSinkState, type SinkStatus } from "./sink-state.ts";
 
 /** A configured sink: an instance of a connector and how events get to it. */
@@ -40,7 +39,8 @@ export const NOT_CONFIGURED = "not in the configuration";
 
 const LAG_EVERY_MS = 5_000;
 const LOOK_EVERY_MS = 1_000;
-const AFTER_A_FAULT_MS = 5_000;
+/** Waits after a fault of ours, or while the state is out of order. */
+const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
 /** The part of a stop's deadline in which writes may finish by themselves. */
 const GRACEFUL = 0.75;
 
@@ -52,7 +52,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { sinks, outbox, clock, log, metrics } = options;
   const draining = new AbortController();
   const forced = new AbortController();
-  const news = createNews();
+  /** One watcher hears the outbox for all sinks. */
+  const news = createBell();
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
   );
@@ -75,59 +76,55 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     }
   }
 
-  /** Makes a sink known. Null while the state is out of order; false when the sink was ended for good. */
-  async function register({ name, delivery }: ConfiguredSink): Promise<boolean | null> {
-    try {
-      const { ended } = await outbox.register(name, delivery.from);
-      if (ended === NOT_CONFIGURED) await outbox.setEnded(name, null);
-      if (ended === null || ended === NOT_CONFIGURED) return true;
-      states.get(name)?.end(ended);
-      return false;
-    } catch (error) {
-      states.get(name)?.trouble("retrying", error, 1, AFTER_A_FAULT_MS);
+  /** Makes a sink known; false when it was ended for good. */
+  async function register({ name, delivery }: ConfiguredSink): Promise<boolean> {
+    const { ended } = await outbox.register(name, delivery.from);
+    if (ended === NOT_CONFIGURED) await outbox.setEnded(name, null);
+    if (ended === null || ended === NOT_CONFIGURED) return true;
+    states.get(name)?.end(ended);
+    return false;
+  }
+
+  /** The first try, which a start waits for; null while the state is out of order. */
+  function knownAtFirst(configured: ConfiguredSink): Promise<boolean | null> {
+    return register(configured).catch((error: unknown) => {
+      states.get(configured.name)?.trouble("retrying", error, 1, 0);
       return null;
-    }
+    });
   }
 
   async function run(configured: ConfiguredSink, first: Promise<boolean | null>): Promise<void> {
-    let inUse = await first;
-    while (inUse !== false && !draining.signal.aborted) {
-      if (inUse === true && (await delivered(configured))) break;
-      await rest(clock, AFTER_A_FAULT_MS, draining.signal);
-      inUse = await register(configured);
-    }
-    await close(configured);
-  }
-
-  /** False when the loop ended by a fault of ours, which must not silence a sink for ever. */
-  async function delivered({ name, sink, delivery: config }: ConfiguredSink): Promise<boolean> {
-    const state = states.get(name);
-    if (state === undefined) return true;
+    const { name, sink, delivery: config } = configured;
     const { random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
-    const signals = { draining: draining.signal, forced: forced.signal };
-    try {
-      await deliver({
-        name,
-        sink,
-        config,
-        outbox,
-        state,
-        news,
-        clock,
-        metrics,
-        random,
-        lookEveryMs,
-        ...signals,
-      });
-      return true;
-    } catch (error) {
-      log.error(
-        { sink: name, err: error },
-        "The delivery to a sink failed by a fault of its own; it begins anew.",
-      );
-      state.trouble("retrying", error, 1, AFTER_A_FAULT_MS);
-      return false;
-    }
+    const state = states.get(name);
+    if (state === undefined) return;
+    let isInUse = await first;
+    let delivery: Delivery | null = null;
+    await loop({
+      clock,
+      signal: draining.signal,
+      bell: news,
+      random,
+      backoff: FAULT_BACKOFF,
+      async turn() {
+        isInUse ??= await register(configured);
+        if (!isInUse) return null;
+        const signals = { draining: draining.signal, forced: forced.signal };
+        const shared = { name, sink, config, outbox, state, clock, metrics, random, lookEveryMs };
+        delivery ??= createDelivery({ ...shared, ...signals });
+        return delivery.turn();
+      },
+      fault(error, inMs) {
+        // A fault of ours must not silence a sink for ever: it begins anew.
+        const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
+        if (delivery !== null) log.error({ sink: name, err: error }, message);
+        state.trouble("retrying", error, 1, inMs);
+        delivery = null;
+        isInUse = null;
+      },
+    });
+    await (delivery as Delivery | null)?.end();
+    await close(configured);
   }
 
   /** Sinks that were taken out of the configuration must not hold back the log. */
@@ -143,16 +140,35 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     }
   }
 
-  async function watchNews(): Promise<void> {
-    while (!draining.signal.aborted) {
-      await outbox.changed(draining.signal);
-      news.announce();
-    }
+  function watchNews(): Promise<void> {
+    // Listened for again before anybody is told: what is committed meanwhile is not overslept.
+    let heard: Promise<void> | null = null;
+    const listen = () => {
+      const next = outbox.changed(draining.signal);
+      next.catch(() => undefined);
+      return next;
+    };
+    return loop({
+      clock,
+      signal: draining.signal,
+      async turn() {
+        await (heard ?? listen());
+        heard = listen();
+        news.ring();
+        return 0;
+      },
+      fault(error) {
+        heard = null;
+        log.warn({ err: error }, "What is committed is not heard; the sinks look every second.");
+      },
+    });
   }
 
-  async function watchLag(): Promise<void> {
-    do {
-      try {
+  function watchLag(): Promise<void> {
+    return loop({
+      clock,
+      signal: draining.signal,
+      async turn() {
         const all = await outbox.lag();
         lags = new Map(all.map((lag) => [lag.sink, lag]));
         for (const { sink, depth, oldest } of all.filter((lag) => states.has(lag.sink))) {
@@ -160,10 +176,11 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
           const ageMs = oldest === null ? 0 : Math.max(0, clock.now() - Date.parse(oldest));
           metrics.outboxOldestAge.set({ sink }, ageMs / 1_000);
         }
-      } catch (error) {
-        log.warn({ err: error }, "The lag of the sinks could not be read.");
-      }
-    } while (await rest(clock, LAG_EVERY_MS, draining.signal));
+        return LAG_EVERY_MS;
+      },
+      fault: (error) => log.warn({ err: error }, "The lag of the sinks could not be read."),
+      backoff: FAULT_BACKOFF,
+    });
   }
 
   async function end(deadlineMs: number): Promise<void> {
@@ -189,9 +206,9 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       };
       signal.addEventListener("abort", onAbort, { once: true, signal: draining.signal });
       if (signal.aborted) onAbort();
-      const registering = sinks.map(register);
+      const registering = sinks.map(knownAtFirst);
       running = [
-        ...sinks.map((sink, n) => run(sink, registering[n] ?? register(sink))),
+        ...sinks.map((sink, n) => run(sink, registering[n] ?? knownAtFirst(sink))),
         watchNews(),
         watchLag(),
       ];

@@ -4,9 +4,9 @@ import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
+import { loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { matches } from "./filter.ts";
-import { rest, within } from "./rest.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 
@@ -32,24 +32,28 @@ export function createRetention(options: RetentionOptions): Service {
     return filter === undefined || matches(filter, event);
   }
 
-  async function prune(): Promise<void> {
-    try {
-      const { gaps } = await outbox.prune(bounds);
-      for (const { sink, reason, count, firstTime, lastTime } of gaps) {
-        metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
-        log.warn(
-          { sink, reason, count, firstTime, lastTime },
-          "Events were lost to a sink that did not take them.",
-        );
-      }
-    } catch (error) {
-      log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again.");
+  async function prune(): Promise<number> {
+    const { gaps } = await outbox.prune(bounds);
+    for (const { sink, reason, count, firstTime, lastTime } of gaps) {
+      metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
+      log.warn(
+        { sink, reason, count, firstTime, lastTime },
+        "Events were lost to a sink that did not take them.",
+      );
     }
+    return PRUNE_EVERY_MS;
   }
 
-  async function run(): Promise<void> {
-    do await prune();
-    while (await rest(clock, PRUNE_EVERY_MS, stopping.signal));
+  function run(): Promise<void> {
+    return loop({
+      clock,
+      signal: stopping.signal,
+      turn: prune,
+      backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
+      fault(error) {
+        log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again.");
+      },
+    });
   }
 
   return {

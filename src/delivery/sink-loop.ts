@@ -6,11 +6,10 @@ import { Stopping } from "../lifecycle.ts";
 import { withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, Settlement } from "../store/store.ts";
+import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { matches, passesEverything } from "./filter.ts";
-import type { News } from "./news.ts";
 import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
-import { rest } from "./rest.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
 
@@ -20,16 +19,20 @@ const RECHECK_MS = 5 * 60_000;
 const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 /** How many events are looked through at once when a filter takes most of them out. */
 const LOOK_THROUGH = 500;
-/** Waits while the state cannot be read or written. */
-const STORE_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
-export interface SinkLoop {
+export interface Delivery {
+  /** One step; answers after how many milliseconds the next is due if nothing is committed, null at the end for good. */
+  turn(): Promise<number | null>;
+  /** Settles what was only looked at, after the last turn. */
+  end(): Promise<void>;
+}
+
+export interface DeliveryOptions {
   readonly name: string;
   readonly sink: Sink;
   readonly config: DeliveryConfig;
   readonly outbox: Outbox;
   readonly state: SinkState;
-  readonly news: News;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
@@ -42,15 +45,15 @@ export interface SinkLoop {
 }
 
 /**
- * Offers the log to one sink until `draining` aborts:
+ * Offers the log to one sink, step by step:
  *
  *   open → next → filter → write → settle → next …
  *
  * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
  * the sink has answered, so a crash at any point repeats at most the batch that was under way.
  */
-export async function deliver(loop: SinkLoop): Promise<void> {
-  const { name, sink, config, outbox, state, clock, draining, forced } = loop;
+export function createDelivery(options: DeliveryOptions): Delivery {
+  const { name, sink, config, outbox, state, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
@@ -64,31 +67,25 @@ export async function deliver(loop: SinkLoop): Promise<void> {
   let failures = 0;
   let holds = 0;
 
-  while (!draining.aborted) {
-    const news = loop.news.signal();
+  async function turn(): Promise<number | null> {
     if (!isOpen) {
       const failure = await attempt(() => withDeadline((signal) => sink.open(signal), draining));
-      if (draining.aborted) break;
-      if (failure !== null) {
-        if (await endedBy(failure.error, "open", null)) return;
-        continue;
-      }
+      if (draining.aborted) return null;
+      if (failure !== null) return (await endedBy(failure.error, "open", null)) ? null : 0;
       isOpen = true;
     }
 
     const offer = await stored(() => outbox.next(name, limit, skipped.through()));
-    if (offer === null) break;
+    if (offer === null) return null;
     const portion = portionOf(offer, (event) => matches(config.filter, event), most);
     if (portion.batch.length === 0) {
       state.well("idle");
       if (portion.seen > 0) {
         await skipped.add(portion);
-        await turn();
-      } else {
-        await skipped.settleIfDue();
-        await rest(clock, loop.lookEveryMs, draining, news);
+        return 0;
       }
-      continue;
+      await skipped.settleIfDue();
+      return options.lookEveryMs;
     }
 
     const outcome = await write(portion);
@@ -104,20 +101,12 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     count(outcome);
     if (outcome.kept === null) {
       state.well("delivering");
-      await turn();
-      continue;
+      return 0;
     }
-    if (forced.aborted) break;
-    if (
-      await endedBy(outcome.kept.error, `${portion.again} ${outcome.kept.head.position}`, {
-        portion,
-        outcome,
-      })
-    ) {
-      return;
-    }
+    if (forced.aborted) return null;
+    const what = `${portion.again} ${outcome.kept.head.position}`;
+    return (await endedBy(outcome.kept.error, what, { portion, outcome })) ? null : 0;
   }
-  await skipped.settle();
 
   async function write(portion: Portion): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
@@ -150,7 +139,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     }
     if (failure.kind === "throttled") {
       holds += 1;
-      const told = failure.retryAfterMs ?? backoffMs(backoff(), holds, loop.random);
+      const told = failure.retryAfterMs ?? backoffMs(backoff(), holds, options.random);
       const holdMs = Math.min(Math.max(told, 0), LONGEST_HOLD_MS);
       state.trouble("throttled", failure, attempts, holdMs);
       await rest(clock, holdMs, draining);
@@ -168,7 +157,8 @@ export async function deliver(loop: SinkLoop): Promise<void> {
       return false;
     }
     const waitMs =
-      (judged ? config.schedule?.[refusals - 1] : undefined) ?? backoffMs(backoff(), failures, loop.random);
+      (judged ? config.schedule?.[refusals - 1] : undefined) ??
+      backoffMs(backoff(), failures, options.random);
     state.trouble("retrying", failure, attempts, waitMs);
     await rest(clock, waitMs, draining);
     return false;
@@ -186,7 +176,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
     const settlement = { again: portion.again, through: position, rejected: [{ position, reason }] };
     skipped.forget(settlement);
     await settle(settlement);
-    loop.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
+    options.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
     head = null;
     attempts = 0;
     refusals = 0;
@@ -194,7 +184,7 @@ export async function deliver(loop: SinkLoop): Promise<void> {
 
   function count({ accepted, settlement, kept }: Outcome): void {
     const add = (outcome: string, events: number) => {
-      if (events > 0) loop.metrics.deliveries.inc({ sink: name, outcome }, events);
+      if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
     };
     add("accepted", accepted);
     add("rejected", settlement?.rejected.length ?? 0);
@@ -207,15 +197,17 @@ export async function deliver(loop: SinkLoop): Promise<void> {
 
   /** Uses the state until it answers: what a sink has accepted is settled, not sent again. Null when stopped. */
   async function stored<T>(work: () => Promise<T>): Promise<T | null> {
-    for (let failed = 1; ; failed += 1) {
-      try {
-        return await work();
-      } catch (error) {
-        if (draining.aborted) return null;
-        const waitMs = backoffMs(STORE_BACKOFF, failed, loop.random);
-        state.trouble("retrying", error, failed, waitMs);
-        await rest(clock, waitMs, draining);
-      }
+    try {
+      return await persist({
+        clock,
+        signal: draining,
+        random: options.random,
+        work,
+        fault: (error, inMs, failed) => state.trouble("retrying", error, failed, inMs),
+      });
+    } catch (error) {
+      if (draining.aborted) return null;
+      throw error;
     }
   }
 
@@ -244,6 +236,8 @@ export async function deliver(loop: SinkLoop): Promise<void> {
       await watch;
     }
   }
+
+  return { turn, end: skipped.settle };
 }
 
 async function attempt(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
@@ -253,9 +247,4 @@ async function attempt(work: () => Promise<void>): Promise<{ readonly error: unk
   } catch (error) {
     return { error };
   }
-}
-
-/** One turn of the event loop: a long backlog must not keep everything else from running. */
-function turn(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
 }

@@ -106,6 +106,8 @@ function gistOf(event: AnyEvent): string {
       return `tag ${event.data.tagId} to ${event.data.requested}`;
     case "command-result":
       return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
+    case "command-not-restored":
+      return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
     case "token-expiring":
       return `in ${event.data.daysLeft} days`;
     case "delivery-gap":

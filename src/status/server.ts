@@ -7,7 +7,7 @@ import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
 import { ConfigError } from "../errors.ts";
 import { isTelemetry, KINDS } from "../event.ts";
-import type { Service } from "../lifecycle.ts";
+import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
@@ -143,13 +143,24 @@ const MOST_CONNECTIONS = 200;
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port } = options.config;
   let server: ServerType | undefined;
-  return {
+
+  async function close(): Promise<void> {
+    const running = server;
+    server = undefined;
+    if (running === undefined) return;
+    await new Promise<void>((resolve) => {
+      running.close(() => resolve());
+      if ("closeAllConnections" in running) running.closeAllConnections();
+    });
+  }
+
+  return startedOnce({
     name: "status",
     url() {
       const address = server?.address() as AddressInfo | null | undefined;
       return `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`;
     },
-    async start() {
+    async start(signal: AbortSignal) {
       const created = createAdaptorServer({ fetch: statusRoutes(options).fetch });
       if ("maxConnections" in created) created.maxConnections = MOST_CONNECTIONS;
       await new Promise<void>((resolve, reject) => {
@@ -166,15 +177,9 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
         created.listen(port, host, () => resolve());
       });
       server = created;
+      signal.addEventListener("abort", () => void close(), { once: true });
+      if (signal.aborted) await close();
     },
-    async stop() {
-      const running = server;
-      server = undefined;
-      if (running === undefined) return;
-      await new Promise<void>((resolve) => {
-        running.close(() => resolve());
-        if ("closeAllConnections" in running) running.closeAllConnections();
-      });
-    },
-  };
+    stop: close,
+  });
 }

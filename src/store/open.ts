@@ -2,6 +2,7 @@ import { existsSync, statSync } from "node:fs";
 import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
+import { createBell } from "../waiting.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
@@ -17,7 +18,6 @@ import { createQuotaLog } from "./quota-log.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
-import { createWakeUp } from "./wake-up.ts";
 import { lockFolder, type WorkerLock } from "./worker-lock.ts";
 
 export interface StoreOptions {
@@ -114,15 +114,15 @@ function refuseDamage(database: Database): void {
   }
 }
 
-interface Opened {
+export interface Opened {
   readonly lock?: WorkerLock;
   readonly setAside?: string;
 }
 
-function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
+export function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
   const documents = createDocuments(database);
   const log = createEventLog(database);
-  const changes = createWakeUp();
+  const changes = createBell();
   let open = true;
 
   return {

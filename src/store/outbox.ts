@@ -1,11 +1,11 @@
 import { type Clock, isoUtc } from "../clock.ts";
+import type { Bell } from "../waiting.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Database } from "./sqlite.ts";
 import type { Outbox, SinkLag, SinkPosition } from "./store.ts";
-import type { WakeUp } from "./wake-up.ts";
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -14,7 +14,7 @@ import type { WakeUp } from "./wake-up.ts";
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
  */
-export function createOutbox(database: Database, log: EventLog, clock: Clock, changes: WakeUp): Outbox {
+export function createOutbox(database: Database, log: EventLog, clock: Clock, changes: Bell): Outbox {
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database);
   const retention = createRetention(database, log, clock);

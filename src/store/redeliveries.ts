@@ -1,6 +1,6 @@
 import type { Kind } from "../event.ts";
+import { breath } from "../waiting.ts";
 import { type EventRow, lastWithin, OFFER_BYTES, toLoggedEvent } from "./event-log.ts";
-import { pause } from "./pause.ts";
 import type { Database } from "./sqlite.ts";
 import type { LoggedEvent } from "./store.ts";
 
@@ -67,7 +67,7 @@ export function createRedeliveries(database: Database) {
         marked += database.transaction(() =>
           marking.run(sink, slice, Math.min(slice + MARK_SLICE, end), sinceMs, ...(kinds ?? [])),
         );
-        await pause();
+        await breath();
       }
       return marked;
     },

@@ -1,8 +1,8 @@
 import type { Clock } from "../clock.ts";
 import type { Event } from "../event.ts";
+import { breath } from "../waiting.ts";
 import { type EventLog, lastWithin } from "./event-log.ts";
 import { createGaps, type Loss } from "./gaps.ts";
-import { pause } from "./pause.ts";
 import type { Database } from "./sqlite.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
 
@@ -120,7 +120,7 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
         });
         if (slice === 0) return;
         removed += slice;
-        await pause();
+        await breath();
       }
     }
 
@@ -149,13 +149,17 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
   }
 
   async function shrink(): Promise<void> {
-    while (
-      database.number("pragma freelist_count") >
-      VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE
-    ) {
+    const free = () => database.number("pragma freelist_count");
+    let before = Number.POSITIVE_INFINITY;
+    // A file that gives nothing back (made without room for that) must not be asked for ever.
+    for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
       database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
-      await pause();
+      await breath();
     }
+  }
+
+  function leftFree(): number {
+    return VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
   }
 
   return { prune, gaps: (sink?: string): readonly StoredGap[] => gaps.list(sink) };

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError, type Failure, meaningOf, sentence } from "../errors.ts";
-import { isStopping, type Service, Stopping } from "../lifecycle.ts";
+import { isStopping, type Service, Stopping, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { abortable, loop, oneAtATime, rest, within } from "../waiting.ts";
@@ -255,7 +255,7 @@ export function createScheduler(options: SchedulerOptions): Service {
     } else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
   }
 
-  return {
+  return startedOnce({
     name: `sync ${source}`,
 
     async start(signal) {
@@ -284,7 +284,7 @@ export function createScheduler(options: SchedulerOptions): Service {
       end.abort(new Stopping());
       await Promise.all(underWay);
     },
-  };
+  });
 }
 
 /** The same for a job every time, at most a quarter of the time between two ticks. */

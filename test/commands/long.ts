@@ -1,9 +1,10 @@
 import { parseArgs } from "node:util";
+import { seed } from "../seed.ts";
 import { runBrokerCampaign } from "./broker/campaign.ts";
 import { runCampaign } from "./campaign.ts";
 
 /**
- * The long run: `node test/commands/long.ts [commands] [seed]`, 1,000,000 unless told otherwise, in virtual time, in
+ * The long run: `node test/commands/long.ts [commands] [seed]` (or PLENUM_SEED), 1,000,000 unless told otherwise, in virtual time, in
  * campaigns of 20,000 with a seed each; with `--mosquitto` over a real broker, in one campaign of some 240 messages a
  * second. Ends with 1 and the seed when anything happened that must not.
  */
@@ -11,7 +12,7 @@ const { values, positionals } = parseArgs({
   options: { mosquitto: { type: "boolean", default: false } },
   allowPositionals: true,
 });
-const [total = "1000000", first = `${Date.now() % 1_000_000}`] = positionals;
+const [total = "1000000", first = String(seed)] = positionals;
 const say = (text: string) => void process.stdout.write(`${text}\n`);
 
 function judge(violations: readonly string[]): void {
@@ -29,12 +30,12 @@ if (values.mosquitto) {
   const EACH = 20_000;
   let commands = 0;
   let writes = 0;
-  for (let seed = Number(first); commands < Number(total); seed += 1) {
-    const report = await runCampaign({ seed, commands: Math.min(EACH, Number(total) - commands) });
+  for (let next = Number(first); commands < Number(total); next += 1) {
+    const report = await runCampaign({ seed: next, commands: Math.min(EACH, Number(total) - commands) });
     commands += report.commands;
     writes += report.writes;
     say(
-      `seed ${seed}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`,
+      `seed ${next}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`,
     );
     judge(report.violations);
   }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { absent } from "../real-servers.ts";
+import { replay, seed } from "../seed.ts";
 import { runBrokerCampaign } from "./broker/campaign.ts";
 
 /** More of them with `npm run commands:long -- --mosquitto 100000`. */
@@ -7,8 +8,6 @@ const MESSAGES = 20_000;
 
 describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
   test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed: no unlawful write, one write an id at most, one end each, told and audited`, async () => {
-    const seed = Number(process.env.PLENUM_COMMANDS_SEED ?? Date.now() % 1_000_000);
-    const replay = `PLENUM_COMMANDS_SEED=${seed}`;
     process.stderr.write(`${replay}\n`);
     const report = await runBrokerCampaign({ seed, messages: MESSAGES });
     expect(report.violations.slice(0, 20), replay).toEqual([]);

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { parsePayload } from "#src/commands/payload.ts";
 import type { Arrival } from "#src/connector.ts";
+import { seed } from "../seed.ts";
 
 function arrival(payload: string | Uint8Array, changes: Partial<Arrival> = {}): Arrival {
   return {
@@ -131,7 +132,6 @@ describe("what is none", () => {
 });
 
 test("10,000 mutilated commands are refused, or still say a finite number or a boolean for a tag", () => {
-  const seed = Number(process.env.PLENUM_PAYLOAD_SEED ?? Date.now() % 1_000_000);
   const lawful = [
     '{"id":"x1","tag":"10001","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}',
     '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}',

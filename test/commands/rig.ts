@@ -9,6 +9,7 @@ import { CommandsConfig } from "#src/commands/config.ts";
 import type { Arrival } from "#src/connector.ts";
 import { Retryable } from "#src/errors.ts";
 import type { CommandResult, Event } from "#src/event.ts";
+import type { Log } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
@@ -62,6 +63,11 @@ export interface RigOptions {
   readonly hasToken?: boolean;
   /** Where the state's folder is made; in memory or among temporary files when left out. */
   readonly place?: string;
+  /** False: the first life of the commands is made and not started. */
+  readonly isStarted?: boolean;
+  /** Stands before the store that the commands use. */
+  readonly around?: (store: Store) => Store;
+  readonly log?: Log;
   /** Called when a write is about to leave. */
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
@@ -113,7 +119,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     { now: () => clock.now() },
   );
   const folder = mkdtempSync(join(options.place ?? swiftPlace(), "plenum-commands-"));
-  const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
+  const log = options.log ?? pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);
   for (const id of tags) simulator.control.setTag(id, 20);
@@ -185,7 +191,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     const made = createCommands({
       config,
       sources: [{ source, timeZone: "Europe/Oslo" }],
-      store: guarded,
+      store: options.around?.(guarded) ?? guarded,
       stateFolder: folder,
       clock,
       log,
@@ -204,7 +210,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
 
   let life = start();
   let commands = await life.made;
-  await commands.start(new AbortController().signal);
+  if (options.isStarted !== false) await commands.start(new AbortController().signal);
   const told = async () =>
     (await store.outbox.latest(1_000_000, ["command-result"]))
       .map(({ event }) => (event as Event<"command-result">).data)

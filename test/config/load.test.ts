@@ -32,6 +32,50 @@ function complaints(text: string, environment: Environment = {}): readonly strin
   return [];
 }
 
+/** Each does what it says: the hint is put where it points, and the configuration is valid. */
+describe("a hint that is followed to the letter leads to a valid configuration", () => {
+  const read = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
+  test.each([
+    { what: "a number where a duration is wanted", text: read("every: 30"), hint: "30s" },
+    { what: "one that is too short in seconds", text: read("every: 1"), hint: "1m" },
+    { what: "a number of days", text: `${SOURCE}state: { max_age: 7 }\n`, hint: null },
+    { what: "a longest time", text: `${SOURCE}commands: { max_ttl: 120 }\n`, hint: "120s" },
+    { what: "a quoted number", text: `${SOURCE}status: { port: "9850" }\n`, hint: "9850" },
+    { what: "a quoted boolean", text: `${SOURCE}commands: { enabled: "true" }\n`, hint: "true" },
+    { what: "a file's name", text: SOURCE.replace("{ env: TOKEN }", "{ file: 7 }"), hint: '"7"' },
+    {
+      what: "a tag id without quotes",
+      text: `${SOURCE}commands:\n  allow: [{ type: boolean, site_id: 1, tag_id: 10169 }]\n`,
+      hint: '"10169"',
+    },
+    { what: "a mistyped word", text: `${SOURCE}log: { level: wran }\n`, hint: "warn" },
+    { what: "a mistyped key", text: `${SOURCE}log: { lvel: warn }\n`, hint: "level" },
+  ])("$what", ({ text, hint }) => {
+    const [complaint = "", ...more] = complaints(text);
+    expect(more).toEqual([]);
+    const said = /(?:quotes: |its unit: |Did you mean )(.*?)(?:,.*)?[.?]$/.exec(complaint)?.[1];
+    const [, line = 0, column = 0] = /^plenum\.yaml:(\d+):(\d+) /.exec(complaint)?.map(Number) ?? [];
+    const lines = text.split("\n");
+    const after = (lines[line - 1] ?? "").slice(column - 1);
+    const wrong = /^"[^"]*"|^[^\s,:}\]]+/.exec(after)?.[0] ?? "";
+    const right = said ?? wrong.replaceAll('"', "");
+    if (said === undefined && hint !== null) expect(complaint).toMatch(/without quotes/);
+    if (hint !== null) expect(right).toBe(hint);
+    else expect(said, complaint).toBeDefined();
+    lines[line - 1] = (lines[line - 1] ?? "").slice(0, column - 1) + after.replace(wrong, right);
+    expect(complaints(lines.join("\n"))).toEqual([]);
+  });
+
+  test("a text that is no number is not told to lose its quotes, and a wrong word not to get some", () => {
+    expect(complaints(`${SOURCE}status: { port: "many" }\n`)).toEqual([
+      "plenum.yaml:6:17 status.port: Write a number here, not a text.",
+    ]);
+    expect(complaints(read("every: true"))).toEqual([
+      expect.stringContaining("Write a duration as 500ms, 30s, 5m, 24h or 7d."),
+    ]);
+  });
+});
+
 describe("a mistake is told with its place, its path and what to do", () => {
   test.each([
     {
@@ -195,7 +239,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
     const text = `${SOURCE.replace("https://monitoring.example.com", "${URL}")}    spread: 5\nlog: { levl: info }\nstatus: { port: -1 }\n`;
     expect(complaints(text)).toEqual([
       "plenum.yaml:3:15 sources.main.base_url: The environment variable URL is not set. Set it, or write ${URL:-default}.",
-      'plenum.yaml:6:13 sources.main.spread: Put this into quotes: "5".',
+      "plenum.yaml:6:13 sources.main.spread: Write a duration with its unit: 5s, 5m, 5h or 5d.",
       "plenum.yaml:7:8 log.levl: This key is not known here. Did you mean level?",
       "plenum.yaml:8:17 status.port: Write a number of at least 0.",
     ]);

@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import { linesOf } from "#connectors/influxdb/points.ts";
 import type { Event } from "#src/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
 const PLAIN = { prefix: "", tags: {} };
@@ -175,8 +176,6 @@ describe("influxdb: points", () => {
   );
 
   test("any text at all stays inside its line", () => {
-    const seed = Number(process.env.SEED ?? Date.now() % 2 ** 31);
-    process.stdout.write(`SEED=${seed}\n`);
     fc.assert(
       fc.property(
         fc.string({ unit: "binary" }),

@@ -4,6 +4,7 @@ import type { Receipt } from "#src/connector.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import { type Event, orderKey } from "#src/event.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { seed } from "../seed.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 /**
@@ -14,10 +15,9 @@ import { openWorkshop, type ScriptedSink, scriptedSink } from "./workshop.ts";
  * I3 same id ⇒ same bytes
  * I4 the first deliveries of one key are in the order of commits
  *
- * PROMISE_RUNS sets how many schedules are tried, PROMISE_SEED replays a failed one.
+ * PROMISE_RUNS sets how many schedules are tried, PLENUM_SEED replays a failed one.
  */
 const runs = Number(process.env.PROMISE_RUNS ?? 40);
-const seed = Number(process.env.PROMISE_SEED ?? Date.now() % 2 ** 31);
 
 const misdeed = fc.oneof(
   { weight: 4, arbitrary: fc.constant("accept" as const) },

@@ -3,10 +3,9 @@ import { GOALS, WINDOWS } from "../bench/quota/goals.ts";
 import { slowGateway, stalling } from "../bench/quota/network.ts";
 import { simulate } from "../bench/quota/run.ts";
 import { quantile } from "../bench/quota/sum.ts";
+import { replay, seed } from "../seed.ts";
 
-/** A fast slice of `npm run bench:quota` with another seed each time; QUOTA_SEED replays one. */
-const seed = Number(process.env.QUOTA_SEED ?? Math.floor(Math.random() * 2 ** 31));
-const replay = `replay with QUOTA_SEED=${seed}`;
+/** A fast slice of `npm run bench:quota` with another seed each time; PLENUM_SEED replays one. */
 
 describe(`trap 27: two hours against limiters that it does not know (${replay})`, () => {
   // The first minute without a record is slower; over two hours that is a fifth of a per cent.

@@ -10,12 +10,15 @@ const ROOMY: RetentionBounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replay
 
 export interface StoreUnderTest {
   readonly store: Store;
-  /** Closes and opens again, as a restart does. */
+  /** Closes and opens again, as a restart does; where nothing outlives the process, the same store is good enough. */
   reopen(): Promise<Store>;
   dispose(): Promise<void>;
 }
 
-/** What every implementation of the store has to do. `make` gets a clock whose wall time the suite moves. */
+/**
+ * What every implementation of the store has to do. `make` gets a clock whose wall time the suite moves. What needs a
+ * file or a second process is not part of it: `opening.test.ts`, `crash.test.ts`, `full-disk.test.ts`.
+ */
 export function describeStore(name: string, make: (clock: Clock) => Promise<StoreUnderTest>): void {
   let now = 0;
   const clock: Clock = {

@@ -10,11 +10,10 @@ import { ALARM } from "../sample-events.ts";
 
 /**
  * The pure diffs against a world that we know: any sequence of changes and observations, complete ones, moving ones
- * and failed ones, with scope that comes and goes. A failure prints its seed and path; `PLENUM_FC_SEED` and
+ * and failed ones, with scope that comes and goes. A failure prints its seed and path; `PLENUM_SEED` and
  * `PLENUM_FC_PATH` replay it.
  */
 const replay = {
-  ...(process.env.PLENUM_FC_SEED === undefined ? {} : { seed: Number(process.env.PLENUM_FC_SEED) }),
   ...(process.env.PLENUM_FC_PATH === undefined ? {} : { path: process.env.PLENUM_FC_PATH }),
 };
 

@@ -1,9 +1,13 @@
 import type { Event } from "#src/event.ts";
-import { Conflict, type Store } from "#src/store/store.ts";
+import { createStore } from "#src/store/open.ts";
+import { prepareSchema } from "#src/store/schema.ts";
+import { openDatabase } from "#src/store/sqlite.ts";
+import { Conflict, type DocumentChange, type Store } from "#src/store/store.ts";
 
 /**
- * The store's documents and event log in memory, for tests that commit a hundred thousand times. Values pass
- * through JSON, as they do in the real one; an event whose id is in the log already is not told twice.
+ * A store without a file, for tests that commit a hundred thousand times: documents are JSON texts in maps, and the log
+ * of events with all that belongs to it is the real one over a database in memory. It passes the suite of stores, and
+ * remembers besides what a judge wants to know.
  */
 export interface MemoryStore extends Store {
   readonly events: readonly Event[];
@@ -21,27 +25,65 @@ export interface MemoryStore extends Store {
 export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   const sets = new Map<string, Map<string, string>>();
   const events: Event[] = [];
-  const ids = new Map<string, number>();
+  const toldAtMs = new Map<string, number>();
   const repeated: string[] = [];
   let commits = 0;
   let fail = false;
-  const setOf = (name: string) => {
+  let inner = open();
+
+  function open(): Store {
+    const database = openDatabase(":memory:");
+    prepareSchema(database, true);
+    const sleep = () => Promise.reject(new Error("The store must not wait."));
+    // A real wall clock knows whole milliseconds only, and the tables hold nothing else.
+    const whole = () => Math.floor(now());
+    return createStore(database, { now: whole, monotonic: now, sleep }, {});
+  }
+
+  function setOf(name: string): Map<string, string> {
     const set = sets.get(name) ?? new Map<string, string>();
     sets.set(name, set);
     return set;
-  };
-  const absent = () => {
-    throw new Error("not part of the memory store");
-  };
+  }
+
+  /** What a set will hold; nothing is taken over before the whole commit is known to be possible. */
+  function changed(
+    documents: readonly DocumentChange[],
+  ): ReadonlyMap<string, ReadonlyMap<string, string | null>> {
+    const all = new Map<string, Map<string, string | null>>();
+    for (const { set, put = [], insert = [], remove = [] } of documents) {
+      const change = all.get(set) ?? new Map<string, string | null>();
+      all.set(set, change);
+      for (const key of remove) change.set(key, null);
+      for (const [key, value] of insert) {
+        const held = change.has(key) ? change.get(key) : setOf(set).get(key);
+        if (held !== undefined && held !== null) throw new Conflict(set, key);
+        change.set(key, JSON.stringify(value));
+      }
+      for (const [key, value] of put) change.set(key, JSON.stringify(value));
+    }
+    return all;
+  }
+
+  function take(all: ReturnType<typeof changed>): void {
+    for (const [set, change] of all) {
+      for (const [key, body] of change) {
+        if (body === null) setOf(set).delete(key);
+        else setOf(set).set(key, body);
+      }
+    }
+  }
 
   return {
     events,
-    toldAtMs: (id) => ids.get(id) ?? Number.NaN,
+    toldAtMs: (id) => toldAtMs.get(id) ?? Number.NaN,
     repeated,
     commits: () => commits,
     forget() {
+      void inner.close();
+      inner = open();
       sets.clear();
-      ids.clear();
+      toldAtMs.clear();
     },
     failNext() {
       fail = true;
@@ -54,37 +96,34 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       return new Map([...setOf(set)].map(([key, body]) => [key, JSON.parse(body) as T]));
     },
     async commit(change) {
-      if (fail && (change.events ?? []).length > 0) {
+      const told = change.events ?? [];
+      if (fail && told.length > 0) {
         fail = false;
         throw new Error("The disk is full.");
       }
+      const documents = changed(change.documents ?? []);
+      const needsLog = told.length > 0 || (change.records ?? []).length > 0;
+      const logged = { events: told, records: change.records ?? [] };
+      const committed = needsLog ? await inner.commit(logged) : { lastPosition: events.length, repeated: [] };
+      take(documents);
       commits += 1;
-      for (const { set, put = [], insert = [], remove = [] } of change.documents ?? []) {
-        for (const key of remove) setOf(set).delete(key);
-        for (const [key, value] of insert) {
-          if (setOf(set).has(key)) throw new Conflict(set, key);
-          setOf(set).set(key, JSON.stringify(value));
-        }
-        for (const [key, value] of put) setOf(set).set(key, JSON.stringify(value));
-      }
-      const again = (change.events ?? []).filter((event) => ids.has(event.id)).map((event) => event.id);
-      repeated.push(...again);
-      for (const event of change.events ?? []) {
-        if (ids.has(event.id)) continue;
-        ids.set(event.id, now());
+      repeated.push(...committed.repeated);
+      for (const event of told) {
+        if (toldAtMs.has(event.id)) continue;
+        toldAtMs.set(event.id, now());
         events.push(JSON.parse(JSON.stringify(event)) as Event);
       }
-      return { lastPosition: events.length, repeated: again };
+      return committed;
     },
-    records: absent,
-    lastRecord: absent,
+    records: (log, after, limit) => inner.records(log, after, limit),
+    lastRecord: (log) => inner.lastRecord(log),
     get outbox() {
-      return absent();
+      return inner.outbox;
     },
     get quotaLog() {
-      return absent();
+      return inner.quotaLog;
     },
-    describe: absent,
-    async close() {},
+    describe: () => inner.describe(),
+    close: () => inner.close(),
   };
 }

@@ -134,7 +134,7 @@ const heldValues = () => store.documents<HeldValue>(documentSet("value", "trial"
 describe("a reading", () => {
   test("becomes a document and an event, stamped with the receipt of the reply", async () => {
     const { source } = building(all(21.5));
-    await runFor(await live(source, ids(3)), 2_000);
+    await runFor(await live(source, ids(3)), 4_000);
     const [event] = await told();
     expect(event).toMatchObject({
       source: "/sources/trial",
@@ -182,14 +182,14 @@ describe("a reading", () => {
 
   test("that the reply leaves out stays unknown: no event, nothing overwritten", async () => {
     const { source } = building((group) => all(5)(group.filter((id) => id !== "102")));
-    await runFor(await live(source, ids(3)), 2_000);
+    await runFor(await live(source, ids(3)), 4_000);
     expect((await told()).map((event) => event.subject)).toEqual(["site/1/tag/101", "site/1/tag/103"]);
     expect((await heldValues()).has("102")).toBe(false);
   });
 
   test("is uncertain while our clock is more than five minutes off", async () => {
     const { source } = building(all(5));
-    await runFor(await live(source, ids(1), undefined, { clockSkewMs: () => -301_000 }), 2_000);
+    await runFor(await live(source, ids(1), undefined, { clockSkewMs: () => -301_000 }), 4_000);
     expect((await told())[0]?.data.quality).toBe("uncertain");
   });
 

@@ -13,9 +13,12 @@ const files = readdirSync(TESTS, { recursive: true, encoding: "utf8" }).filter((
 /** The traps that the titles of each file name: `trap 7`, `traps 8 and 9`. */
 const named = new Map<number, Set<string>>();
 for (const file of files) {
-  const titles = readFileSync(join(TESTS, file), "utf8").matchAll(
-    /\b(?:describe|test|it)(?:\.(?:each|skipIf)\([\s\S]*?\))?\(\s*["'`]([^"`\n]+)/g,
-  );
+  const text = readFileSync(join(TESTS, file), "utf8");
+  const titles = [
+    ...text.matchAll(/\b(?:describe|test|it)(?:\.(?:each|skipIf)\([\s\S]*?\))?\(\s*["'`]([^"`\n]+)/g),
+    // The first of a row that `test.each` makes a title of.
+    ...text.matchAll(/^ +\["([^"\n]*\(trap \d+\)[^"\n]*)"/gm),
+  ];
   for (const [, title = ""] of titles) {
     for (const [, first, second] of title.matchAll(/traps? (\d+)(?: and (\d+))?/g)) {
       for (const row of [first, second].flatMap((text) => (text === undefined ? [] : [Number(text)]))) {
@@ -29,13 +32,37 @@ test.each(ROWS)("row %i is named by the title of a test", (row) => {
   expect(named.get(row) ?? []).not.toHaveLength(0);
 });
 
-test("the table in README.md names the files whose tests name the row", () => {
-  const table = readFileSync(join(TESTS, "sync/README.md"), "utf8");
-  const rows = new Map(
-    [...table.matchAll(/^\| (\d+) \| [^|]* \| ([^|]*) \|$/gm)].map(([, row, cell = ""]) => [
-      Number(row),
-      [...cell.matchAll(/`([^`]+)`/g)].map(([, file]) => file),
-    ]),
-  );
-  for (const row of ROWS) expect([row, rows.get(row)]).toEqual([row, [...(named.get(row) ?? [])].sort()]);
+const table = readFileSync(join(TESTS, "sync/README.md"), "utf8");
+const listed = new Map(
+  [...table.matchAll(/^\| (\d+) \| [^|]* \| ([^|]*) \|$/gm)].map(([, row, cell = ""]) => [
+    Number(row),
+    [...cell.matchAll(/`([^`]+)`/g)].map(([, file]) => file),
+  ]),
+);
+
+test("the table in README.md lists every row that a title names, and the files whose titles name it", () => {
+  const all = [...new Set([...ROWS, ...named.keys(), ...listed.keys()])].sort((a, b) => a - b);
+  for (const row of all) expect([row, listed.get(row)]).toEqual([row, [...(named.get(row) ?? [])].sort()]);
+});
+
+/** A test.each of rows names the trap inside its table; such a number has to be listed as well. */
+test("no number of a trap stands anywhere in a test that the table does not list", () => {
+  for (const file of files) {
+    const text = readFileSync(join(TESTS, file), "utf8");
+    for (const [, first, second] of text.matchAll(/\btraps? (\d+)(?: and (\d+))?/g)) {
+      for (const row of [first, second])
+        if (row !== undefined)
+          expect([file, [...listed.keys()]]).toEqual([file, expect.arrayContaining([Number(row)])]);
+    }
+  }
+});
+
+test("one variable of the environment names the seed of every random test, and test/README.md says so", () => {
+  const others = readdirSync(TESTS, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts"))
+    .filter((file) =>
+      /process\.env\.(?!PLENUM_SEED\b)\w*SEED\b/.test(readFileSync(join(TESTS, file), "utf8")),
+    );
+  expect(others).toEqual([]);
+  expect(readFileSync(join(TESTS, "README.md"), "utf8")).toContain("PLENUM_SEED");
 });

@@ -8,6 +8,7 @@ import type { Sink } from "#src/connector.ts";
 import { makeEvent, sourceUri } from "#src/event.ts";
 import { absent, type RealServer, startMosquitto } from "../../real-servers.ts";
 import { SITE, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
+import { seed } from "../../seed.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
 import { startCuttingProxy } from "./cutting-proxy.ts";
@@ -299,7 +300,6 @@ describe.skipIf(missing)("against Mosquitto", () => {
 
   test("loses nothing when the line is cut in the middle of batches, and repeats no more than was in flight", async () => {
     const server = await broker();
-    const seed = Number(process.env.CUT_SEED ?? Date.now() % 1_000_000);
     const random = seededRandom(seed);
     const cutsLeft = { count: 12 };
     const proxy = await startCuttingProxy(server.port, () => {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { createTopics, prefixComplaint, segment, templateComplaint } from "#connectors/mqtt/topics.ts";
+import { seed } from "../../seed.ts";
 import { hostileTexts } from "./hostile-texts.ts";
 
 const LAYOUT = "{prefix}/{source}/{site}/{kind}/{id}/{aspect}";
@@ -32,7 +33,6 @@ describe("a level of a topic", () => {
   test("is shared by no two texts", () => {
     const texts = new Set(hostileTexts());
     expect(new Set([...texts].map(segment)).size).toBe(texts.size);
-    const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), fc.string({ unit: "binary" }), (a, b) => {
         expect(segment(a) === segment(b)).toBe(a === b);

@@ -1,0 +1,218 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { REFUSALS } from "#src/commands/command.ts";
+import { isLost, maybeLater } from "#src/commands/timed.ts";
+import type { Event } from "#src/event.ts";
+import { documentSet } from "#src/store/store.ts";
+import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+
+/** The end of "22 °C for two hours" when something is in the way: it is tried again, and told loudly in the end. */
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+
+async function rigWith(entry: object = {}) {
+  const rig = await createRig();
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const allow = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, restore: true };
+  const restart = (config: object = {}) => rig.restart({ allow: [{ ...allow, ...entry }], ...config });
+  await restart();
+  const gatewayId = rig.simulator.world.tags.get(tag)?.gatewayId ?? 0;
+  const setGateways = async (online: boolean) => {
+    rig.simulator.control.setGateway(gatewayId, online);
+    const set = documentSet("gateway", "main");
+    const held = await rig.store.documents<{ readonly value: object }>(set);
+    const put = [...held].map(([id, each]) => [id, { ...each, value: { ...each.value, online } }] as const);
+    await rig.store.commit({ documents: [{ set, put }] });
+  };
+  /** What the live reads saw, as sync puts it into the store. */
+  const see = (value: number) =>
+    rig.store.commit({
+      documents: [
+        {
+          set: documentSet("value", "main"),
+          put: [[tag, { value, quality: "good", time: new Date(rig.clock.now()).toISOString() }]],
+        },
+      ],
+    });
+  const outcomes = async () =>
+    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  const lost = async () =>
+    (await rig.store.outbox.latest(100, ["command-not-restored"])).map(
+      ({ event }) => event as Event<"command-not-restored">,
+    );
+  const kinds = async () => (await rig.store.outbox.latest(100, ["command-accepted"])).length;
+  /** Written for two minutes, and so long ago that it should be back. */
+  const overdue = async (hinder: () => unknown) => {
+    await rig.send({ id: "a", tag, value: 22, for_s: 120 });
+    await rig.clock.advance(MINUTE_MS);
+    expect(await outcomes()).toEqual([["a", "confirmed", null]]);
+    await hinder();
+    await rig.clock.advance(2 * MINUTE_MS);
+  };
+  const back = { tag_id: tag, value: 20 };
+  return { rig, tag, restart, setGateways, see, outcomes, lost, kinds, overdue, back };
+}
+
+describe("the end of a write for a time", () => {
+  test("waits for the gateway, over restarts, and puts the old value back once it is online again", async () => {
+    const { rig, tag, restart, setGateways, outcomes, lost, kinds, overdue, back } = await rigWith();
+    await overdue(() => setGateways(false));
+    expect(rig.commands.notices()).toEqual([
+      expect.stringMatching(
+        `Tag ${tag} still holds 22, written by a: 20 should hold again since .*It is tried until`,
+      ),
+    ]);
+    await rig.clock.advance(2 * HOUR_MS);
+    await restart();
+    await rig.clock.advance(HOUR_MS);
+    expect(rig.posts).toHaveLength(1);
+    expect(await outcomes()).toHaveLength(1);
+    await setGateways(true);
+    await rig.clock.advance(6 * MINUTE_MS);
+    expect(rig.posts.slice(1)).toEqual([[back]]);
+    expect(await outcomes()).toEqual([
+      ["a", "confirmed", null],
+      ["a/restore", "confirmed", null],
+    ]);
+    await restart();
+    await rig.clock.advance(HOUR_MS);
+    expect(rig.posts).toHaveLength(2);
+    expect(await kinds()).toBe(2);
+    expect(await lost()).toEqual([]);
+    expect(rig.commands.notices()).toEqual([]);
+  });
+
+  test("that cannot be put back for a day is told as an event, in the audit log and as a notice that stays", async () => {
+    const { rig, tag, restart, setGateways, see, outcomes, lost, overdue } = await rigWith();
+    await overdue(() => setGateways(false));
+    rig.clock.stepWall(24 * HOUR_MS);
+    await rig.clock.advance(2 * MINUTE_MS);
+    expect((await outcomes()).slice(1)).toEqual([["a/restore", "expired", "expired"]]);
+    const [event, ...more] = await lost();
+    expect(more).toEqual([]);
+    expect(event).toMatchObject({
+      source: "/sources/main",
+      subject: `site/${SITE}/tag/${tag}`,
+      data: { commandId: "a", tagId: tag, inForce: 22, wanted: 20, reason: "expired" },
+    });
+    expect(Date.parse(event?.data.dueAt ?? "") - Date.parse(event?.data.since ?? "")).toBe(120_000);
+    expect(event?.data.message).toMatch(/too late to put 20 back.*could not be read|offline/);
+    expect((await rig.audit()).map(({ step }) => step)).toContain("not-restored");
+    await setGateways(true);
+    await restart();
+    const notice = expect.stringMatching(`Tag ${tag} still holds 22, written by a at .*Set it right by hand`);
+    expect(rig.commands.notices()).toEqual([notice]);
+    await see(22);
+    await rig.clock.advance(MINUTE_MS);
+    expect(rig.commands.notices()).toEqual([notice]);
+    await see(20);
+    await rig.clock.advance(MINUTE_MS);
+    expect(rig.commands.notices()).toEqual([]);
+    expect(rig.posts).toHaveLength(1);
+    expect(await lost()).toHaveLength(1);
+  });
+
+  test("waits while the kill switch is thrown and while writing is switched off, and happens once it is not", async () => {
+    const { rig, restart, outcomes, overdue, back } = await rigWith();
+    await overdue(() => rig.commands.killSwitch.throwIt("a test", "now"));
+    expect(await outcomes()).toHaveLength(1);
+    rig.commands.killSwitch.release();
+    await restart({ enabled: false });
+    await rig.clock.advance(10 * MINUTE_MS);
+    await restart({ rehearsal: true });
+    await rig.clock.advance(10 * MINUTE_MS);
+    expect(rig.posts).toHaveLength(1);
+    await restart();
+    await rig.clock.advance(MINUTE_MS);
+    expect(rig.posts.slice(1)).toEqual([[back]]);
+    expect((await outcomes()).at(-1)).toEqual(["a/restore", "confirmed", null]);
+  });
+
+  test("waits for the quota of writes and for its own distance to the last write", async () => {
+    const { rig, outcomes, overdue, back } = await rigWith({ min_interval: "2m", max_per_day: 2 });
+    await overdue(() => undefined);
+    expect(rig.posts.slice(1)).toEqual([[back]]);
+    await rig.clock.advance(MINUTE_MS);
+    expect((await outcomes()).at(-1)).toEqual(["a/restore", "confirmed", null]);
+  });
+
+  test("is not taken over by a command that does not leave, and is by one that does", async () => {
+    const { rig, tag, setGateways, outcomes, lost, overdue } = await rigWith();
+    await overdue(() => setGateways(false));
+    await rig.send({ id: "b", tag, value: 23 });
+    await rig.clock.advance(MINUTE_MS);
+    expect((await outcomes()).at(-1)?.slice(0, 2)).toEqual(["b", "rejected"]);
+    await setGateways(true);
+    await rig.send({ id: "c", tag, value: 23 });
+    await rig.clock.advance(10 * MINUTE_MS);
+    expect((await outcomes()).slice(2)).toEqual([
+      ["a/restore", "superseded", "superseded"],
+      ["c", "confirmed", null],
+    ]);
+    expect(rig.posts.flat().map(({ value }) => value)).toEqual([22, 23]);
+    expect(await lost()).toEqual([]);
+  });
+
+  test.each([
+    ["throttled", { kind: "throttled" }],
+    ["refused-by-service", { kind: "error", status: 422 }],
+  ])("that has left is never sent again: %s is told as not restored", async (reason, fault) => {
+    const { rig, outcomes, lost, overdue } = await rigWith();
+    await overdue(() =>
+      rig.simulator.control.setFaults([{ match: { endpoints: ["write"] }, fault }] as never),
+    );
+    await rig.clock.advance(HOUR_MS);
+    expect((await outcomes()).slice(1)).toEqual([["a/restore", "rejected", reason]]);
+    expect(rig.posts).toHaveLength(2);
+    expect((await lost()).map(({ data }) => [data.inForce, data.reason])).toEqual([[22, reason]]);
+  });
+
+  test("that a person has ended by another value is no trouble", async () => {
+    const { rig, tag, outcomes, lost, overdue } = await rigWith();
+    await overdue(() => rig.simulator.control.setTag(tag, 19));
+    expect((await outcomes()).slice(1)).toEqual([["a/restore", "rejected", "unexpected-value"]]);
+    expect(await lost()).toEqual([]);
+    expect(rig.commands.notices()).toEqual([]);
+  });
+
+  test("for which the tag was closed meanwhile is told at once", async () => {
+    const { rig, tag, lost, overdue } = await rigWith();
+    await overdue(() =>
+      rig.restart({
+        allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 21, max: 25, restore: true }],
+      }),
+    );
+    expect((await lost()).map(({ data }) => data.reason)).toEqual(["not-restorable"]);
+    expect(rig.posts).toHaveLength(1);
+  });
+
+  test("has an id that no sender can use up", async () => {
+    const { rig, tag, outcomes } = await rigWith();
+    await rig.send({ id: "a/restore", tag, value: 21 });
+    expect(await outcomes()).toEqual([["a/restore", "rejected", "invalid"]]);
+  });
+
+  test("every refusal of the gate is decided: what says 'not now' is tried again, what says 'not this' is told", () => {
+    const finish = (reason: (typeof REFUSALS)[number]) =>
+      ({ outcome: "rejected", reason, message: "" }) as const;
+    expect(REFUSALS.filter((reason) => maybeLater(finish(reason)))).toEqual([
+      "disabled",
+      "killed",
+      "unapproved",
+      "audit-full",
+      "clock-skew",
+      "no-ability",
+      "value-unknown",
+      "too-soon",
+      "too-many",
+      "outside-hours",
+      "gateway-offline",
+    ]);
+    expect(REFUSALS.filter((reason) => !isLost(finish(reason)))).toEqual(["unexpected-value"]);
+  });
+});

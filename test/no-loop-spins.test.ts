@@ -1,0 +1,150 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher } from "#src/delivery/dispatcher.ts";
+import { createRetention } from "#src/delivery/retention.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { breakable, countingLog, WAYS } from "./broken-parts.ts";
+import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
+import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";
+import { valueEvent } from "./sample-events.ts";
+
+/**
+ * Whatever is out of order, every loop rests between its tries and hears a stop. An hour holds about 70 tries of a
+ * loop that rests a minute at most, 360 to 720 of one that rests ten seconds, and 3,600 looks of one that looks every
+ * second; a loop that spins makes a hundred thousand in the first.
+ */
+const HOUR_MS = 3_600_000;
+const MOST_LINES = 6_000;
+const MOST_CALLS = 20_000;
+
+const rigs: Rig[] = [];
+const workshops: Workshop[] = [];
+afterEach(async () => {
+  for (const rig of rigs.splice(0)) await rig.close();
+  for (const workshop of workshops.splice(0)) await workshop.dispose();
+});
+
+/** What is out of order: everything, only what is read, only what is written. */
+const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
+  ["every call", () => true],
+  ["every reading call", (call) => call === "document" || call === "documents"],
+  ["every commit", (call) => call === "commit"],
+];
+
+describe.each(WAYS)("a state that %s", (way) => {
+  test.each(CALLS)(
+    "commands, their proofs, refusals and restores: %s fails for an hour",
+    async (_, fails) => {
+      const { log, lines } = countingLog(MOST_LINES);
+      let isBroken = false;
+      let failed = () => 0;
+      const rig = await createRig({
+        log,
+        around(store) {
+          const broken = breakable(store, way, (call) => isBroken && fails(call));
+          failed = broken.failed;
+          return broken.part;
+        },
+      });
+      rigs.push(rig);
+      const [timed = "", proved = "", waiting = ""] = tagsOf(rig.simulator, 3);
+      const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "0s" };
+      await rig.restart({
+        allow: [
+          { ...entry, tag_id: timed, restore: true },
+          { ...entry, tag_id: proved },
+          { ...entry, tag_id: waiting, second_person: true },
+        ],
+      });
+      await rig.send({ id: "timed", tag: timed, value: 22, for_s: 60 });
+      await rig.clock.advance(20_000);
+      expect(rig.posts).toHaveLength(1);
+      await rig.send({ id: "waiting", tag: waiting, value: 22, ttl_s: 300 });
+      await rig.send({ id: "proved", tag: proved, value: 22 });
+      for (let n = 0; n < 200 && rig.posts.length < 2; n += 1) await rig.clock.advance(10);
+      expect(rig.posts).toHaveLength(2);
+      isBroken = true;
+      for (let n = 0; n < 50; n += 1) {
+        await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
+      }
+      rig.commands.killSwitch.throwIt("a test", "now");
+      await rig.clock.advance(HOUR_MS);
+      expect(lines()).toBeLessThan(MOST_LINES);
+      expect(failed()).toBeGreaterThan(0);
+      expect(failed()).toBeLessThan(MOST_CALLS);
+
+      const stopped = rig.commands.stop(1_000);
+      await rig.clock.advance(2_000);
+      await stopped;
+      const before = failed();
+      await rig.clock.advance(HOUR_MS);
+      expect(failed()).toBe(before);
+      expect(rig.clock.sleepers()).toBe(0);
+      isBroken = false;
+    },
+  );
+
+  test("delivery and retention: every call of the state and of the sinks fails for an hour", async () => {
+    const workshop = await openWorkshop();
+    workshops.push(workshop);
+    const { clock, store } = workshop;
+    const { log, lines } = countingLog(MOST_LINES);
+    await store.commit({ events: [valueEvent(1)] });
+    let isBroken = false;
+    const state = breakable(store.outbox, way, () => isBroken);
+    const sinks = [
+      breakable(scriptedSink(), way, () => isBroken),
+      breakable(scriptedSink(), way, (call) => isBroken && call === "write"),
+    ];
+    const configured = sinks.map(({ part }, n) => ({
+      name: `sink-${n}`,
+      connector: "scripted",
+      sink: part,
+      delivery: DeliveryConfig.parse({ from: "beginning", retry: { first: "1s", max: "1m" } }),
+    }));
+    for (const brokenFrom of ["the start", "later"]) {
+      isBroken = brokenFrom === "the start";
+      const shared = { sinks: configured, outbox: state.part, clock, log, metrics: createMetrics() };
+      const dispatcher = createDispatcher(shared);
+      const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
+      const retention = createRetention({ ...shared, bounds });
+      await dispatcher.start(new AbortController().signal);
+      await retention.start(new AbortController().signal);
+      await clock.advance(5_000);
+      isBroken = true;
+      const before = state.failed();
+      await clock.advance(HOUR_MS);
+      expect(lines()).toBeLessThan(MOST_LINES);
+      expect(state.failed() - before).toBeGreaterThan(50);
+      expect(state.failed() - before).toBeLessThan(MOST_CALLS);
+      for (const sink of sinks) expect(sink.failed()).toBeLessThan(MOST_CALLS);
+
+      const stopping = Promise.all([dispatcher.stop(1_000), retention.stop(1_000)]);
+      await clock.advance(2_000);
+      await stopping;
+      expect(clock.sleepers()).toBe(0);
+    }
+    isBroken = false;
+  });
+
+  test("delivery: every call of a sink fails for an hour, and no other sink is delayed", async () => {
+    const workshop = await openWorkshop();
+    workshops.push(workshop);
+    const { clock, store } = workshop;
+    const dead = breakable(scriptedSink(), way, () => true);
+    const alive = scriptedSink();
+    const dispatcher = workshop.dispatcher({ dead: dead.part, alive }, { retry: { first: "1s", max: "1m" } });
+    await dispatcher.start(new AbortController().signal);
+    for (let n = 0; n < 60; n += 1) {
+      await store.commit({ events: [valueEvent(n)] });
+      await clock.advance(HOUR_MS / 60);
+    }
+    expect(dead.failed()).toBeGreaterThan(50);
+    expect(dead.failed()).toBeLessThan(200);
+    expect(alive.writes.flat()).toHaveLength(60);
+    const stopping = dispatcher.stop(1_000);
+    await clock.advance(2_000);
+    await stopping;
+    expect(clock.sleepers()).toBe(0);
+  });
+});

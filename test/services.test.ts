@@ -1,0 +1,226 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { createConnection } from "node:net";
+import { join } from "node:path";
+import { pino } from "pino";
+import { describe, expect, test } from "vitest";
+import { listening } from "#src/build-sinks.ts";
+import type { CommandSource } from "#src/connector.ts";
+import { type Service, startedOnce } from "#src/lifecycle.ts";
+import { createMetrics } from "#src/metrics.ts";
+import type { Source } from "#src/source/source.ts";
+import { createStatusServer } from "#src/status/server.ts";
+import { createAvailability } from "#src/sync/availability.ts";
+import { createHolding } from "#src/sync/holding.ts";
+import type { Job } from "#src/sync/job.ts";
+import { createOutage } from "#src/sync/outage.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createScheduler } from "#src/sync/scheduler.ts";
+import { createScope } from "#src/sync/scope.ts";
+import { rest } from "#src/waiting.ts";
+import { createRig } from "./commands/rig.ts";
+import { freePort } from "./real-servers.ts";
+import { serverOptions, shownBuilding } from "./status/shown-building.ts";
+import { describeService } from "./suites/service-suite.ts";
+import { createMemoryStore } from "./sync/memory-store.ts";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+/** What the worker starts and stops, and the test that runs it through the suite. A new service comes in here. */
+const SERVICES: Readonly<Record<string, string>> = {
+  "src/build-sinks.ts": "services.test.ts",
+  "src/build-sync.ts": "services.test.ts",
+  "src/commands/commands.ts": "services.test.ts",
+  "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
+  "src/delivery/retention.ts": "delivery/retention.test.ts",
+  "src/status/server.ts": "services.test.ts",
+  "src/sync/scheduler.ts": "services.test.ts",
+  "src/sync/sync.ts": "services.test.ts",
+};
+
+test("every service is known here, and its test runs the suite", () => {
+  const root = join(import.meta.dirname, "..");
+  const files = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts") && file !== "lifecycle.ts")
+    .map((file) => `src/${file}`);
+  const naming = files.filter((file) => {
+    const text = readFileSync(join(root, file), "utf8");
+    return /import (type )?\{[^}]*\bService\b[^}]*\} from "[./]*lifecycle\.ts"/.test(text);
+  });
+  expect(naming.toSorted()).toEqual(Object.keys(SERVICES).toSorted());
+  for (const file of new Set(Object.values(SERVICES))) {
+    expect(readFileSync(join(import.meta.dirname, file), "utf8"), file).toMatch(/^describeService\(/m);
+  }
+});
+
+/** A listener that takes a turn to open, as one over a network does, and remembers how it was called. */
+function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opened: () => number } {
+  let open = false;
+  let opened = 0;
+  return {
+    async open(_accept, signal) {
+      opened += 1;
+      await new Promise((resolve) => setImmediate(resolve));
+      signal.throwIfAborted();
+      open = true;
+    },
+    async close() {
+      open = false;
+    },
+    isOpen: () => open,
+    opened: () => opened,
+  };
+}
+
+describeService("listening", async () => {
+  const listeners = [scriptedListener(), scriptedListener()];
+  return {
+    service: listening(listeners, async () => undefined),
+    quiet() {
+      expect(listeners.map((each) => each.isOpen())).toEqual([false, false]);
+      expect(Math.max(...listeners.map((each) => each.opened()))).toBeLessThan(2);
+    },
+  };
+});
+
+describeService("the status server", async () => {
+  const building = await shownBuilding();
+  const port = await freePort();
+  const options = serverOptions(building);
+  const service = createStatusServer({ ...options, config: { ...options.config, port } });
+  return { service, quiet: async () => expect(await answers(port)).toBe(false) };
+});
+
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection({ host: "127.0.0.1", port });
+    const end = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once("connect", () => end(true));
+    socket.once("error", () => end(false));
+  });
+}
+
+describeService("commands", async () => {
+  const rig = await createRig({ isStarted: false });
+  return {
+    service: rig.commands,
+    quiet: () => expect(rig.clock.sleepers()).toBe(0),
+    dispose: rig.close,
+  };
+});
+
+describeService("the scheduler of a source", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const log = pino({ level: "silent" });
+  const holding = await createHolding(createMemoryStore(), ["availability/main", "poll/main"]);
+  const availability = createAvailability({ source: "main", holding, clock });
+  const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
+  const scope = createScope(source, clock);
+  const random = () => 0.5;
+  const outage = createOutage({
+    source,
+    clock,
+    log,
+    random,
+    availability,
+    scope,
+    noteHealth: async () => undefined,
+    reconcile: null,
+    tokenStamp: null,
+  });
+  let running = 0;
+  const job = (name: string, firstRun: boolean): Job => ({
+    name,
+    schedule: "* * * * *",
+    firstRun,
+    async run(signal) {
+      running += 1;
+      await clock.sleep(10_000, signal).finally(() => {
+        running -= 1;
+      });
+      return { kind: "ok" };
+    },
+  });
+  const scheduler = createScheduler({
+    source: "main",
+    jobs: [job("first", true), job("later", false)],
+    followers: [
+      {
+        name: "live",
+        async follow({ draining, forced }) {
+          running += 1;
+          await rest(clock, 1e9, draining, forced);
+          running -= 1;
+        },
+      },
+    ],
+    ticker: clockTicker(clock),
+    clock,
+    log,
+    metrics: createMetrics(),
+    random,
+    spreadMs: 0,
+    outage,
+    availability,
+    scope,
+    remembered: () => undefined,
+    remember: async () => undefined,
+  });
+  // The run under way has until the deadline; time has to move for it.
+  const moving: Service = {
+    ...scheduler,
+    async stop(deadlineMs) {
+      const stopped = scheduler.stop(deadlineMs);
+      for (let n = 0; n < 20; n += 1) await clock.advance(100);
+      await stopped;
+    },
+  };
+  return {
+    service: moving,
+    async quiet() {
+      await clock.advance(300_000);
+      expect(running).toBe(0);
+      expect(clock.sleepers()).toBe(0);
+    },
+  };
+});
+
+describe("a service that is started once", () => {
+  test("is not stopped when it never started, and a start that fails says so to every caller", async () => {
+    const calls: string[] = [];
+    const make = (fails: boolean) =>
+      startedOnce({
+        name: "once",
+        async start() {
+          calls.push("start");
+          if (fails) throw new Error("no port");
+        },
+        async stop() {
+          calls.push("stop");
+        },
+      });
+    await make(false).stop(0);
+    expect(calls).toEqual([]);
+    const failing = make(true);
+    const signal = new AbortController().signal;
+    const both = await Promise.allSettled([failing.start(signal), failing.start(signal)]);
+    expect(both.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    await failing.stop(0);
+    expect(calls).toEqual(["start", "stop"]);
+  });
+
+  test("a stop in the middle of a start aborts it", async () => {
+    const service = startedOnce({
+      name: "slow",
+      start: (signal) =>
+        new Promise((_, reject) => {
+          signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+        }),
+      stop: async () => undefined,
+    });
+    const started = service.start(new AbortController().signal);
+    await service.stop(1_000);
+    await expect(started).resolves.toBeUndefined();
+  });
+});
