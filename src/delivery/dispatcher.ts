@@ -5,6 +5,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, SinkLag } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
+import { wantedBy } from "./filter.ts";
 import { createNews } from "./news.ts";
 import { rest, within } from "./rest.ts";
 import { deliver } from "./sink-loop.ts";
@@ -56,6 +57,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
   );
+  const wanted = wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let running: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
@@ -153,7 +155,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   async function watchLag(): Promise<void> {
     do {
       try {
-        const all = await outbox.lag();
+        const all = await outbox.lag(wanted);
         lags = new Map(all.map((lag) => [lag.sink, lag]));
         for (const { sink, depth, oldest } of all.filter((lag) => states.has(lag.sink))) {
           metrics.outboxDepth.set({ sink }, depth);

@@ -124,6 +124,7 @@ describe("what a worker knows of its work", () => {
     const door = writeDoor(folder());
     const app = workRoutes({
       key: door.key,
+      lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]),
       sources: new Map([
         [
           "main",

@@ -135,7 +135,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     ]);
     const text = (await plan.innerText()).replaceAll(/\s+/g, " ");
     expect(text).toContain(
-      "It fits: the wishes need 47 % of what there is; no value becomes older than wished.",
+      "It fits: the wishes need 47 % of what there is. No value that was measured was older than wished.",
     );
     expect(text).toContain("8.3 for values as promised 41 %");
     expect(text).toContain("10.1 spare: the backfill, then fresher values 50 %");
@@ -179,7 +179,10 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
     await server.stop(1_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no answer");
-    expect(await page.locator(".notices").innerText()).toContain("what you see is old");
+    expect(await page.locator(".gone").innerText()).toMatch(
+      /^The worker does not answer since .*\.\n?\s*What you see is old/,
+    );
+    expect(await page.title()).toBe("✕ no answer – Plenum");
   });
 
   test("hostile names are text and nothing else, wherever they are shown", async () => {
