@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { TagReading } from "../building.ts";
-import { ConfigError, meaningOf, sentence } from "../errors.ts";
+import { ConfigError, meaningOf, Rejected, sentence } from "../errors.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import { type CliContext, choose } from "./context.ts";
 import { areOrIs, openForReading, unknownTags } from "./known-tags.ts";
@@ -73,13 +73,10 @@ async function refuseUnknown(
 /** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
 function ofGroup(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
-  if (failure.kind !== "config" || failure.reason === "unauthenticated" || group.length === 1) return error;
-  return new ConfigError(
-    `${sentence(failure)} The service refuses the ${group.length} tags as a whole: one of them is enough, and nobody here knows which.`,
-    {
-      reason: failure.reason,
-      hint: "Read fewer at a time, or let a worker list the tags first.",
-      cause: error,
-    },
-  );
+  if (group.length === 1) return error;
+  const text = `${sentence(failure)} The service refuses the ${group.length} tags as a whole: one of them is enough, and nobody here knows which.`;
+  const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
+  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
+  if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;
+  return new ConfigError(text, { reason: failure.reason, ...options });
 }

@@ -157,11 +157,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       try {
         const all = await outbox.lag(wanted);
         lags = new Map(all.map((lag) => [lag.sink, lag]));
-        for (const { sink, depth, oldest } of all.filter((lag) => states.has(lag.sink))) {
-          metrics.outboxDepth.set({ sink }, depth);
-          const ageMs = oldest === null ? 0 : Math.max(0, clock.now() - Date.parse(oldest));
-          metrics.outboxOldestAge.set({ sink }, ageMs / 1_000);
-        }
       } catch (error) {
         log.warn({ err: error }, "The lag of the sinks could not be read.");
       }

@@ -1,23 +1,12 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
-import { type Browser, chromium, type Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/event.ts";
-import type { LiveParts } from "#src/status/report.ts";
-import { createStatusServer } from "#src/status/server.ts";
 import { planReport } from "#src/sync/plan/report.ts";
-import { absent, programPath } from "../real-servers.ts";
+import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
-import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS, serverOptions, shownBuilding } from "./shown-building.ts";
-
-const FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
-  "--disable-quic",
-  "--no-first-run",
-  "--disable-background-networking",
-  "--disable-component-update",
-  "--disable-sync",
-];
+import { pagesInBrowser } from "./page-in-browser.ts";
+import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS } from "./shown-building.ts";
 
 /** Names that would run code, load something or leave their place if they were ever taken for markup. */
 const HOSTILE = [
@@ -41,26 +30,7 @@ const HOSTILE = [
 ];
 
 describe.skipIf(absent("chromium"))("the page in a real browser", () => {
-  let browser: Browser;
-  beforeAll(async () => {
-    browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
-  });
-  afterAll(() => browser?.close());
-
-  async function opened(width = 1280, live: LiveParts = LIVE) {
-    const building = await shownBuilding(live);
-    const server = createStatusServer(serverOptions(building));
-    await server.start(new AbortController().signal);
-    onTestFinished(() => server.stop(1_000));
-    const page = await browser.newPage({ viewport: { width, height: 900 } });
-    const complaints: string[] = [];
-    const elsewhere: string[] = [];
-    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-    page.on("pageerror", (error) => complaints.push(error.message));
-    page.on("request", (request) => request.url().startsWith(server.url()) || elsewhere.push(request.url()));
-    onTestFinished(() => page.close());
-    return { ...building, server, page, complaints, elsewhere, open: () => page.goto(server.url()) };
-  }
+  const opened = pagesInBrowser();
 
   const rows = (page: Page, panel: string) => page.locator(`.${panel} tbody tr`);
 
