@@ -72,8 +72,8 @@ function gatewaysOf({ sites, readings }: SourceReport): string {
   return `${online} of ${held} gateways online${unclear === 0 ? "" : ` (${unclear} do not say)`}`;
 }
 
-function jobLine({ name, lastSuccess, late, problem }: JobReport): string {
-  const mark = late ? " (late)" : "";
+function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): string {
+  const mark = `${partly ? " (in part)" : ""}${late ? " (late)" : ""}`;
   return `  job ${name}: last good poll ${lastSuccess ?? "never"}${mark}${problem === null ? "" : `; ${problem}`}`;
 }
 

@@ -53,7 +53,8 @@ function showSink(metrics: Gauges, sink: SinkReport, nowMs: number): void {
 
 function showSource(metrics: Gauges, { name: source, sites, jobs, readings }: SourceReport): void {
   for (const { name: job, lastSuccess } of jobs) {
-    if (lastSuccess !== null) metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
+    if (lastSuccess === null) metrics.pollSuccess.remove({ source, job });
+    else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }
   for (const { id, alarms } of sites) {
     if (alarms === null) continue;

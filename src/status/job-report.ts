@@ -9,6 +9,8 @@ export interface JobReport {
   readonly lastAttempt: string | null;
   /** One sentence, null while all is well. */
   readonly problem: string | null;
+  /** True when the last poll had a part of what it wanted, and not all. */
+  readonly partly: boolean;
   /** From when on a good poll is overdue; null where no time is set. */
   readonly dueBy: string | null;
   readonly late: boolean;
@@ -22,20 +24,24 @@ export type Paces = ReadonlyMap<string, Pace | "off">;
 
 export function jobReports(known: {
   readonly polls: ReadonlyMap<string, HeldPoll>;
-  /** Last good polls that a worker or the values themselves tell of, where they are later than what was written. */
+  /** Last good polls that a worker tells of; what is written in the state can be a minute old. */
   readonly heard: ReadonlyMap<string, string>;
+  /** When the value that was read last was read: a run of live reads that read nothing was no good poll. */
+  readonly newestValue: string | null;
   readonly paces: Paces;
   /** Null when no worker is running. */
   readonly startedAtMs: number | null;
   readonly nowMs: number;
 }): readonly JobReport[] {
-  const { polls, heard, paces, startedAtMs, nowMs } = known;
+  const { polls, heard, newestValue, paces, startedAtMs, nowMs } = known;
   const names = new Set([...paces.keys(), ...polls.keys()]);
   return [...names]
     .filter((name) => paces.get(name) !== "off")
     .map((name): JobReport => {
       const poll = polls.get(name);
-      const lastSuccess = later(poll?.lastSuccess, heard.get(name));
+      const lastSuccess = name === "live" ? newestValue : later(poll?.lastSuccess, heard.get(name));
+      const lastAttempt = later(poll?.lastAttempt, lastSuccess);
+      const problem = poll?.problem ?? null;
       const pace = paces.get(name);
       // A job that never succeeded is waited for from the start on.
       const sinceMs = lastSuccess === null ? startedAtMs : Date.parse(lastSuccess);
@@ -43,8 +49,9 @@ export function jobReports(known: {
       return {
         name,
         lastSuccess,
-        lastAttempt: later(poll?.lastAttempt, lastSuccess),
-        problem: poll?.problem ?? null,
+        lastAttempt,
+        problem,
+        partly: problem !== null && lastSuccess !== null && lastSuccess === lastAttempt,
         dueBy: dueMs === null ? null : isoUtc(dueMs),
         late: dueMs !== null && nowMs > dueMs,
       };

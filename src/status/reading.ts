@@ -9,7 +9,7 @@ import type { JobReport } from "./job-report.ts";
  * | `whole` | the list was read, lately enough                                          |
  * | `part`  | the last reading left something out; there may be more than is held       |
  * | `old`   | the list cannot be read, or was not for longer than it should; see `held` |
- * | `never` | it was not read yet                                                       |
+ * | `never` | nothing of it was read yet                                                |
  * | `off`   | the configuration does not follow it                                      |
  */
 export interface Reading {
@@ -30,9 +30,11 @@ export function readingOf(known: {
   const { job, isOff, isAvailable, held } = known;
   if (isOff) return { state: "off", at: null, held };
   const at = job?.lastSuccess ?? null;
-  if (job === undefined || at === null) return { state: "never", at, held };
+  // A reading that had a part only, and nothing to show for it, was none.
+  if (job === undefined || at === null || (job.partly && held === 0))
+    return { state: "never", at: null, held };
   if (job.late || !isAvailable) return { state: "old", at, held };
-  return { state: job.problem === null ? "whole" : "part", at, held };
+  return { state: job.partly ? "part" : "whole", at, held };
 }
 
 /** The number, or null while it is not known. */

@@ -167,14 +167,7 @@ export async function sourceReport(
     live?.lastPolls?.() ?? new Map<string, string>(),
   ]);
   const times = [...values.values()].map((value) => value.time);
-  const newest = latest(times);
-  const jobs = jobReports({
-    polls,
-    // Each value says when it was read, whatever a job has written about itself.
-    heard: newest === null ? lastPolls : withLater(lastPolls, "live", newest),
-    paces,
-    ...time,
-  });
+  const jobs = jobReports({ polls, heard: lastPolls, newestValue: latest(times), paces, ...time });
   const away = [...unavailable].map(([subject, { since, reason }]) => ({
     job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
     since,
@@ -252,17 +245,6 @@ export async function sourceReport(
     })),
     plan: live === null ? null : await remembered.made(`plan of ${name}`, STEADY_MS, live.plan),
   };
-}
-
-function withLater(
-  times: ReadonlyMap<string, string>,
-  name: string,
-  time: string,
-): ReadonlyMap<string, string> {
-  const known = times.get(name);
-  return known !== undefined && Date.parse(known) >= Date.parse(time)
-    ? times
-    : new Map([...times, [name, time]]);
 }
 
 function historyReport(series: readonly HeldHistory[]): HistoryReport | null {

@@ -28,7 +28,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await tile(page, "Service").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Values").innerText()).toContain("none was read yet");
     expect(await plain(page, ".alarms")).toContain(
-      "Not all active alarms are known: the list was not read yet.",
+      "Not all active alarms are known: nothing of the list was read yet.",
     );
     expect(await plain(page, ".alarms")).not.toContain("The service lists none.");
     expect(await plain(page, ".sinks")).toContain("? is not known: the sink was never started.");
@@ -57,13 +57,13 @@ describe.skipIf(absent("chromium"))("the page", () => {
 
   test("shows the last good poll of every job", async () => {
     const { store, page, open } = await opened();
-    const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "live: no answer." };
-    await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["live", poll]] }] });
+    const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
+    await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
     await open();
     await expect
       .poll(() => page.locator(".jobs tbody tr").first().innerText())
-      .toMatch(/^live\s+20 min ago$/);
-    expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("live: no answer.");
+      .toMatch(/^alarms\s+20 min ago$/);
+    expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
   });
 
   test("notices a worker that takes the question and never answers, and counts on", async () => {

@@ -165,6 +165,25 @@ describe("a list that was read", () => {
     ]);
   });
 
+  test("in part, with nothing to show for it, was not read", async () => {
+    const { store, clock } = await shownBuilding();
+    await polled(store, {
+      tags: poll(NOW, { problem: "No site is known yet." }),
+      gateways: poll(NOW, { problem: "No site is known yet." }),
+      live: poll(NOW),
+    });
+    const { counts, jobs, readings } = await only(statusOf(store, clock));
+    expect([counts.tags, readings.tags.state, readings.gateways.state]).toEqual([null, "never", "never"]);
+    expect(jobs.find(({ name }) => name === "tags")).toMatchObject({ partly: true });
+    expect(
+      jobs.find(({ name }) => name === "live"),
+      "a run that read nothing",
+    ).toMatchObject({
+      lastSuccess: null,
+    });
+    expect(await scraped(statusOf(store, clock))).not.toContain('job="live"');
+  });
+
   test("a gateway that does not say whether it is online is neither", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: [] });
@@ -202,6 +221,7 @@ describe("the last good poll", () => {
       lastSuccess: NOW,
       lastAttempt: NOW,
       problem: null,
+      partly: false,
       dueBy: null,
       late: false,
     });

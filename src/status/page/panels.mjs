@@ -33,7 +33,7 @@ function Job({ job, now }) {
   const isLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < now);
   return html`<tr class=${job.problem === null ? "" : "bad"}>
       <td>${job.name}</td>
-      <td class=${`n ${isLate ? "warn" : ""}`}>${ago(job.lastSuccess, now)}${isLate && `, was due ${until(job.dueBy, now)}`}</td>
+      <td class=${`n ${isLate ? "warn" : ""}`}>${job.partly && "in part "}${ago(job.lastSuccess, now)}${isLate && `, was due ${until(job.dueBy, now)}`}</td>
     </tr>
     ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem">${job.problem}</td></tr>`}`;
 }

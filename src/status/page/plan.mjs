@@ -15,6 +15,8 @@ const LANES = {
 export function Plan({ source, several, now }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
+  // Wishes for tags that nobody has listed cost nothing that could be shown.
+  if (plan.tags === 0 && source.counts.tags === null) return null;
   return html`<section class="panel plan">
     <h2>Freshness <span class="of">${several ? `${source.name}, ` : ""}what the quota buys</span></h2>
     <${Verdict} plan=${plan} />

@@ -60,6 +60,6 @@ export function doubt({ state, at: read, held }, what, now) {
     case "off":
       return "not followed";
     default:
-      return "the list was not read yet";
+      return "nothing of the list was read yet";
   }
 }
