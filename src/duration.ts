@@ -32,6 +32,14 @@ export function formatDuration(ms: number): string {
   return text;
 }
 
+/** Seconds in the unit that a person would say, to one decimal: `90 s`, `2.5 min`. The status page says it the same way. */
+export function spanText(seconds: number): string {
+  if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
+  if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
+  if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;
+  return `${Number((seconds / 86_400).toFixed(1))} d`;
+}
+
 /** A duration in the configuration; milliseconds once parsed. */
 export const Duration = z
   .string()

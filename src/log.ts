@@ -30,7 +30,26 @@ export class Secret {
 export function withoutCredentials(text: string): string {
   return text
     .replace(/\b([a-z][a-z0-9+.-]*:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
-    .replace(/\b(bearer|token|basic)\s+[\w.~+/=|-]{8,}/gi, "$1 [redacted]");
+    .replace(
+      /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
+      (whole, header: string | undefined, scheme: string, space: string, rest: string) =>
+        header === undefined && isOrdinary(scheme, rest)
+          ? whole
+          : `${header ?? ""}${scheme}${space}[redacted]`,
+    );
+}
+
+/** What may follow the words "basic" and "bearer" in a sentence; both are otherwise followed by a credential. */
+const AFTER_A_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
+/** Small letters alone, as of a word or of several with hyphens; what a machine made has digits or capitals in it. */
+const WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
+/** The longest that is believed to be words, in characters ("misconfiguration" has 16). */
+const LONGEST_WORD = 20;
+
+/** Whether what follows is part of a sentence and no secret: "the token information tells which". */
+function isOrdinary(scheme: string, rest: string): boolean {
+  if (scheme.toLowerCase() !== "token") return AFTER_A_SCHEME.test(rest);
+  return rest.length <= LONGEST_WORD && WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
 }
 
 export interface LogOptions {

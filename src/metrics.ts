@@ -13,9 +13,14 @@ export function addProcessMetrics({ registry }: Metrics): void {
 
 export function createMetrics() {
   const registry = new Registry();
-  const registers = [registry];
+  const metrics = { registry, ...describedMetrics([registry]) };
+  // A gauge without labels begins at 0; nobody knows these before they are first set.
+  for (const gauge of [metrics.auditBytes, metrics.auditLimitBytes]) gauge.remove();
+  return metrics;
+}
+
+function describedMetrics(registers: Registry[]) {
   return {
-    registry,
     apiRequests: new Counter({
       name: "plenum_api_requests_total",
       help: "Requests to the monitoring service by outcome (ok, retryable, throttled, config, no-log, malformed).",
@@ -74,7 +79,7 @@ export function createMetrics() {
     }),
     pollSuccess: new Gauge({
       name: "plenum_poll_last_success_timestamp_seconds",
-      help: "When a job last finished well.",
+      help: "When a job last finished well, also before this start; absent until it did.",
       labelNames: ["source", "job"],
       registers,
     }),
@@ -86,7 +91,7 @@ export function createMetrics() {
     }),
     alarmsActive: new Gauge({
       name: "plenum_alarms_active",
-      help: "Alarms that the service holds to be active.",
+      help: "Alarms that the service holds to be active; absent while that is not known.",
       labelNames: ["source", "site", "priority"],
       registers,
     }),
@@ -104,13 +109,19 @@ export function createMetrics() {
     }),
     outboxDepth: new Gauge({
       name: "plenum_outbox_depth",
-      help: "Committed events that a sink has not settled yet.",
+      help: "Committed events that a sink will still get, by its filter; where plenum_outbox_depth_exact is 0, the most that it can be.",
+      labelNames: ["sink"],
+      registers,
+    }),
+    outboxDepthExact: new Gauge({
+      name: "plenum_outbox_depth_exact",
+      help: "1 where plenum_outbox_depth is counted exactly, 0 where the filter would make that expensive.",
       labelNames: ["sink"],
       registers,
     }),
     outboxOldestAge: new Gauge({
       name: "plenum_outbox_oldest_age_seconds",
-      help: "Age of the oldest event that a sink has not settled yet.",
+      help: "Age of the oldest event that a sink will still get; 0 when there is none.",
       labelNames: ["sink"],
       registers,
     }),

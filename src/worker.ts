@@ -1,5 +1,6 @@
 import { buildSinks, listening } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
+import { shownConfig } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createCommands } from "./commands/commands.ts";
@@ -12,6 +13,7 @@ import { inOrder, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
+import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { type SourceWork, workRoutes } from "./operator/work.ts";
 import { readSecret } from "./secret.ts";
@@ -120,10 +122,10 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     version: VERSION,
     clock,
     store,
-    sources: sources.map(({ name, entry }) => ({ name, origin: new URL(entry.base_url).origin })),
+    ...shownConfig(config),
     live: {
       startedAtMs,
-      source: (name) => liveSource(byName.get(name), works.get(name)),
+      source: (name) => liveSource(byName.get(name), works.get(name), metrics),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
       notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
@@ -147,14 +149,17 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     notReady: () => (ready ? null : "The worker is starting or stopping."),
     async refresh() {
       for (const sync of syncs) sync.refreshGauges();
-      await refreshGauges({ outbox: store.outbox, metrics, clock });
+      await refreshGauges({ status, metrics, log });
     },
     stopWrites: config.commands.enabled
       ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
       : null,
     mounted: [
       { path: "/operator", app: operator },
-      { path: "/operator/work", app: workRoutes({ key: door.key, sources: works }) },
+      {
+        path: "/operator/work",
+        app: workRoutes({ key: door.key, sources: works, lastPolls: (name) => lastPolls(metrics, name) }),
+      },
     ],
     log,
   });
@@ -207,9 +212,14 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   };
 }
 
-function liveSource(source: Source | undefined, work: SourceWork | undefined) {
+function liveSource(source: Source | undefined, work: SourceWork | undefined, metrics: Metrics) {
   if (source === undefined || work === undefined) return null;
-  return { quota: source.quota(), clockSkewMs: source.clockSkewMs(), plan: work.plan };
+  return {
+    quota: source.quota(),
+    clockSkewMs: source.clockSkewMs(),
+    plan: work.plan,
+    lastPolls: () => lastPolls(metrics, source.name),
+  };
 }
 
 async function noticesOf(store: Store): Promise<readonly string[]> {

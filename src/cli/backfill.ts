@@ -8,7 +8,7 @@ import type { SourceEntry } from "../config/config.ts";
 import { isBehind } from "../delivery/back-pressure.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
-import { openDoor } from "../operator/remote.ts";
+import { findWorker } from "../operator/remote.ts";
 import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
@@ -68,7 +68,8 @@ export function addBackfill(program: Command, context: CliContext): void {
       const [name, entry] = choose(config, options.source);
       const store = await openStore({ folder: config.state.folder, clock: systemClock, lock: false });
       try {
-        const running = (await openDoor(config.state.folder, context.signal)) !== null;
+        // One that is only slow to answer will see the order all the same.
+        const running = (await findWorker(config.state.folder, context.signal)).kind !== "none";
         const work = { context, store, name, entry, running, state: config.state };
         if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
         else if (options.cancel !== undefined) await cancel(work, options.cancel);

@@ -1,5 +1,5 @@
 import type { TracedRequest } from "../source/request-trace.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explanation.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 
 const SHOWN = 8;
 
@@ -50,7 +50,8 @@ export function tagLines(explained: TagExplanation): readonly string[] {
   ];
 }
 
-function nextLines({ work, missingSince }: TagExplanation): readonly string[] {
+function nextLines({ work, worker, missingSince }: TagExplanation): readonly string[] {
+  if (worker === "silent") return ["  Unknown: a worker is there and does not answer."];
   if (work === null) return ["  No worker is running; nothing is due."];
   if (work.live === null) {
     return [
@@ -68,7 +69,8 @@ function nextLines({ work, missingSince }: TagExplanation): readonly string[] {
   ];
 }
 
-function requestLines({ work }: TagExplanation): readonly string[] {
+function requestLines({ work, worker }: TagExplanation): readonly string[] {
+  if (worker === "silent") return ["  Unknown: a worker is there and does not answer."];
   if (work === null) return ["  Only a running worker remembers them."];
   const { requests, remembered } = work;
   const slots = requests.reduce((sum, { tagIds }) => sum + 1 / tagIds.length, 0);
@@ -84,7 +86,14 @@ function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, too
   return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${others} others, ${tookMs} ms with waiting${result}`;
 }
 
-export function alarmLines({ source, held, told, polls, sinks }: AlarmExplanation): readonly string[] {
+export function alarmLines({
+  source,
+  held,
+  told,
+  polls,
+  sinks,
+  worker,
+}: AlarmExplanation): readonly string[] {
   const { alarm, state, since, misses, returns } = held;
   return [
     `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
@@ -100,10 +109,10 @@ export function alarmLines({ source, held, told, polls, sinks }: AlarmExplanatio
       .slice(0, SHOWN)
       .map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
-    "Asked",
+    worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map(
-      ({ job, lastAttempt, nextAt, problem }) =>
-        `  ${job}: last at ${lastAttempt}, next at ${nextAt ?? "no time: switched off"}${problem === null ? "" : `; ${problem}`}`,
+      ({ job, lastAttempt, lastSuccess, nextAt, problem }) =>
+        `  ${job}: last at ${lastAttempt}${lastSuccess === lastAttempt ? "" : `, last well ${lastSuccess === null ? "never" : `at ${lastSuccess}`}`}, ${nextWords(worker, nextAt)}${problem === null ? "" : `; ${problem}`}`,
     ),
     "",
     "Sinks",
@@ -111,9 +120,14 @@ export function alarmLines({ source, held, told, polls, sinks }: AlarmExplanatio
   ];
 }
 
+function nextWords(worker: WorkerThere, nextAt: string | null): string {
+  if (worker === "none") return "next when a worker runs";
+  return `next at ${nextAt ?? "no time: switched off"}`;
+}
+
 function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
   if (sinks.length === 0) return ["  There are none."];
-  return sinks.map(({ sink, last, behind }) => {
+  return sinks.map(({ sink, last, behind, exact }) => {
     const has =
       last === null
         ? "the log holds no event of it"
@@ -122,6 +136,6 @@ function sinkLines(sinks: readonly SinkPlace[]): readonly string[] {
           : last === "refused"
             ? "refused the last event (`plenum outbox dead`)"
             : "still waits for the last event";
-    return `  ${sink}: ${has}; ${behind} events behind`;
+    return `  ${sink}: ${has}; ${exact ? "" : "at most "}${behind} events behind`;
   });
 }

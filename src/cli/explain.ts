@@ -1,15 +1,16 @@
 import type { Command } from "commander";
+import { shownConfig } from "../build-status.ts";
 import { planSettings } from "../build-sync.ts";
 import type { Tag } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
 import { ConfigError } from "../errors.ts";
 import { type Event, isTelemetry, KINDS, sourceUri } from "../event.ts";
-import { openDoor } from "../operator/remote.ts";
-import { askTag, type TagWork } from "../operator/work.ts";
+import { findWorker } from "../operator/remote.ts";
+import { askPolls, askTag, type TagWork } from "../operator/work.ts";
 import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
-import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
+import { documentSet, type LoggedEvent, type Store, type Wanted } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
 import { holesIn } from "../sync/history/gaps.ts";
 import { matcher } from "../sync/schedule.ts";
@@ -25,7 +26,7 @@ import {
 import { subjectOf } from "../sync/subject.ts";
 import { type CliContext, choose } from "./context.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
-import type { AlarmExplanation, SinkPlace, TagExplanation } from "./explanation.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 
 const COMMANDS_SHOWN = 5;
 const ALARM_EVENTS = 50;
@@ -43,12 +44,12 @@ export function addExplain(program: Command, context: CliContext): void {
       const [name, entry] = choose(config, options.source);
       const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
       try {
-        const known = { store, name, entry, state: config.state };
+        const known = { store, name, entry, state: config.state, wanted: shownConfig(config).wanted };
         const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
-          const door = await openDoor(config.state.folder, context.signal);
-          const work = door === null ? null : await askTag(door, name, id, context.signal);
-          const explanation = await explainTag(known, tag, work);
+          const found = await findWorker(config.state.folder, context.signal);
+          const work = found.kind === "open" ? await askTag(found.door, name, id, context.signal) : null;
+          const explanation = await explainTag(known, tag, work, found.kind);
           terminal.object(explanation, tagLines(explanation));
           return;
         }
@@ -58,7 +59,9 @@ export function addExplain(program: Command, context: CliContext): void {
             hint: "`plenum alarms` lists alarms; tags are on the status page.",
           });
         }
-        const explanation = await explainAlarm(known, alarm);
+        const found = await findWorker(config.state.folder, context.signal);
+        const lastPolls = found.kind === "open" ? await askPolls(found.door, name, context.signal) : {};
+        const explanation = await explainAlarm(known, alarm, lastPolls, found.kind);
         terminal.object(explanation, alarmLines(explanation));
       } finally {
         await store.close();
@@ -71,12 +74,14 @@ interface Known {
   readonly name: string;
   readonly entry: SourceEntry;
   readonly state: StateConfig;
+  readonly wanted: ReadonlyMap<string, Wanted>;
 }
 
 async function explainTag(
-  { store, name, entry, state }: Known,
+  { store, name, entry, state, wanted }: Known,
   held: Held<Tag>,
   work: TagWork | null,
+  worker: WorkerThere,
 ): Promise<TagExplanation> {
   const { id } = held.value;
   const nowMs = systemClock.now();
@@ -101,6 +106,7 @@ async function explainTag(
     value: value ?? null,
     quarantine: quarantine ?? null,
     work,
+    worker,
     history: [...ledgers]
       .filter(([key]) => key.startsWith(`${id} `))
       .map(([key, ledger]) => ({ key, held: ledger })),
@@ -109,12 +115,17 @@ async function explainTag(
       past.orders,
       nowMs,
     ),
-    sinks: await sinkPlaces(store, events[0]),
+    sinks: await sinkPlaces(store, wanted, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
 
-async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Promise<AlarmExplanation> {
+async function explainAlarm(
+  { store, name, entry, wanted }: Known,
+  held: HeldAlarm,
+  lastPolls: Readonly<Record<string, string>>,
+  worker: WorkerThere,
+): Promise<AlarmExplanation> {
   const { id, site } = held.alarm;
   const [events, polls] = await Promise.all([
     store.outbox.latest(
@@ -125,8 +136,10 @@ async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Pro
     store.documents<HeldPoll>(documentSet("poll", name)),
   ]);
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
-    const poll = polls.get(job);
+    const written = polls.get(job);
     const schedule = entry.schedules[job];
+    // A worker writes down that all is well once a minute; asked, it knows to the second.
+    const poll = withLastGood(written, lastPolls[job]);
     if (poll === undefined) return [];
     return [
       { job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) },
@@ -141,15 +154,31 @@ async function explainAlarm({ store, name, entry }: Known, held: HeldAlarm): Pro
       late: (event as Event<"alarm-raised">).data.late,
     })),
     polls: jobs,
-    sinks: await sinkPlaces(store, events[0]),
+    worker,
+    sinks: await sinkPlaces(store, wanted, events[0]),
   };
 }
 
-async function sinkPlaces(store: Store, last: LoggedEvent | undefined): Promise<readonly SinkPlace[]> {
-  const [lags, letters] = await Promise.all([store.outbox.lag(), store.outbox.deadLetters()]);
-  return lags.map(({ sink, position, depth, again }): SinkPlace => {
+function withLastGood(poll: HeldPoll | undefined, lastGood: string | undefined): HeldPoll | undefined {
+  if (lastGood === undefined) return poll;
+  if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
+  const isLater = (time: string | null) => time === null || Date.parse(lastGood) > Date.parse(time);
+  return {
+    ...poll,
+    lastSuccess: isLater(poll.lastSuccess) ? lastGood : poll.lastSuccess,
+    lastAttempt: isLater(poll.lastAttempt) ? lastGood : poll.lastAttempt,
+  };
+}
+
+async function sinkPlaces(
+  store: Store,
+  wanted: ReadonlyMap<string, Wanted>,
+  last: LoggedEvent | undefined,
+): Promise<readonly SinkPlace[]> {
+  const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
+  return lags.map(({ sink, position, depth, again, exact }): SinkPlace => {
     const isRefused = letters.some((letter) => letter.sink === sink && letter.event.id === last?.event.id);
     const place = last === undefined ? null : position >= last.position ? "settled" : "waiting";
-    return { sink, last: isRefused ? "refused" : place, behind: depth + again };
+    return { sink, last: isRefused ? "refused" : place, behind: depth + again, exact };
   });
 }

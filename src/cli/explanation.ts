@@ -12,8 +12,9 @@ export interface TagExplanation {
   readonly missingSince: string | null;
   readonly value: HeldValue | null;
   readonly quarantine: HeldQuarantine | null;
-  /** Null when no worker is running: what is due and what was asked last only a worker knows. */
+  /** Null when no worker answers: what is due and what was asked last only a worker knows. */
   readonly work: TagWork | null;
+  readonly worker: WorkerThere;
   readonly history: readonly { readonly key: string; readonly held: HeldHistory }[];
   readonly holes: readonly Hole[];
   readonly sinks: readonly SinkPlace[];
@@ -26,6 +27,7 @@ export interface AlarmExplanation {
   /** What the log still has of it, newest first, at most 50. */
   readonly told: readonly { readonly time: string; readonly type: Kind; readonly late: boolean }[];
   readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
+  readonly worker: WorkerThere;
   readonly sinks: readonly SinkPlace[];
 }
 
@@ -34,5 +36,10 @@ export interface SinkPlace {
   readonly sink: string;
   /** `settled`: delivered, or left out by the sink's filter. Null when the log holds no event of the thing. */
   readonly last: "settled" | "waiting" | "refused" | null;
+  /** Events that it will get still; at most so many where `exact` is false. */
   readonly behind: number;
+  readonly exact: boolean;
 }
+
+/** `silent`: a worker is there and does not answer in time, so that what it alone knows is missing. */
+export type WorkerThere = "open" | "none" | "silent";

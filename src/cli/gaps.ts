@@ -72,13 +72,13 @@ export function addGaps(program: Command, context: CliContext): void {
 
 /** A slip of the pen must not read as "no holes". */
 async function refuseUnknown(store: Store, source: string, wanted: ReadonlySet<string>): Promise<void> {
-  for (const id of wanted) {
-    if ((await store.document(documentSet("tag", source), id)) === undefined) {
-      throw new ConfigError(`The state knows no tag ${id} of ${source}.`, {
-        hint: "Tags are on the status page.",
-      });
-    }
-  }
+  const tags = await store.documents(documentSet("tag", source));
+  const unknown = [...wanted].filter((id) => !tags.has(id));
+  if (unknown.length === 0) return;
+  throw new ConfigError(
+    `The state knows no tag${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")} of ${source}.`,
+    { hint: "Tags are on the status page." },
+  );
 }
 
 function noHoles(series: number): string {

@@ -1,7 +1,9 @@
 import { type Command, InvalidArgumentError } from "commander";
+import { shownConfig } from "../build-status.ts";
 import { systemClock } from "../clock.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
+import { behind } from "../status/sink-report.ts";
 import { openStore } from "../store/open.ts";
 import type { DeadLetter, SinkLag, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
@@ -80,9 +82,10 @@ export function addOutbox(program: Command, context: CliContext): void {
 function showLag(context: CliContext) {
   return async (store: Store) => {
     const now = systemClock.now();
-    context.terminal().rows<SinkLag>(await store.outbox.lag(), [
+    const { wanted } = shownConfig(context.config());
+    context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
       { title: "sink", value: (sink) => sink.sink },
-      { title: "lag", value: (sink) => sink.depth + sink.again },
+      { title: "lag", value: behind },
       {
         title: "oldest",
         value: (sink) =>

@@ -1,3 +1,4 @@
+import { spanText } from "../duration.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
 
 /** The plan of one source for a person. */
@@ -25,16 +26,16 @@ export function planLines(plan: PlanReport): readonly string[] {
           plan.classes.map((each) => [
             each.name,
             String(each.tags),
-            span(each.wishedSeconds),
-            span(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
-            span(each.atBestSeconds),
-            each.measuredSeconds === null ? "–" : span(each.measuredSeconds),
+            spanText(each.wishedSeconds),
+            spanText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+            spanText(each.atBestSeconds),
+            each.measuredSeconds === null ? "–" : spanText(each.measuredSeconds),
             each.requestsPerMinute.toFixed(2),
           ]),
         )),
     ...(plan.classes.length === 0
       ? []
-      : [`Reading every one of them once takes ${span(plan.fullSweepSeconds)}.`]),
+      : [`Reading every one of them once takes ${spanText(plan.fullSweepSeconds)}.`]),
     ...(plan.history.length === 0
       ? []
       : [
@@ -64,15 +65,30 @@ export function planLines(plan: PlanReport): readonly string[] {
   ];
 }
 
-function verdict({ fits, load, changes }: PlanReport): readonly string[] {
-  if (fits)
-    return [`It fits: ${(load * 100).toFixed(0)} % of what can be planned with. No value is ever late.`];
+function verdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
+  const needs = `${(load * 100).toFixed(0)} % of what can be planned with`;
+  if (fits) return [`It fits: the wishes need ${needs}.${measured(classes) || BY_PLAN}`];
   const [cheapest, ...others] = changes;
   return [
-    `It does not fit: the wishes need ${(load * 100).toFixed(0)} % of what can be planned with.`,
+    `It does not fit: the wishes need ${needs}.${measured(classes)}`,
     ...(cheapest === undefined ? [] : [`The cheapest change: ${cheapest.text}`, `    ${cheapest.yaml}`]),
     ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
+}
+
+const BY_PLAN = " By this plan no value becomes older than wished.";
+
+/** What was measured is said beside what is planned, whichever of the two is the better news. */
+function measured(classes: PlanReport["classes"]): string {
+  const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const older = known.filter(({ olderThanWished }) => olderThanWished);
+  if (known.length === 0) return "";
+  if (older.length === 0) return " No value that was measured was older than wished.";
+  const each = older.map(
+    ({ name, measuredSeconds, wishedSeconds }) =>
+      `${name} ${spanText(measuredSeconds ?? 0)} instead of ${spanText(wishedSeconds)}`,
+  );
+  return ` Measured, values became older than wished: ${each.join(", ")}.`;
 }
 
 /** How much the service puts into a reply is learned while it is used: until then the plan counts with a day. */
@@ -93,14 +109,6 @@ function notRead({ tagsNotRead, classes }: PlanReport): string {
 function politeText({ quota }: PlanReport): string {
   if (quota.polls >= quota.perMinute) return "100.0 %";
   return `polls get ${quota.polls.toFixed(1)}`;
-}
-
-/** Seconds in the unit that a person would say. */
-export function span(seconds: number): string {
-  if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
-  if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
-  if (seconds < 172_800) return `${Number((seconds / 3_600).toFixed(1))} h`;
-  return `${Number((seconds / 86_400).toFixed(1))} d`;
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {

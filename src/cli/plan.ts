@@ -6,16 +6,16 @@ import { buildSource } from "../build-source.ts";
 import { planSettings } from "../build-sync.ts";
 import { systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
-import { ConfigError } from "../errors.ts";
 import { createLog } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
-import { openDoor } from "../operator/remote.ts";
+import { findWorker } from "../operator/remote.ts";
 import { askPlan } from "../operator/work.ts";
 import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import { type CliContext, choose } from "./context.ts";
+import { openForReading } from "./known-tags.ts";
 import { planLines } from "./plan-lines.ts";
 
 interface PlanOptions {
@@ -67,8 +67,9 @@ async function fromState(
   const store = await openForReading(folder);
   if (store === null) return null;
   try {
-    const door = await openDoor(folder, context.signal);
-    const running = door === null ? null : await askPlan(door, name, context.signal).catch(() => null);
+    const found = await findWorker(folder, context.signal);
+    const running =
+      found.kind === "open" ? await askPlan(found.door, name, context.signal).catch(() => null) : null;
     const freshness = (running?.classes ?? []).map((each) => ({
       name: each.name,
       tags: each.tags,
@@ -86,16 +87,6 @@ async function fromState(
     return facts.tags === 0 ? null : planReport(facts);
   } finally {
     await store.close();
-  }
-}
-
-async function openForReading(folder: string) {
-  try {
-    return await openStore({ folder, clock: systemClock, readOnly: true });
-  } catch (error) {
-    // No state yet is no trouble: then the service is asked.
-    if (error instanceof ConfigError) return null;
-    throw error;
   }
 }
 

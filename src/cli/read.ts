@@ -1,7 +1,14 @@
 import type { Command } from "commander";
 import type { TagReading } from "../building.ts";
+import { ConfigError, meaningOf, Rejected, sentence } from "../errors.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
-import type { CliContext } from "./context.ts";
+import { type CliContext, choose } from "./context.ts";
+import { areOrIs, openForReading, unknownTags } from "./known-tags.ts";
+
+interface ReadOptions {
+  readonly source?: string;
+  readonly ask?: boolean;
+}
 
 export function addRead(program: Command, context: CliContext): void {
   program
@@ -9,15 +16,21 @@ export function addRead(program: Command, context: CliContext): void {
     .description("read the present values of tags (one request of the quota for every 20)")
     .argument("<tag...>", "tag ids")
     .option("--source <name>", "which source, when there are several")
+    .option("--ask", "ask the service also for tags that the state does not know")
     .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
-    .action(async (tagIds: string[], options: { readonly source?: string }) => {
+    .action(async (tagIds: string[], options: ReadOptions) => {
       const terminal = context.terminal();
       const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+      if (options.ask !== true) await refuseUnknown(context, options.source, wanted);
       const readings = await context.withReader(options.source, (reader, signal) =>
         terminal.progress(`Reading ${wanted.length} tags`, async () => {
           const all: TagReading[] = [];
           for (let from = 0; from < wanted.length; from += TAGS_PER_REQUEST) {
-            const reply = await reader.read(wanted.slice(from, from + TAGS_PER_REQUEST), "on-demand", signal);
+            const group = wanted.slice(from, from + TAGS_PER_REQUEST);
+            const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
+              signal.throwIfAborted();
+              throw ofGroup(error, group);
+            });
             all.push(...reply.readings);
           }
           return all;
@@ -30,4 +43,40 @@ export function addRead(program: Command, context: CliContext): void {
         { title: "name", value: (tag) => tag.displayName },
       ]);
     });
+}
+
+/**
+ * The service refuses a group whole and need not say why, and the refusal costs a request. The list that a worker
+ * keeps says before it which ids are no tags; where there is no list, the service is asked.
+ */
+async function refuseUnknown(
+  context: CliContext,
+  wantedSource: string | undefined,
+  wanted: readonly string[],
+): Promise<void> {
+  const config = context.config();
+  const [name] = choose(config, wantedSource);
+  const store = await openForReading(config.state.folder);
+  if (store === null) return;
+  try {
+    const { ids, listed, listedAt } = await unknownTags(store, name, wanted);
+    if (ids.length === 0 || listedAt === null) return;
+    throw new ConfigError(
+      `${areOrIs(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
+      { hint: "If the list is too old, add --ask." },
+    );
+  } finally {
+    await store.close();
+  }
+}
+
+/** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
+function ofGroup(error: unknown, group: readonly string[]): unknown {
+  const failure = meaningOf(error);
+  if (group.length === 1) return error;
+  const text = `${sentence(failure)} The service refuses the ${group.length} tags as a whole: one of them is enough, and nobody here knows which.`;
+  const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
+  if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
+  if (failure.kind !== "config" || failure.reason === "unauthenticated") return error;
+  return new ConfigError(text, { reason: failure.reason, ...options });
 }

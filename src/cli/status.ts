@@ -1,76 +1,66 @@
 import type { Command } from "commander";
+import { shownConfig } from "../build-status.ts";
 import { systemClock } from "../clock.ts";
-import { Retryable } from "../errors.ts";
-import { askReport, isReady, openDoor } from "../operator/remote.ts";
+import { Rejected, Retryable } from "../errors.ts";
+import { askReport, type FoundWorker, findWorker, isReady } from "../operator/remote.ts";
 import { createStatus, type StatusReport } from "../status/report.ts";
 import { openStore } from "../store/open.ts";
 import { VERSION } from "../version.ts";
 import type { CliContext } from "./context.ts";
+import { statusLines } from "./status-lines.ts";
 
 export function addStatus(program: Command, context: CliContext): void {
   program
     .command("status")
     .description("what the status page shows: sources, sinks and their lag, quota, alarms")
     .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
-    .addHelpText("after", "\nExample:\n  plenum status --json")
+    .addHelpText(
+      "after",
+      "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
+    )
     .action(async (options: { readonly probe?: boolean }) => {
-      const door = await openDoor(context.config().state.folder, context.signal);
-      if (options.probe === true) {
-        if (door === null) throw new Retryable("No worker answers.");
-        if (!(await isReady(door, context.signal))) throw new Retryable("The worker is not ready.");
-        return;
-      }
-      const report = door === null ? await fromStore(context) : await askReport(door, context.signal);
-      context.terminal().object(report, lines(report));
+      const found = await findWorker(context.config().state.folder, context.signal);
+      if (options.probe === true) return probe(found, context.signal);
+      const { report, silent } = await reportOf(found, context);
+      context.terminal().object(report, statusLines(report, silent !== null));
+      // What the state remembers is shown all the same; the exit code says that nobody vouches for it.
+      if (silent !== null) throw silent;
     });
 }
 
-async function fromStore(context: CliContext): Promise<StatusReport> {
-  const { state, sources, sinks } = context.config();
-  const store = await openStore({ folder: state.folder, clock: systemClock, readOnly: true });
+async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
+  if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
+  if (found.kind === "silent") throw found.trouble;
+  if (!(await isReady(found.door, signal))) throw new Retryable("The worker is not ready.");
+}
+
+/** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */
+async function reportOf(
+  found: FoundWorker,
+  context: CliContext,
+): Promise<{ readonly report: StatusReport; readonly silent: Retryable | null }> {
+  if (found.kind === "silent") return { report: await fromStore(context), silent: found.trouble };
+  if (found.kind === "none") return { report: await fromStore(context), silent: null };
   try {
-    const named = Object.entries(sources).map(([name, source]) => ({
-      name,
-      origin: new URL(source.base_url).origin,
-    }));
+    return { report: await askReport(found.door, context.signal), silent: null };
+  } catch (error) {
+    if (!(error instanceof Retryable)) throw error;
+    return { report: await fromStore(context), silent: error };
+  }
+}
+
+async function fromStore(context: CliContext): Promise<StatusReport> {
+  const config = context.config();
+  const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
+  try {
     return await createStatus({
       version: VERSION,
       clock: systemClock,
       store,
-      sources: named,
-      sinks: Object.keys(sinks),
+      ...shownConfig(config),
       live: null,
     }).report();
   } finally {
     await store.close();
   }
-}
-
-function lines(report: StatusReport): string[] {
-  return [
-    report.startedAt === null
-      ? "No worker is running; this is what the state remembers."
-      : `Running since ${report.startedAt}.`,
-    ...report.notices.map((notice) => `! ${notice}`),
-    ...report.sources.flatMap((source) => [
-      `source ${source.name}: ${source.counts.sites} sites, ${source.counts.tags} tags, ${source.counts.values} values, ${source.counts.alarms} active alarms`,
-      ...(source.token === null || source.token.expiresAt === null
-        ? []
-        : [`  token "${source.token.name}" expires ${source.token.expiresAt}`]),
-      ...(source.history === null
-        ? []
-        : [
-            `  history: ${source.history.complete} of ${source.history.series} series complete, told until ${source.history.toldUntil ?? "–"}`,
-          ]),
-      ...(source.quota?.buckets ?? []).map(
-        (bucket) => `  quota ${bucket.name}: ${bucket.used} of ${bucket.perMinute} used`,
-      ),
-    ]),
-    ...report.sinks.map(
-      (sink) =>
-        `sink ${sink.sink}: ${sink.state}, lag ${sink.depth + sink.again}, ${sink.deadLetters} dead letters` +
-        (sink.problem === null ? "" : `; ${sink.problem}`),
-    ),
-    `state ${report.store.file}, ${(report.store.bytes / 1_048_576).toFixed(1)} MiB`,
-  ];
 }

@@ -6,6 +6,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Outbox, SinkLag } from "../store/store.ts";
 import { createBell, loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
+import { wantedBy } from "./filter.ts";
 import { createDelivery, type Delivery } from "./sink-loop.ts";
 import { createSinkState, type SinkStatus } from "./sink-state.ts";
 
@@ -57,6 +58,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
   );
+  const wanted = wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let running: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
@@ -169,13 +171,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       clock,
       signal: draining.signal,
       async turn() {
-        const all = await outbox.lag();
+        const all = await outbox.lag(wanted);
         lags = new Map(all.map((lag) => [lag.sink, lag]));
-        for (const { sink, depth, oldest } of all.filter((lag) => states.has(lag.sink))) {
-          metrics.outboxDepth.set({ sink }, depth);
-          const ageMs = oldest === null ? 0 : Math.max(0, clock.now() - Date.parse(oldest));
-          metrics.outboxOldestAge.set({ sink }, ageMs / 1_000);
-        }
         return LAG_EVERY_MS;
       },
       fault: (error) => log.warn({ err: error }, "The lag of the sinks could not be read."),

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { type Event, KINDS, type Kind } from "../event.ts";
+import type { Wanted } from "../store/store.ts";
 
 const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => matcher(pattern)(kind)), {
   error: ({ input }) =>
@@ -45,6 +46,29 @@ export function matches(filter: Filter, event: Event): boolean {
 /** True when nothing is ever taken out. */
 export function passesEverything(filter: Filter): boolean {
   return Object.values(filter).every((list) => list.length === 0);
+}
+
+/** The same for counting what a sink has still to get; only sinks whose filter leaves something out are named. */
+export function wantedBy(
+  sinks: Iterable<readonly [name: string, filter: Filter]>,
+): ReadonlyMap<string, Wanted> {
+  return new Map(
+    [...sinks]
+      .filter(([, filter]) => !passesEverything(filter))
+      .map(([name, filter]) => [
+        name,
+        {
+          kinds: KINDS.filter(
+            (kind) =>
+              passes(filter.kinds, (pattern) => matcher(pattern)(kind)) &&
+              // Only events about alarms have a priority.
+              (filter.priorities.length === 0 || kind.startsWith("alarm-")),
+          ),
+          byKind: passesEverything({ ...filter, kinds: [] }),
+          matches: (event) => matches(filter, event),
+        },
+      ]),
+  );
 }
 
 function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {

@@ -101,33 +101,70 @@ async function ask(
   }
 }
 
-/** How long a worker may take to say that it is there, in milliseconds. */
-const PING_WITHIN_MS = 3_000;
+/** How long a worker may take to say that it is there, and to report, in milliseconds; a busy small machine takes seconds. */
+const PING_WITHIN_MS = 5_000;
+const REPORT_WITHIN_MS = 15_000;
 
-/** The door of a worker that answers; null when none is running. A worker that was killed leaves its door behind. */
-export async function openDoor(stateFolder: string, signal: AbortSignal): Promise<OperatorDoor | null> {
+/**
+ * Who is behind the door in a state folder.
+ *
+ * - `open`: a worker that answers;
+ * - `none`: nobody. There is no door, or a worker that was killed left it behind and nobody listens there;
+ * - `silent`: somebody took the call and said nothing in time: a worker that is busy, stopped or stuck.
+ */
+export type FoundWorker =
+  | { readonly kind: "open"; readonly door: OperatorDoor }
+  | { readonly kind: "none" }
+  | { readonly kind: "silent"; readonly trouble: Retryable };
+
+export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   const door = readDoor(stateFolder);
-  if (door === null) return null;
+  if (door === null) return { kind: "none" };
+  const limit = AbortSignal.timeout(PING_WITHIN_MS);
   try {
-    const within = AbortSignal.any([signal, AbortSignal.timeout(PING_WITHIN_MS)]);
-    const response = await ask(door, "/operator/ping", within);
+    const response = await ask(door, "/operator/ping", AbortSignal.any([signal, limit]));
     await response.body?.cancel();
-    return response.ok ? door : null;
+    if (response.ok) return { kind: "open", door };
+    // Somebody else's address by now, or another worker's.
+    return response.status < 500 ? { kind: "none" } : { kind: "silent", trouble: silent(PING_WITHIN_MS) };
   } catch {
     signal.throwIfAborted();
-    return null;
+    return limit.aborted ? { kind: "silent", trouble: silent(PING_WITHIN_MS) } : { kind: "none" };
   }
 }
 
-export async function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
-  const response = await ask(door, "/operator/status", signal);
-  if (!response.ok) throw new Retryable(`The worker answered ${response.status}.`);
-  return (await response.json()) as StatusReport;
+function silent(withinMs: number): Retryable {
+  return new Retryable(`A worker is there and does not answer within ${withinMs / 1_000} s.`, {
+    hint: "It may be busy: try again. If that lasts, its log says what it does.",
+  });
 }
 
-/** Whether a worker is there and ready. */
+/** The door of a worker that answers; null when none is running. Rejects when one is there and does not answer. */
+export async function openDoor(stateFolder: string, signal: AbortSignal): Promise<OperatorDoor | null> {
+  const found = await findWorker(stateFolder, signal);
+  if (found.kind === "silent") throw found.trouble;
+  return found.kind === "open" ? found.door : null;
+}
+
+export async function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
+  const limit = AbortSignal.timeout(REPORT_WITHIN_MS);
+  try {
+    const response = await ask(door, "/operator/status", AbortSignal.any([signal, limit]));
+    if (!response.ok) throw new Retryable(`The worker answered ${response.status}.`);
+    return (await response.json()) as StatusReport;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw limit.aborted ? silent(REPORT_WITHIN_MS) : error;
+  }
+}
+
+/** Whether a worker is ready. */
 export async function isReady(door: OperatorDoor, signal: AbortSignal): Promise<boolean> {
-  const response = await ask(door, "/readyz", signal);
+  const limit = AbortSignal.timeout(PING_WITHIN_MS);
+  const response = await ask(door, "/readyz", AbortSignal.any([signal, limit])).catch((error: unknown) => {
+    signal.throwIfAborted();
+    throw limit.aborted ? silent(PING_WITHIN_MS) : error;
+  });
   await response.body?.cancel();
   return response.ok;
 }

@@ -27,6 +27,8 @@ export interface TagWork {
 export function workRoutes(options: {
   readonly key: Secret;
   readonly sources: ReadonlyMap<string, SourceWork>;
+  /** When each job of a source last finished well, by job, UTC. */
+  readonly lastPolls: (source: string) => Promise<ReadonlyMap<string, string>>;
 }): Hono {
   const app = new Hono();
   app.use(async (context, next) => {
@@ -41,6 +43,12 @@ export function workRoutes(options: {
     } catch (error) {
       return context.json(tellFailure(error), 502);
     }
+  });
+  app.get("/:source/polls", async (context) => {
+    const name = context.req.param("source");
+    if (!options.sources.has(name))
+      return context.json({ failure: "config", message: "No such source." }, 404);
+    return context.json(Object.fromEntries(await options.lastPolls(name)));
   });
   app.get("/:source/tags/:id", (context) => {
     const work = options.sources.get(context.req.param("source"));
@@ -59,6 +67,15 @@ export function workRoutes(options: {
 
 export function askPlan(door: OperatorDoor, source: string, signal: AbortSignal): Promise<PlanReport> {
   return ask(door, `${encodeURIComponent(source)}/plan`, signal);
+}
+
+/** When each job last finished well, by job, UTC. */
+export function askPolls(
+  door: OperatorDoor,
+  source: string,
+  signal: AbortSignal,
+): Promise<Readonly<Record<string, string>>> {
+  return ask(door, `${encodeURIComponent(source)}/polls`, signal);
 }
 
 export function askTag(

@@ -1,20 +1,67 @@
-import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox } from "../store/store.ts";
+import type { Status, StatusReport } from "./report.ts";
+import type { SinkReport } from "./sink-report.ts";
+import type { SourceReport } from "./source-report.ts";
 
-/** Sets the gauges that are true at a moment only, so that a scrape sees how it is and not how it was. */
+/**
+ * Sets the gauges that are true at a moment only, so that a scrape sees how it is and not how it was. They say what
+ * the status page says at the same time; a number that is not known is absent, which is not 0.
+ */
 export async function refreshGauges(options: {
-  readonly outbox: Pick<Outbox, "lag">;
-  readonly metrics: Pick<Metrics, "outboxDepth" | "outboxOldestAge">;
-  readonly clock: Clock;
+  readonly status: Pick<Status, "report">;
+  readonly metrics: Gauges;
+  readonly log: Pick<Log, "warn">;
 }): Promise<void> {
-  const { outbox, metrics, clock } = options;
-  for (const { sink, depth, oldest, ended } of await outbox.lag()) {
-    if (ended !== null) continue;
-    metrics.outboxDepth.set({ sink }, depth);
-    metrics.outboxOldestAge.set(
-      { sink },
-      oldest === null ? 0 : Math.max(0, clock.now() - Date.parse(oldest)) / 1_000,
-    );
+  const { status, metrics, log } = options;
+  let report: StatusReport | null = null;
+  try {
+    report = await status.report();
+  } catch (error) {
+    log.warn({ err: error }, "the status could not be read for a scrape; what it does not know is left out");
+  }
+  for (const gauge of [
+    metrics.outboxDepth,
+    metrics.outboxDepthExact,
+    metrics.outboxOldestAge,
+    metrics.alarmsActive,
+  ]) {
+    gauge.reset();
+  }
+  if (report === null) return;
+  const nowMs = Date.parse(report.now);
+  for (const sink of report.sinks) showSink(metrics, sink, nowMs);
+  for (const source of report.sources) showSource(metrics, source);
+}
+
+type Gauges = Pick<
+  Metrics,
+  "outboxDepth" | "outboxDepthExact" | "outboxOldestAge" | "alarmsActive" | "pollSuccess"
+>;
+
+/** Priorities that the interface names: a site without such alarms shows 0, so that absent means not known. */
+const PRIORITIES = ["A", "B", "C"];
+
+function showSink(metrics: Gauges, sink: SinkReport, nowMs: number): void {
+  const { depth, again, exact, oldest, ended } = sink;
+  if (depth === null || again === null || ended !== null) return;
+  const labels = { sink: sink.sink };
+  metrics.outboxDepth.set(labels, depth + again);
+  metrics.outboxDepthExact.set(labels, exact ? 1 : 0);
+  metrics.outboxOldestAge.set(labels, oldest === null ? 0 : Math.max(0, nowMs - Date.parse(oldest)) / 1_000);
+}
+
+function showSource(metrics: Gauges, { name: source, sites, jobs, readings }: SourceReport): void {
+  for (const { name: job, lastSuccess } of jobs) {
+    if (lastSuccess === null) metrics.pollSuccess.remove({ source, job });
+    else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
+  }
+  for (const { id, alarms } of sites) {
+    if (alarms === null) continue;
+    const zeros = readings.alarms.state === "whole" ? PRIORITIES.map((each) => [each, 0] as const) : [];
+    const counts = { ...Object.fromEntries(zeros), ...alarms };
+    for (const [priority, count] of Object.entries(counts)) {
+      metrics.alarmsActive.set({ source, site: String(id), priority }, count);
+    }
   }
 }

@@ -1,10 +1,10 @@
 import { isoUtc } from "../clock.ts";
-import type { SinkLag } from "../store/store.ts";
+import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
 
 interface Shown {
   readonly sources: readonly SourceReport[];
-  readonly sinks: readonly (SinkLag & { readonly problem: string | null })[];
+  readonly sinks: readonly SinkReport[];
   readonly commands: { readonly enabled: boolean; readonly stopped: boolean } | null;
   readonly store: { readonly file: string; readonly free: number | null };
   readonly nowMs: number;
@@ -32,18 +32,18 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
       : []),
     ...sources.flatMap((source) => [...sourceNotices(source, nowMs), ...workNotices(source)]),
     ...sinks.filter((sink) => sink.problem !== null).map((sink) => `Sink ${sink.sink}: ${sink.problem}`),
-    ...sinks
-      .filter((sink) => sink.deadLetters > 0)
-      .map(
-        (sink) =>
-          `Sink ${sink.sink} refused ${counted(sink.deadLetters, "event")}; \`plenum outbox dead ${sink.sink}\` says why.`,
-      ),
-    ...sinks
-      .filter((sink) => sink.dropped > 0)
-      .map(
-        (sink) =>
-          `Sink ${sink.sink} lost ${counted(sink.dropped, "event")} that it did not take in time; see its delivery-gap events.`,
-      ),
+    ...sinks.flatMap(({ sink, deadLetters }) =>
+      deadLetters === null || deadLetters === 0
+        ? []
+        : [`Sink ${sink} refused ${counted(deadLetters, "event")}; \`plenum outbox dead ${sink}\` says why.`],
+    ),
+    ...sinks.flatMap(({ sink, dropped }) =>
+      dropped === null || dropped === 0
+        ? []
+        : [
+            `Sink ${sink} lost ${counted(dropped, "event")} that it did not take in time; see its delivery-gap events.`,
+          ],
+    ),
     ...(commands?.stopped === true && commands.enabled
       ? ["Writing is stopped by the kill switch; `plenum writes resume` allows it again."]
       : []),
@@ -64,7 +64,7 @@ function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
         ];
   if (service !== undefined) {
     return [
-      `${source.name} is not to be had since ${service.since}: ${service.reason} What you see of it is from before.`,
+      `${source.name} is not to be had since ${service.since}: ${service.reason} What you see of it is from before.${healthWords(source)}`,
       ...token,
     ];
   }
@@ -75,7 +75,18 @@ function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
   const problems = source.jobs
     .filter(({ name, problem }) => problem !== null && !refused.some(({ job }) => job === name))
     .map(({ name, problem }) => `${source.name}, ${name}: ${problem}`);
-  return [...refused.map(({ text }) => text), ...problems, ...token];
+  const late = source.jobs
+    .filter((job) => job.late && job.problem === null && !refused.some((each) => each.job === job.name))
+    .map(
+      ({ name, lastSuccess, dueBy }) =>
+        `${source.name}, ${name}: ${lastSuccess === null ? "there was no good poll yet" : `the last good poll was at ${lastSuccess}`}, and one was due by ${dueBy} at the latest.`,
+    );
+  return [...refused.map(({ text }) => text), ...problems, ...late, ...token];
+}
+
+function healthWords({ health }: SourceReport): string {
+  if (health === null) return "";
+  return ` Its own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt}).`;
 }
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */

@@ -1,10 +1,11 @@
 import { type Clock, isoUtc } from "../clock.ts";
-import type { SinkLag, Store } from "../store/store.ts";
+import type { Store, Wanted } from "../store/store.ts";
 import { freeBytes } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
-import { createRemembered } from "./remembered.ts";
+import { createRemembered, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows, type ValueFilter, type ValueRows, valueRows } from "./rows.ts";
-import { type LiveSource, type SourceReport, sourceReport } from "./source-report.ts";
+import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
+import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
 
 /**
  * The one projection of a worker's state that the web page, `plenum status`, health and metrics show.
@@ -30,13 +31,6 @@ export interface StatusReport {
   };
 }
 
-export interface SinkReport extends SinkLag {
-  readonly connector: string | null;
-  readonly state: string;
-  readonly since: string | null;
-  readonly problem: string | null;
-}
-
 export interface CommandsReport {
   readonly enabled: boolean;
   readonly rehearsal: boolean;
@@ -54,21 +48,15 @@ export interface LiveParts {
   notices(): readonly string[];
 }
 
-export interface LiveSink {
-  readonly name: string;
-  readonly connector: string;
-  readonly state: string;
-  readonly since: string;
-  readonly lastError: string | null;
-}
-
 export interface StatusOptions {
   readonly version: string;
   readonly clock: Clock;
   readonly store: Store;
-  readonly sources: readonly { readonly name: string; readonly origin: string }[];
+  readonly sources: readonly ShownSource[];
   /** The sinks of the configuration, to be told from those of before; a running worker's own when left out. */
   readonly sinks?: readonly string[];
+  /** What the sinks' filters let through; a sink that is not named gets everything. */
+  readonly wanted?: ReadonlyMap<string, Wanted>;
   readonly live: LiveParts | null;
 }
 
@@ -83,36 +71,26 @@ export function createStatus(options: StatusOptions): Status {
   const remembered = createRemembered(store, clock);
   const names = options.sources.map((source) => source.name);
 
-  async function sinkReports(): Promise<readonly SinkReport[]> {
-    const lags = await store.outbox.lag();
-    const running = new Map(live?.sinks().map((sink) => [sink.name, sink]));
-    const configured = options.sinks ?? [...running.keys()];
-    return lags
-      .filter((lag) => configured.includes(lag.sink) || lag.deadLetters > 0)
-      .map((lag) => {
-        const sink = running.get(lag.sink);
-        return {
-          ...lag,
-          connector: sink?.connector ?? null,
-          state: lag.ended === null ? (sink?.state ?? "not running") : "ended",
-          since: sink?.since ?? null,
-          problem: lag.ended ?? sink?.lastError ?? null,
-        };
-      });
+  async function sinks(): Promise<readonly SinkReport[]> {
+    // Counting what filters let through is worth doing once, however many pages are open.
+    const lags = await remembered.made("lag", WATCHED_MS, () => store.outbox.lag(options.wanted));
+    const running = live?.sinks() ?? [];
+    return sinkReports(lags, running, options.sinks ?? running.map(({ name }) => name));
   }
 
   return {
     async report() {
-      const [sources, sinks, { file, bytes }] = await Promise.all([
+      const now = clock.now();
+      const time = { startedAtMs: live?.startedAtMs ?? null, nowMs: now };
+      const [sources, shownSinks, { file, bytes }] = await Promise.all([
         Promise.all(
           options.sources.map((source) =>
-            sourceReport(remembered, source, live?.source(source.name) ?? null),
+            sourceReport(remembered, source, live?.source(source.name) ?? null, time),
           ),
         ),
-        sinkReports(),
+        sinks(),
         store.describe(),
       ]);
-      const now = clock.now();
       const kept = { file, bytes, free: freeBytes(file) };
       const commands = live?.commands() ?? null;
       return {
@@ -121,10 +99,10 @@ export function createStatus(options: StatusOptions): Status {
         startedAt: live === null ? null : isoUtc(live.startedAtMs),
         notices: [
           ...(live?.notices() ?? []),
-          ...noticesOf({ sources, sinks, commands, store: kept, nowMs: now }),
+          ...noticesOf({ sources, sinks: shownSinks, commands, store: kept, nowMs: now }),
         ],
         sources,
-        sinks,
+        sinks: shownSinks,
         commands,
         store: kept,
       };

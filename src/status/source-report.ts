@@ -13,6 +13,8 @@ import {
   type HeldValue,
   syncSet,
 } from "../sync/snapshot.ts";
+import { type JobReport, jobReports, type Paces } from "./job-report.ts";
+import { knownCount, lastCount, type Reading, readingOf } from "./reading.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 
 /** What is known of one source. Times are UTC. */
@@ -25,15 +27,25 @@ export interface SourceReport {
   readonly unavailable: readonly Unavailable[];
   /** What the service says about the token; null before it was asked. */
   readonly token: TokenReport | null;
-  readonly jobs: readonly (HeldPoll & { readonly name: string })[];
+  /** What the service's own health check said last; null while it was not asked. It decides nothing. */
+  readonly health: HeldHealth | null;
+  readonly jobs: readonly JobReport[];
   readonly sites: readonly SiteReport[];
+  /** Null is not known, which is not 0; `readings` says why. */
   readonly counts: {
-    readonly sites: number;
-    readonly tags: number;
+    readonly sites: number | null;
+    readonly tags: number | null;
     readonly values: number;
     /** Of the values, how many could not be read. */
     readonly bad: number;
-    readonly alarms: number;
+    readonly alarms: number | null;
+  };
+  /** How far the numbers can be believed, and what was known last. */
+  readonly readings: {
+    readonly sites: Reading;
+    readonly tags: Reading;
+    readonly gateways: Reading;
+    readonly alarms: Reading;
   };
   /** When the value that was read longest ago was read; null before the first. */
   readonly oldestValue: string | null;
@@ -60,6 +72,24 @@ export interface LiveSource {
   readonly quota: QuotaStatus | null;
   readonly clockSkewMs: number | null;
   plan(): Promise<PlanReport>;
+  /** Last good polls by job, UTC; what is written in the state can be a minute old. */
+  lastPolls?(): Promise<ReadonlyMap<string, string>>;
+}
+
+/** The last word of the service's health check (documents `health/<source>`, key `health`). */
+export interface HeldHealth {
+  readonly status: string;
+  /** By the service's clock; null where it did not say. */
+  readonly time: string | null;
+  readonly askedAt: string;
+}
+
+/** A source as it is configured. */
+export interface ShownSource {
+  readonly name: string;
+  readonly origin: string;
+  /** When its jobs are late, so that every job is shown; without it only those that ran, and none is late. */
+  readonly paces?: Paces;
 }
 
 export interface Unavailable {
@@ -78,10 +108,16 @@ export interface TokenReport {
 export interface SiteReport {
   readonly id: number;
   readonly displayName: string;
-  readonly tags: number;
-  readonly gateways: { readonly online: number; readonly all: number };
+  /** Null is not known, here and below. */
+  readonly tags: number | null;
+  readonly gateways: {
+    readonly online: number | null;
+    readonly all: number | null;
+    /** Gateways whose record does not say whether they are online. */
+    readonly unclear: number;
+  };
   /** Active alarms by priority. */
-  readonly alarms: Readonly<Record<string, number>>;
+  readonly alarms: Readonly<Record<string, number>> | null;
 }
 
 /** A series is a tag at one resolution. */
@@ -97,41 +133,84 @@ export interface HistoryReport {
 
 export async function sourceReport(
   remembered: Remembered,
-  { name, origin }: { readonly name: string; readonly origin: string },
+  { name, origin, paces = new Map() }: ShownSource,
   live: LiveSource | null,
+  time: { readonly startedAtMs: number | null; readonly nowMs: number },
 ): Promise<SourceReport> {
   const watched = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
-  const [sites, tags, gateways, alarms, values, polls, unavailable, tokens, history, setAside] =
-    await Promise.all([
-      watched<Held<Site>>(documentSet("site", name)),
-      steady<Held<Tag>>(documentSet("tag", name)),
-      watched<Held<Gateway>>(documentSet("gateway", name)),
-      watched<HeldAlarm>(documentSet("alarm", name)),
-      watched<HeldValue>(documentSet("value", name)),
-      watched<HeldPoll>(documentSet("poll", name)),
-      watched<HeldUnavailability>(syncSet("availability", name)),
-      watched<HeldToken>(documentSet("token", name)),
-      steady<HeldHistory>(documentSet("history", name)),
-      watched<HeldQuarantine>(syncSet("quarantine", name)),
-    ]);
-  const tagsOf = countBy(tags.values(), (held) => held.siteId);
+  const [
+    sites,
+    tags,
+    gateways,
+    alarms,
+    values,
+    polls,
+    health,
+    unavailable,
+    tokens,
+    history,
+    setAside,
+    lastPolls,
+  ] = await Promise.all([
+    watched<Held<Site>>(documentSet("site", name)),
+    steady<Held<Tag>>(documentSet("tag", name)),
+    watched<Held<Gateway>>(documentSet("gateway", name)),
+    watched<HeldAlarm>(documentSet("alarm", name)),
+    watched<HeldValue>(documentSet("value", name)),
+    watched<HeldPoll>(documentSet("poll", name)),
+    watched<HeldHealth>(`health/${name}`),
+    watched<HeldUnavailability>(syncSet("availability", name)),
+    watched<HeldToken>(documentSet("token", name)),
+    steady<HeldHistory>(documentSet("history", name)),
+    watched<HeldQuarantine>(syncSet("quarantine", name)),
+    live?.lastPolls?.() ?? new Map<string, string>(),
+  ]);
+  const times = [...values.values()].map((value) => value.time);
+  const jobs = jobReports({ polls, heard: lastPolls, newestValue: latest(times), paces, ...time });
+  const away = [...unavailable].map(([subject, { since, reason }]) => ({
+    job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
+    since,
+    reason,
+  }));
+  const reading = (job: string, held: number) =>
+    readingOf({
+      job: jobs.find((each) => each.name === job),
+      isOff: paces.get(job) === "off",
+      isAvailable: !away.some((each) => each.job === null || each.job === job),
+      held,
+    });
   const active = [...alarms.values()].filter(isActive);
+  const present = [...gateways.values()].filter((held) => held.missingSince === null);
+  const readings = {
+    sites: reading("sites", sites.size),
+    tags: reading("tags", tags.size),
+    gateways: reading("gateways", present.length),
+    alarms: reading("alarms", active.length),
+  };
+  const tagsOf = countBy(tags.values(), (held) => held.siteId);
   const siteReports = [...sites.values()].map(({ value: site }): SiteReport => {
-    const own = [...gateways.values()].filter(
-      (held) => held.siteId === site.id && held.missingSince === null,
+    const own = present.filter((held) => held.siteId === site.id);
+    const raised = countBy(
+      active.filter((held) => held.alarm.site.id === site.id),
+      (held) => held.alarm.trigger.priority,
     );
+    const isOnline = (online: boolean | null) => own.filter((held) => held.value.online === online).length;
+    const gatewaysKnown = readings.gateways.state === "whole" || readings.gateways.state === "part";
     return {
       id: site.id,
       displayName: site.displayName,
-      tags: tagsOf.get(site.id) ?? 0,
-      gateways: { online: own.filter((held) => held.value.online === true).length, all: own.length },
-      alarms: Object.fromEntries(
-        countBy(
-          active.filter((held) => held.alarm.site.id === site.id),
-          (held) => held.alarm.trigger.priority,
-        ),
-      ),
+      // Each site's list is told as it comes: what was seen of it is all of it.
+      tags: tagsOf.get(site.id) ?? (lastCount(readings.tags) === null ? null : 0),
+      gateways: {
+        online: gatewaysKnown ? isOnline(true) : null,
+        all: lastCount(readings.gateways) === null ? null : own.length,
+        unclear: isOnline(null),
+      },
+      alarms:
+        readings.alarms.state === "whole" || (readings.alarms.state === "part" && raised.size > 0)
+          ? Object.fromEntries(raised)
+          : null,
     };
   });
   const token = tokens.get("token");
@@ -139,25 +218,23 @@ export async function sourceReport(
     name,
     origin,
     quota: live?.quota ?? null,
-    unavailable: [...unavailable].map(([subject, { since, reason }]) => ({
-      job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
-      since,
-      reason,
-    })),
+    unavailable: away,
     token:
       token === undefined
         ? null
         : { name: token.info.name, expiresAt: token.info.expiresAt, checkedAt: token.checkedAt },
-    jobs: [...polls].map(([job, poll]) => ({ name: job, ...poll })),
+    health: health.get("health") ?? null,
+    jobs,
     sites: siteReports.toSorted((a, b) => a.id - b.id),
     counts: {
-      sites: sites.size,
-      tags: tags.size,
+      sites: lastCount(readings.sites),
+      tags: lastCount(readings.tags),
       values: values.size,
       bad: countBy(values.values(), (value) => value.quality).get("bad") ?? 0,
-      alarms: active.length,
+      alarms: knownCount(readings.alarms),
     },
-    oldestValue: earliest([...values.values()].map(({ time }) => time)),
+    readings,
+    oldestValue: earliest(times),
     history: historyReport([...history.values()]),
     clockSkewMs: live?.clockSkewMs ?? null,
     setAside: [...setAside].map(([id, { until, reason }]) => ({
@@ -195,4 +272,8 @@ function countBy<T, K>(items: Iterable<T>, key: (item: T) => K): Map<K, number> 
 /** The earliest of some times in UTC, all in the same form. */
 function earliest(times: readonly string[]): string | null {
   return times.reduce<string | null>((first, time) => (first === null || time < first ? time : first), null);
+}
+
+function latest(times: readonly string[]): string | null {
+  return times.reduce<string | null>((last, time) => (last === null || time > last ? time : last), null);
 }

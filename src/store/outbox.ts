@@ -1,11 +1,12 @@
-import { type Clock, isoUtc } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import type { Bell } from "../waiting.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
+import { sinkLags } from "./lag.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Database } from "./sqlite.ts";
-import type { Outbox, SinkLag, SinkPosition } from "./store.ts";
+import type { Outbox, SinkPosition } from "./store.ts";
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -87,8 +88,8 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
       return marked;
     },
 
-    async lag() {
-      return sinkLags(database);
+    async lag(wanted) {
+      return sinkLags(database, wanted);
     },
 
     async pressure() {
@@ -122,19 +123,4 @@ function sinceMs(since: string): number {
   const ms = Date.parse(since);
   if (Number.isNaN(ms)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
   return ms;
-}
-
-function sinkLags(database: Database): readonly SinkLag[] {
-  return database
-    .prepare(
-      `select sink.name as sink, position, ended, dropped,
-         -- Both classes by name, so that the index answers without reading a body.
-         (select count(*) from event where telemetry in (0, 1) and event.position > sink.position) as depth,
-         (select committed_ms from event where event.position > sink.position order by position limit 1) as oldest,
-         (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters,
-         (select count(*) from again where sink = sink.name) as again
-       from sink order by sink.name`,
-    )
-    .all<Omit<SinkLag, "oldest"> & { readonly oldest: number | null }>()
-    .map((row) => ({ ...row, oldest: row.oldest === null ? null : isoUtc(row.oldest) }));
 }

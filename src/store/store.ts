@@ -123,7 +123,8 @@ export interface Outbox {
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
-  lag(): Promise<readonly SinkLag[]>;
+  /** How far each sink is behind; `wanted` names the sinks whose filters leave something out. */
+  lag(wanted?: ReadonlyMap<string, Wanted>): Promise<readonly SinkLag[]>;
   pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /**
@@ -170,12 +171,23 @@ export interface SinkPosition {
   readonly ended: string | null;
 }
 
+/** What a sink's filter lets through, as far as counting has to know it. */
+export interface Wanted {
+  readonly kinds: readonly Kind[];
+  /** True when the kind alone decides. */
+  readonly byKind: boolean;
+  readonly matches: (event: Event) => boolean;
+}
+
 export interface SinkLag extends SinkPosition {
-  /** Events between the cursor and the end of the log, before filters. */
+  /** Events after the cursor that the sink will get. */
   readonly depth: number;
   /** When the oldest of them was committed; null when there is none. */
   readonly oldest: string | null;
+  /** False where counting would be expensive: then `depth` and `again` say how many it can be at most. */
+  readonly exact: boolean;
   readonly deadLetters: number;
+  /** Events that it will get once more. */
   readonly again: number;
   readonly dropped: number;
 }

@@ -71,7 +71,7 @@ test("a tag and an alarm: what was asked, what is due, what the sinks have, what
     new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `),
   );
   expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+Z {2}alarm-raised$/m);
-  expect(alarm.stdout).toMatch(/^ {2}alarms: last at 20\S+Z, next at 20\S+Z$/m);
+  expect(alarm.stdout).toMatch(/^Asked\n {2}alarms: last at 20\S+Z, next at 20\S+Z$/m);
   expect(
     JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation,
   ).toMatchObject({

@@ -124,6 +124,7 @@ describe("what a worker knows of its work", () => {
     const door = writeDoor(folder());
     const app = workRoutes({
       key: door.key,
+      lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]),
       sources: new Map([
         [
           "main",
@@ -146,7 +147,7 @@ describe("what a worker knows of its work", () => {
   test("is told to the key of this start only, and nothing is done before it was seen", async () => {
     const plan = vi.fn(made);
     const { ask } = work(plan);
-    for (const path of ["/main/plan", "/main/tags/1", "/other/plan"]) {
+    for (const path of ["/main/plan", "/main/polls", "/main/tags/1", "/other/plan"]) {
       expect(await ask(path, "Bearer wrong"), path).toMatchObject({ status: 401 });
       expect(await ask(path, ""), path).toMatchObject({ status: 401 });
     }
@@ -162,8 +163,9 @@ describe("what a worker knows of its work", () => {
       requests: [{ number: 1 }, { number: 3 }],
       remembered: { requests: 3, since: "2026-11-21T10:00:01.000Z" },
     });
+    expect(await ask("/main/polls")).toEqual({ status: 200, alarms: "2026-11-21T10:00:00.000Z" });
     expect(await ask("/main/tags/9")).toMatchObject({ status: 200, requests: [] });
-    for (const path of ["/other/plan", "/other/tags/1"]) {
+    for (const path of ["/other/plan", "/other/polls", "/other/tags/1"]) {
       expect(await ask(path)).toMatchObject({ status: 404, message: "No such source." });
     }
   });

@@ -52,7 +52,9 @@ describe("before anything runs", () => {
       /^If the service bears larger replies than it has shown, it takes (\d+) and is done at 20\S+Z\.$/m.exec(
         stdout,
       ) ?? [];
-    expect(stdout).toMatch(/^It fits: \d+ % of what can be planned with\. No value is ever late\.$/m);
+    expect(stdout).toMatch(
+      /^It fits: the wishes need \d+ % of what can be planned with\. By this plan no value becomes older than wished\.$/m,
+    );
     expect(tagRequests(service)).toEqual([]);
     expect(existsSync(place.path("state"))).toBe(false);
 

@@ -1,23 +1,12 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
-import { type Browser, chromium, type Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/event.ts";
-import type { LiveParts } from "#src/status/report.ts";
-import { createStatusServer } from "#src/status/server.ts";
 import { planReport } from "#src/sync/plan/report.ts";
-import { absent, programPath } from "../real-servers.ts";
+import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
-import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS, serverOptions, shownBuilding } from "./shown-building.ts";
-
-const FLAGS = [
-  "--no-sandbox",
-  "--disable-gpu",
-  "--disable-quic",
-  "--no-first-run",
-  "--disable-background-networking",
-  "--disable-component-update",
-  "--disable-sync",
-];
+import { pagesInBrowser } from "./page-in-browser.ts";
+import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS } from "./shown-building.ts";
 
 /** Names that would run code, load something or leave their place if they were ever taken for markup. */
 const HOSTILE = [
@@ -41,26 +30,7 @@ const HOSTILE = [
 ];
 
 describe.skipIf(absent("chromium"))("the page in a real browser", () => {
-  let browser: Browser;
-  beforeAll(async () => {
-    browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
-  });
-  afterAll(() => browser?.close());
-
-  async function opened(width = 1280, live: LiveParts = LIVE) {
-    const building = await shownBuilding(live);
-    const server = createStatusServer(serverOptions(building));
-    await server.start(new AbortController().signal);
-    onTestFinished(() => server.stop(1_000));
-    const page = await browser.newPage({ viewport: { width, height: 900 } });
-    const complaints: string[] = [];
-    const elsewhere: string[] = [];
-    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-    page.on("pageerror", (error) => complaints.push(error.message));
-    page.on("request", (request) => request.url().startsWith(server.url()) || elsewhere.push(request.url()));
-    onTestFinished(() => page.close());
-    return { ...building, server, page, complaints, elsewhere, open: () => page.goto(server.url()) };
-  }
+  const opened = pagesInBrowser();
 
   const rows = (page: Page, panel: string) => page.locator(`.${panel} tbody tr`);
 
@@ -135,7 +105,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     ]);
     const text = (await plan.innerText()).replaceAll(/\s+/g, " ");
     expect(text).toContain(
-      "It fits: the wishes need 47 % of what there is; no value becomes older than wished.",
+      "It fits: the wishes need 47 % of what there is. No value that was measured was older than wished.",
     );
     expect(text).toContain("8.3 for values as promised 41 %");
     expect(text).toContain("10.1 spare: the backfill, then fresher values 50 %");
@@ -179,7 +149,10 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
     await server.stop(1_000);
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("no answer");
-    expect(await page.locator(".notices").innerText()).toContain("what you see is old");
+    expect(await page.locator(".gone").innerText()).toMatch(
+      /^The worker does not answer since .*\.\n?\s*What you see is old/,
+    );
+    expect(await page.title()).toBe("✕ no answer – Plenum");
   });
 
   test("hostile names are text and nothing else, wherever they are shown", async () => {

@@ -35,7 +35,13 @@ describe("the report", () => {
     ]);
     expect(sources[0]?.oldestValue).toBe("2026-11-21T09:59:58.000Z");
     expect(sources[0]?.sites).toEqual([
-      { id: 1, displayName: "north school", tags: 3, gateways: { online: 0, all: 1 }, alarms: { A: 2 } },
+      {
+        id: 1,
+        displayName: "north school",
+        tags: 3,
+        gateways: { online: 0, all: 1, unclear: 0 },
+        alarms: { A: 2 },
+      },
     ]);
   });
 

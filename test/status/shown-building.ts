@@ -14,7 +14,7 @@ import type { LiveSource } from "#src/status/source-report.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import { type PlanFacts, planReport } from "#src/sync/plan/report.ts";
-import type { HeldAlarm, HeldValue } from "#src/sync/snapshot.ts";
+import type { HeldAlarm, HeldPoll, HeldValue } from "#src/sync/snapshot.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
@@ -161,9 +161,13 @@ export async function fillSource(
       { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag)] as const) },
       { set: documentSet("value", source), put: tags.map((tag, n) => [tag.id, value(n)] as const) },
       { set: documentSet("alarm", source), put: alarms.map((each) => [each.alarm.id, each] as const) },
+      { set: documentSet("poll", source), put: LISTS.map((job) => [job, WELL] as const) },
     ],
   });
 }
+
+const LISTS = ["sites", "tags", "gateways", "alarms"];
+const WELL: HeldPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
 export async function shownBuilding(live: LiveParts | null = LIVE): Promise<ShownBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
@@ -172,7 +176,7 @@ export async function shownBuilding(live: LiveParts | null = LIVE): Promise<Show
 }
 
 export function serverOptions(
-  { store, clock, status }: ShownBuilding,
+  { store, status }: ShownBuilding,
   more: {
     readonly config?: object;
     readonly password?: Secret;
@@ -188,7 +192,7 @@ export function serverOptions(
     outbox: store.outbox,
     metrics: metrics.registry,
     notReady: more.notReady ?? (() => null),
-    refresh: () => refreshGauges({ outbox: store.outbox, metrics, clock }),
+    refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
     mounted: [],
     stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),

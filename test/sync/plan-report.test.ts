@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { planLines } from "#src/cli/plan-lines.ts";
 import { type ClassFacts, type PlanFacts, planReport } from "#src/sync/plan/report.ts";
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
@@ -121,4 +122,31 @@ describe("a plan that does not fit", () => {
     expect(plan.fits).toBe(true);
     expect(plan.classes[0]?.tags).toBe(3_000);
   });
+});
+
+describe("what was measured", () => {
+  test.each([
+    [60, null, false],
+    [60, 59.9, false],
+    [60, 60, false],
+    [60, 60.04, false],
+    [60, 60.06, true],
+    [60, 78, true],
+    [900, 902, false],
+    [900, 904, true],
+    [86_400, 90_000, true],
+  ])(
+    "a wish of %i s and an age of %s s: older than wished is %s, as the shown figures are",
+    (wished, age, older) => {
+      const measuredMs = age === null ? null : age * 1_000;
+      for (const tags of [10, 100_000]) {
+        const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
+        expect(plan.classes[0]?.olderThanWished).toBe(older);
+        const lines = planLines(plan).join("\n");
+        expect(lines.includes("values became older than wished: one ")).toBe(older);
+        expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
+        expect(lines.includes("It fits")).toBe(plan.fits);
+      }
+    },
+  );
 });

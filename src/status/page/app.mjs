@@ -1,29 +1,37 @@
-import { html, render, useEffect, useState } from "/htm.mjs";
-import { Header, Notices, Overview } from "/overview.mjs";
+import { html, render, useEffect, useRef, useState } from "/htm.mjs";
+import { Header, Lost, Notices, Overview } from "/overview.mjs";
 import { Alarms, Events, Sinks, Sites, Source, Values } from "/panels.mjs";
 import { Plan } from "/plan.mjs";
 
 const EVERY_MS = 2000;
+/** A worker that is well answers in milliseconds; one that is stopped takes the request and never answers. */
+const ANSWER_WITHIN_MS = 5000;
+/** Answers whose own time stands still for so long are old, whoever keeps sending them. */
+const STANDS_STILL_MS = 10_000;
 
 async function json(path) {
-  const response = await fetch(path, { cache: "no-store" });
+  const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_WITHIN_MS) });
   if (!response.ok) throw new Error(`The worker answered ${response.status}.`);
   return response.json();
 }
 
-/** Asks again and again, never twice at a time; keeps the last answer on screen while the worker is away. */
+/**
+ * Asks again and again, never twice at a time; keeps the last answer on screen while the worker is away. `atMs` is
+ * when it came, by the browser's clock.
+ */
 function usePolled(path, start) {
-  const [answer, setAnswer] = useState({ data: start, failed: null });
+  const [answer, setAnswer] = useState({ data: start, failed: null, atMs: null });
   useEffect(() => {
     let timer;
     let over = false;
     const ask = async () => {
+      clearTimeout(timer);
       try {
         // A page that nobody sees costs the worker nothing.
         const data = document.hidden ? null : await json(path);
-        if (!over && data !== null) setAnswer({ data, failed: null });
+        if (!over && data !== null) setAnswer({ data, failed: null, atMs: Date.now() });
       } catch (error) {
-        if (!over) setAnswer((last) => ({ data: last.data, failed: String(error.message ?? error) }));
+        if (!over) setAnswer((last) => ({ ...last, failed: String(error.message ?? error) }));
       }
       if (!over) timer = setTimeout(ask, EVERY_MS);
     };
@@ -34,6 +42,32 @@ function usePolled(path, start) {
     };
   }, [path]);
   return answer;
+}
+
+/** The browser's own clock, second by second: ages go on counting whether anybody answers or not. */
+function useClock() {
+  const [ms, setMs] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setMs(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return ms;
+}
+
+/** When the worker's own time last moved on, by the browser's clock. */
+function useMoved(report, atMs) {
+  const moved = useRef({ now: null, atMs: null });
+  if (report !== null && report.now !== moved.current.now) moved.current = { now: report.now, atMs };
+  return moved.current.atMs;
+}
+
+/** Null while the worker answers with the present; otherwise what is wrong, and since when by the browser's clock. */
+function lostSince(status, movedAtMs, nowMs) {
+  if (status.failed !== null) return { sinceMs: movedAtMs, what: "does not answer" };
+  const stands = status.atMs - movedAtMs > STANDS_STILL_MS;
+  return stands && nowMs - movedAtMs > STANDS_STILL_MS
+    ? { sinceMs: movedAtMs, what: "answers with an old time" }
+    : null;
 }
 
 function Page() {
@@ -47,28 +81,40 @@ function Page() {
   });
   const values = usePolled(`/api/values?${query}`, { total: 0, rows: [] });
   const events = usePolled("/api/events", []);
+  const clockMs = useClock();
   const report = status.data;
-  if (report === null) return html`<p class="loading">${status.failed ?? "Loading …"}</p>`;
+  const movedAtMs = useMoved(report, status.atMs);
+  const lost = report === null ? null : lostSince(status, movedAtMs, clockMs);
+  const isLost = lost !== null || (report === null && status.failed !== null);
+  useEffect(() => {
+    document.title = isLost ? "✕ no answer – Plenum" : "Plenum";
+  }, [isLost]);
+  if (report === null) {
+    return html`<p class=${status.failed === null ? "loading" : "loading problem"}>
+      ${status.failed === null ? "Loading …" : `The worker does not answer: ${status.failed}`}</p>`;
+  }
 
-  const now = Date.parse(report.now);
-  const lost = status.failed !== null;
+  const now = Date.parse(report.now) + Math.max(0, clockMs - movedAtMs);
   const choice = { chosen, choose };
+  // One thing is wrong then, and is said once.
+  const said = (answer) => (lost === null ? answer : { ...answer, failed: null });
   return html`
     <${Header} report=${report} lost=${lost} now=${now} />
-    <main>
-      <${Notices} notices=${report.notices} lost=${lost} />
+    <main class=${lost === null ? "" : "old"}>
+      <${Lost} lost=${lost} clockMs=${clockMs} />
+      <${Notices} notices=${report.notices} />
       <${Overview} report=${report} now=${now} />
       <div class="columns">
         <div>
-          <${Alarms} alarms=${alarms.data} now=${now} ...${choice} />
-          <${Values} values=${values.data} search=${search} setSearch=${setSearch} now=${now} ...${choice} />
+          <${Alarms} alarms=${said(alarms)} sources=${report.sources} now=${now} ...${choice} />
+          <${Values} values=${said(values)} search=${search} setSearch=${setSearch} now=${now} ...${choice} />
         </div>
         <div>
-          <${Sites} sources=${report.sources} ...${choice} />
+          <${Sites} sources=${report.sources} now=${now} ...${choice} />
           ${report.sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${report.sources.length > 1} now=${now} />`)}
           <${Sinks} sinks=${report.sinks} now=${now} />
           ${report.sources.map((source) => html`<${Source} key=${source.name} source=${source} now=${now} />`)}
-          <${Events} events=${events.data} now=${now} />
+          <${Events} events=${said(events)} now=${now} />
         </div>
       </div>
     </main>

@@ -1,11 +1,11 @@
 import { html } from "/htm.mjs";
 import { Priorities } from "/overview.mjs";
-import { ago, at, counted, shown, until } from "/words.mjs";
+import { ago, at, doubt, shown, until } from "/words.mjs";
 
 /** The panels of the page: each takes a part of the report and draws it. Text only ever goes into text nodes. */
 
 export function Source({ source, now }) {
-  const { quota, token, history } = source;
+  const { quota, token, health, history } = source;
   const held = quota !== null && quota.heldUntilMs !== null && quota.heldUntilMs > now;
   return html`<section class="panel source">
     <h2>${source.name} <span class="of">${source.origin}</span></h2>
@@ -14,34 +14,40 @@ export function Source({ source, now }) {
         ${job ?? "The service"} is not to be had since ${at(since, now)}: ${reason}</p>`,
     )}
     ${held && html`<p class="warn">The service told everybody to wait ${Math.ceil((quota.heldUntilMs - now) / 1000)} s.</p>`}
-    ${quota?.buckets.map((bucket) => html`<${Bucket} bucket=${bucket} now=${now} />`)}
+    ${quota === null && html`<p class="quiet">What counts against the quota is not known.</p>`}
+    ${quota?.buckets.map((bucket) => html`<${Bucket} bucket=${bucket} several=${quota.buckets.length > 1} now=${now} />`)}
     <dl class="facts">
       ${token && html`<div><dt>token</dt><dd>${token.name}${token.expiresAt === null ? "" : `, expires ${until(token.expiresAt, now)}`}</dd></div>`}
+      ${health && html`<div><dt>health</dt><dd>the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${at(health.time, now)}`} <span class="of">asked ${ago(health.askedAt, now)}</span></dd></div>`}
       ${history && html`<div><dt>history</dt><dd>${shown(history.complete)} of ${shown(history.series)} series complete${history.withoutLog > 0 ? `, ${history.withoutLog} without a log` : ""}${history.toldUntil === null ? "" : `, told until ${at(history.toldUntil, now)}`}</dd></div>`}
     </dl>
-    <details>
-      <summary>${counted(source.jobs.length, "job")}${source.jobs.some((job) => job.problem !== null) ? html`, <b class="warn">some with a problem</b>` : ", all well"}</summary>
-      <table>
-        <thead><tr><th>job</th><th>last success</th><th>problem</th></tr></thead>
-        <tbody>${source.jobs.map(
-          (job) => html`<tr class=${job.problem === null ? "" : "bad"}>
-            <td>${job.name}</td><td>${ago(job.lastSuccess, now)}</td><td>${job.problem ?? ""}</td>
-          </tr>`,
-        )}</tbody>
-      </table>
-    </details>
+    <table class="jobs">
+      <thead><tr><th>job</th><th class="n">last good poll</th></tr></thead>
+      <tbody>${source.jobs.map((job) => html`<${Job} key=${job.name} job=${job} now=${now} />`)}</tbody>
+    </table>
   </section>`;
 }
 
-function Bucket({ bucket, now }) {
+/** An age that is larger than it should be says so, also while nobody answers. */
+function Job({ job, now }) {
+  const isLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < now);
+  return html`<tr class=${job.problem === null ? "" : "bad"}>
+      <td>${job.name}</td>
+      <td class=${`n ${isLate ? "warn" : ""}`}>${job.partly && "in part "}${ago(job.lastSuccess, now)}${isLate && `, was due ${until(job.dueBy, now)}`}</td>
+    </tr>
+    ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem">${job.problem}</td></tr>`}`;
+}
+
+/** Where read, write and history are counted apart, each bar says what it counts. */
+function Bucket({ bucket, several, now }) {
   const waiting = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
   const held = bucket.heldUntilMs !== null && bucket.heldUntilMs > now;
   return html`<div class="bucket">
     <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${bucket.perMinute} aria-valuenow=${bucket.used}
-      aria-label="requests that count at present">
+      aria-label=${several ? `${bucket.name} requests that count at present` : "requests that count at present"}>
       ${Array.from({ length: bucket.perMinute }, (_, i) => html`<i class=${i < bucket.used ? "used" : ""}></i>`)}
     </div>
-    <p><b>${bucket.used}</b> of ${bucket.perMinute} requests a minute in use${
+    <p>${several && html`<b class="name">${bucket.name}</b> `}<b>${bucket.used}</b> of ${bucket.perMinute} requests a minute in use${
       bucket.pacedPerMinute < bucket.perMinute ? ` · polls get ${shown(bucket.pacedPerMinute)}` : ""
     }${
       waiting.length > 0 ? ` · waiting: ${waiting.map(([lane, count]) => `${count} ${lane}`).join(", ")}` : ""
@@ -57,6 +63,9 @@ function Bucket({ bucket, now }) {
   </div>`;
 }
 
+/** Stands in a narrow column for a number that is not known. */
+const unknown = () => html`<abbr title="not known">?</abbr>`;
+
 export function Sinks({ sinks, now }) {
   return html`<section class="panel sinks">
     <h2>Sinks</h2>
@@ -68,6 +77,8 @@ export function Sinks({ sinks, now }) {
             <tbody>${sinks.map((sink) => html`<${Sink} sink=${sink} now=${now} />`)}</tbody>
           </table>`
     }
+    ${sinks.some((sink) => sink.depth === null) && html`<p class="quiet">? is not known: the sink was never started.</p>`}
+    ${sinks.some((sink) => sink.depth !== null && !sink.exact) && html`<p class="quiet">≤ is the most that it can be: so many events are waiting that its filter is not asked about each.</p>`}
   </section>`;
 }
 
@@ -75,16 +86,16 @@ function Sink({ sink, now }) {
   return html`<tr>
       <td>${sink.sink} <span class="of">${sink.connector ?? ""}</span></td>
       <td><span class=${`state ${sink.state}`}>${sink.state}</span></td>
-      <td class="n">${shown(sink.depth + sink.again)}</td>
+      <td class="n">${sink.depth === null ? unknown() : `${sink.exact ? "" : "≤ "}${shown(sink.depth + sink.again)}`}</td>
       <td class="n">${sink.oldest === null ? "–" : ago(sink.oldest, now)}</td>
-      <td class=${`n ${sink.deadLetters > 0 ? "warn" : ""}`}>${shown(sink.deadLetters)}</td>
-      <td class=${`n ${sink.dropped > 0 ? "warn" : ""}`}>${shown(sink.dropped)}</td>
+      <td class=${`n ${sink.deadLetters > 0 ? "warn" : ""}`}>${sink.deadLetters === null ? unknown() : shown(sink.deadLetters)}</td>
+      <td class=${`n ${sink.dropped > 0 ? "warn" : ""}`}>${sink.dropped === null ? unknown() : shown(sink.dropped)}</td>
     </tr>
     ${sink.problem !== null && html`<tr class="below"><td colspan="6" class="problem">${sink.problem}</td></tr>`}`;
 }
 
 /** Sites of several sources may have the same number, so the choice names both. */
-export function Sites({ sources, chosen, choose }) {
+export function Sites({ sources, chosen, choose, now }) {
   return html`<section class="panel sites">
     <h2>Sites <span class="of">choose one to see only its alarms and values</span></h2>
     <table class="choice">
@@ -96,14 +107,28 @@ export function Sites({ sources, chosen, choose }) {
             <td><button type="button" aria-pressed=${isChosen}
               onClick=${() => choose(isChosen ? null : { source: source.name, site: site.id, name: site.displayName })}>
               ${site.displayName}</button></td>
-            <td class="n">${shown(site.tags)}</td>
-            <td class=${`n ${site.gateways.online < site.gateways.all ? "warn" : ""}`}>${site.gateways.online} / ${site.gateways.all}</td>
+            <td class="n">${site.tags === null ? unknown() : shown(site.tags)}</td>
+            <td class=${`n ${site.gateways.online !== null && site.gateways.online < site.gateways.all ? "warn" : ""}`}>
+              ${site.gateways.online ?? unknown()} / ${site.gateways.all ?? unknown()}</td>
             <td><${Priorities} counts=${site.alarms} /></td>
           </tr>`;
         }),
       )}</tbody>
     </table>
+    ${sources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.sites} what="sites" now=${now} />`)}
   </section>`;
+}
+
+/** Why a list may not be all there is, or not how it is now. */
+function Doubt({ reading, what, now }) {
+  const words = doubt(reading, what, now);
+  return words === null ? null : html`<p class="warn">${`Not all ${what} are known: ${words}.`}</p>`;
+}
+
+/** A list that could not be asked for is from before. */
+function Stale({ answer }) {
+  if (answer.failed === null) return null;
+  return html`<p class="problem">${answer.atMs === null ? "The worker did not answer this yet." : "The worker did not answer this; it is from before."} ${answer.failed}</p>`;
 }
 
 function Only({ chosen, choose }) {
@@ -117,13 +142,17 @@ function without(description, name) {
   return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
 }
 
-export function Alarms({ alarms, chosen, choose, now }) {
-  const rows = alarms.filter(
+export function Alarms({ alarms, sources, chosen, choose, now }) {
+  const shownSources = sources.filter((source) => chosen === null || source.name === chosen.source);
+  const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
+  const rows = alarms.data.filter(
     ({ source, alarm }) => chosen === null || (source === chosen.source && alarm.site.id === chosen.site),
   );
   return html`<section class="panel alarms">
-    <h2>Active alarms <span class="of">${rows.length}</span> <${Only} chosen=${chosen} choose=${choose} /></h2>
-    ${rows.length === 0 && html`<p class="quiet">The service lists none.</p>`}
+    <h2>Active alarms <span class="of">${isWhole ? rows.length : ""}</span> <${Only} chosen=${chosen} choose=${choose} /></h2>
+    <${Stale} answer=${alarms} />
+    ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" now=${now} />`)}
+    ${rows.length === 0 && isWhole && html`<p class="quiet">The service lists none.</p>`}
     <ul class="scroll">${rows.slice(0, 100).map(
       ({ source, alarm, state }) => html`<li key=${`${source} ${alarm.id}`}>
         <span class=${`priority p${alarm.trigger.priority}`}>${alarm.trigger.priority}</span>
@@ -141,17 +170,18 @@ export function Alarms({ alarms, chosen, choose, now }) {
 }
 
 export function Values({ values, chosen, choose, search, setSearch, now }) {
-  const { rows, total } = values;
+  const { rows, total } = values.data;
   return html`<section class="panel values">
     <h2>Values <span class="of">${rows.length < total ? `${rows.length} of ${shown(total)}, ` : ""}read last first</span>
       <${Only} chosen=${chosen} choose=${choose} />
       <input type="search" placeholder="search name or id" value=${search} aria-label="search values"
         onInput=${(event) => setSearch(event.target.value)} /></h2>
+    <${Stale} answer=${values} />
     <div class="scroll"><table>
       <thead><tr><th class="minor">tag</th><th>name</th><th class="n">value</th><th>unit</th><th class="n">read</th></tr></thead>
       <tbody>${rows.map((row) => html`<${Value} key=${`${row.source} ${row.tag.id}`} row=${row} now=${now} />`)}</tbody>
     </table></div>
-    ${rows.length === 0 && html`<p class="quiet">${search || chosen ? "Nothing fits." : "Nothing was read yet."}</p>`}
+    ${rows.length === 0 && values.atMs !== null && html`<p class="quiet">${search || chosen ? "Nothing fits." : "Nothing was read yet."}</p>`}
   </section>`;
 }
 
@@ -171,13 +201,14 @@ function Value({ row, now }) {
 export function Events({ events, now }) {
   return html`<section class="panel events">
     <h2>Events <span class="of">told last first, without values</span></h2>
-    <ol class="scroll">${events.map(
+    <${Stale} answer=${events} />
+    <ol class="scroll">${events.data.map(
       ({ position, time, type, gist }) => html`<li key=${position}>
         <time datetime=${time}>${at(time, now)}</time>
         <span class=${`kind ${type}`}>${type}</span>
         <span>${gist}</span>
       </li>`,
     )}</ol>
-    ${events.length === 0 && html`<p class="quiet">None yet.</p>`}
+    ${events.data.length === 0 && events.atMs !== null && html`<p class="quiet">None yet.</p>`}
   </section>`;
 }

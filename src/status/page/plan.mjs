@@ -15,6 +15,8 @@ const LANES = {
 export function Plan({ source, several, now }) {
   const { plan } = source;
   if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
+  // Wishes for tags that nobody has listed cost nothing that could be shown.
+  if (plan.tags === 0 && source.counts.tags === null) return null;
   return html`<section class="panel plan">
     <h2>Freshness <span class="of">${several ? `${source.name}, ` : ""}what the quota buys</span></h2>
     <${Verdict} plan=${plan} />
@@ -28,28 +30,39 @@ export function Plan({ source, several, now }) {
 }
 
 function Verdict({ plan }) {
+  const needs = `the wishes need ${percent(plan.load)} of what there is.`;
   if (plan.fits) {
-    return html`<p><b class="good">It fits:</b> the wishes need ${percent(plan.load)} of what there is; no value becomes older than wished.</p>`;
+    return html`<p><b class="good">It fits:</b> ${needs} <${Measured} classes=${plan.classes} /></p>`;
   }
   const [cheapest] = plan.changes;
-  return html`<p><b class="warn">It does not fit:</b> the wishes need ${percent(plan.load)} of what there is, so values become older than wished.</p>
+  return html`<p><b class="warn">It does not fit:</b> ${needs} <${Measured} classes=${plan.classes} /></p>
     ${
       cheapest !== undefined &&
       html`<div class="change"><p><b>The cheapest change.</b> ${cheapest.text}</p><code>${cheapest.yaml}</code></div>`
     }`;
 }
 
+/** Follows from the column below it, whether the plan fits or not. */
+function Measured({ classes }) {
+  const known = classes.filter(({ measuredSeconds }) => measuredSeconds !== null);
+  const older = known.filter(({ olderThanWished }) => olderThanWished);
+  if (known.length === 0) return "How old values really become is not measured yet.";
+  if (older.length === 0) return "No value that was measured was older than wished.";
+  return html`<b class="warn">Measured, values became older than wished:</b> ${older
+    .map((each) => `${each.name} ${lasting(each.measuredSeconds)} instead of ${lasting(each.wishedSeconds)}`)
+    .join(", ")}.`;
+}
+
 function Classes({ plan }) {
   return html`<table>
     <thead><tr><th>class</th><th class="n">tags</th><th class="n">wished</th><th class="n">promised</th><th class="n">reached</th><th class="n minor">requests a minute</th></tr></thead>
     <tbody>${plan.classes.map((each) => {
-      const isLate = each.measuredSeconds !== null && each.measuredSeconds > each.promisedSeconds * 1.05 + 1;
       return html`<tr>
         <td>${each.name}</td>
         <td class="n">${shown(each.tags)}</td>
         <td class="n">${lasting(each.wishedSeconds)}</td>
         <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${lasting(each.promisedSeconds)}</td>
-        <td class=${`n ${isLate ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : lasting(each.measuredSeconds)}</td>
+        <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : lasting(each.measuredSeconds)}</td>
         <td class="n minor">${each.requestsPerMinute.toFixed(1)}</td>
       </tr>`;
     })}</tbody>

@@ -18,16 +18,10 @@ function span(seconds) {
   return `${Math.round(seconds / 86400)} days`;
 }
 
-/** A length of time as exact as a wish is written. */
+/** A length of time as exact as a wish is written; the same figures as `spanText` of the worker. */
 export function lasting(seconds) {
   const [unit, size] =
-    seconds < 100
-      ? ["s", 1]
-      : seconds < 7200
-        ? ["min", 60]
-        : seconds < 172800
-          ? ["h", 3600]
-          : ["days", 86400];
+    seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? ["h", 3600] : ["d", 86400];
   return `${Number((seconds / size).toFixed(1))} ${unit}`;
 }
 
@@ -52,4 +46,20 @@ export function at(iso, now) {
   const time = new Date(iso);
   const isToday = day.format(time) === day.format(new Date(now));
   return isToday ? clock.format(time) : `${day.format(time)} ${clock.format(time)}`;
+}
+
+/** What a person has to know of a number that is not known; null while all of it is. `what` is in the plural. */
+export function doubt({ state, at: read, held }, what, now) {
+  switch (state) {
+    case "whole":
+      return null;
+    case "part":
+      return `a part of the list cannot be read; there may be more ${what}`;
+    case "old":
+      return `${shown(held)} when last read, ${ago(read, now)}`;
+    case "off":
+      return "not followed";
+    default:
+      return "nothing of the list was read yet";
+  }
 }

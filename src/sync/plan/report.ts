@@ -1,4 +1,5 @@
 import { isoUtc } from "../../clock.ts";
+import { spanText } from "../../duration.ts";
 import { type Change, changesThatFit } from "./advice.ts";
 import { type FollowedHistory, followingPerMinute, liveShare } from "./share.ts";
 import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";
@@ -59,6 +60,7 @@ export interface PlanReport {
   readonly tagsNotRead: number;
   readonly quota: QuotaFacts;
   readonly lanes: readonly LanePlan[];
+  /** Whether the requests suffice for the wishes by count; what became of them is measured, class by class. */
   readonly fits: boolean;
   /** What the wishes need of what can be planned with; above 1 they do not fit. */
   readonly load: number;
@@ -88,6 +90,8 @@ export interface ClassPlan {
   /** How old it becomes at most while nothing else wants the spare requests. */
   readonly atBestSeconds: number;
   readonly measuredSeconds: number | null;
+  /** Whether it was measured to be older than wished, as far as the shown figures differ; the plan may fit all the same. */
+  readonly olderThanWished: boolean;
   readonly stretch: number;
   readonly requestsPerMinute: number;
 }
@@ -162,6 +166,7 @@ export function planReport(facts: PlanFacts): PlanReport {
         promisedSeconds: rounded(promisedMs / 1_000),
         atBestSeconds: rounded(atBestMs / 1_000),
         measuredSeconds: wish.measuredMs === null ? null : rounded(wish.measuredMs / 1_000),
+        olderThanWished: isOlder(wish.measuredMs, wish.everyMs),
         stretch: rounded(factorOf(wish), 4),
         requestsPerMinute: rounded(wish.tags === 0 ? 0 : perMinuteOf(wish)),
       };
@@ -192,6 +197,12 @@ export function planReport(facts: PlanFacts): PlanReport {
       unused: unusedQuota(quota),
     }),
   };
+}
+
+/** Two ages that are shown with the same figure are the same to whoever reads them. */
+function isOlder(measuredMs: number | null, wishedMs: number): boolean {
+  if (measuredMs === null || measuredMs <= wishedMs) return false;
+  return spanText(rounded(measuredMs / 1_000)) !== spanText(wishedMs / 1_000);
 }
 
 /** Requests of the service's 20 that the configuration leaves unused. */

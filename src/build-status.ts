@@ -1,0 +1,60 @@
+import type { Config, SourceEntry } from "./config/config.ts";
+import { wantedBy } from "./delivery/filter.ts";
+import type { Pace, Paces } from "./status/job-report.ts";
+import type { ShownSource } from "./status/source-report.ts";
+import type { Wanted } from "./store/store.ts";
+import { matcher } from "./sync/schedule.ts";
+
+/** What the status shows of a configuration, with a worker and without one. */
+export interface ShownConfig {
+  readonly sources: readonly ShownSource[];
+  readonly sinks: readonly string[];
+  readonly wanted: ReadonlyMap<string, Wanted>;
+}
+
+export function shownConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): ShownConfig {
+  const enabled = Object.entries(sinks).filter(([, entry]) => entry.enabled);
+  return {
+    sources: Object.entries(sources).map(([name, entry]) => ({
+      name,
+      origin: new URL(entry.base_url).origin,
+      paces: pacesOf(entry),
+    })),
+    sinks: enabled.map(([name]) => name),
+    wanted: wantedBy(enabled.map(([name, entry]) => [name, entry.filter])),
+  };
+}
+
+/** What a run may take, or the machine may have been busy, before an age counts as larger than it should be. */
+const GRACE_MS = 3 * 60_000;
+/** The same for rare jobs, as a share of their interval. */
+const GRACE_SHARE = 0.1;
+/** History has something to ask only when a bucket has closed, and then waits its turn. */
+const HISTORY_GRACE_MS = 30 * 60_000;
+
+function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
+  const paces = new Map(
+    Object.entries(schedules).map(([job, schedule]): [string, Pace | "off"] => [
+      job,
+      schedule === false ? "off" : paceOf(matcher(schedule), spread),
+    ]),
+  );
+  // These two follow their wishes at all times.
+  paces.set("live", read.length === 0 ? "off" : shortest(read, GRACE_MS));
+  // An order of `plenum backfill` may run where no class follows anything: then it is shown once it ran.
+  if (history.length > 0) paces.set("history", shortest(history, HISTORY_GRACE_MS));
+  return paces;
+}
+
+function shortest(wishes: readonly { readonly every: number }[], graceMs: number): Pace {
+  const everyMs = Math.min(...wishes.map(({ every }) => every));
+  return (lastMs) => lastMs + everyMs + graceMs;
+}
+
+function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace {
+  return (lastMs) => {
+    const dueMs = nextMatch(lastMs);
+    const everyMs = nextMatch(dueMs) - dueMs;
+    return dueMs + spreadMs + Math.max(GRACE_MS, everyMs * GRACE_SHARE);
+  };
+}

@@ -1,0 +1,141 @@
+import { isoUtc } from "../clock.ts";
+import { type Event, isTelemetry, KINDS, type Kind } from "../event.ts";
+import type { Database } from "./sqlite.ts";
+import type { SinkLag, Wanted } from "./store.ts";
+
+/** How far the sinks are behind. Their filters decide what counts; what a filter leaves out nobody waits for. */
+
+/** Events that are looked at one by one for each sink: about 4 ms. Beyond, the count of their class is the most it can be. */
+const LOOK_EVENTS = 2_000;
+/** Bytes of events that are read to ask a filter about more than their kind: about 10 ms. */
+const LOOK_BYTES = 1024 ** 2;
+
+interface SinkRow {
+  readonly sink: string;
+  readonly position: number;
+  readonly ended: string | null;
+  readonly dropped: number;
+  readonly deadLetters: number;
+}
+
+interface EventRow {
+  readonly position: number;
+  /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
+  readonly kind: Kind | null;
+  readonly bytes: number;
+  readonly committed_ms: number;
+}
+
+interface Count {
+  readonly events: number;
+  /** When the first of them was committed, milliseconds since 1970. */
+  readonly oldestMs: number | null;
+  readonly exact: boolean;
+}
+
+const NONE: Count = { events: 0, oldestMs: null, exact: true };
+
+export function sinkLags(
+  database: Database,
+  wanted: ReadonlyMap<string, Wanted> | undefined,
+): readonly SinkLag[] {
+  const sinks = database
+    .prepare(
+      `select name as sink, position, ended, dropped,
+         (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters
+       from sink order by name`,
+    )
+    .all<SinkRow>();
+  return sinks.map((row) => {
+    const filter = row.ended === null ? wanted?.get(row.sink) : undefined;
+    const ahead = countAfter(database, row.position, filter ?? EVERYTHING);
+    const again = countAgain(database, row.sink, filter ?? EVERYTHING);
+    return {
+      ...row,
+      depth: ahead.events,
+      again: again.events,
+      exact: ahead.exact && again.exact,
+      oldest: ahead.oldestMs === null ? null : isoUtc(ahead.oldestMs),
+    };
+  });
+}
+
+const EVERYTHING: Wanted = { kinds: KINDS, byKind: true, matches: () => true };
+
+function countAfter(database: Database, position: number, wanted: Wanted): Count {
+  const classes = [0, 1].map((telemetry) => ({
+    telemetry,
+    // The index on the class answers both without reading a body.
+    ...(database
+      .prepare(
+        "select count(*) as events, min(position) as first from event where telemetry = ? and position > ?",
+      )
+      .get<{ readonly events: number; readonly first: number | null }>(telemetry, position) ?? {
+      events: 0,
+      first: null,
+    }),
+  }));
+  const ofClass = (telemetry: number) => KINDS.filter((kind) => isTelemetry(kind) === (telemetry === 1));
+  const open = classes.filter(
+    ({ telemetry, events }) =>
+      events > 0 && wanted.kinds.some((kind) => isTelemetry(kind) === (telemetry === 1)),
+  );
+  const events = open.reduce((sum, each) => sum + each.events, 0);
+  if (events === 0) return NONE;
+  const all =
+    wanted.byKind &&
+    open.every(({ telemetry }) => ofClass(telemetry).every((kind) => wanted.kinds.includes(kind)));
+  if (all || events > LOOK_EVENTS) {
+    const first = Math.min(...open.map((each) => each.first ?? Number.POSITIVE_INFINITY));
+    const row = database
+      .prepare("select committed_ms from event where position = ?")
+      .get<{ readonly committed_ms: number }>(first);
+    return { events, oldestMs: row?.committed_ms ?? null, exact: all };
+  }
+  const rows = open.flatMap(({ telemetry }) =>
+    database
+      .prepare(
+        "select position, kind, bytes, committed_ms from event where telemetry = ? and position > ? order by position",
+      )
+      .all<EventRow>(telemetry, position),
+  );
+  return countRows(database, rows, wanted);
+}
+
+function countAgain(database: Database, sink: string, wanted: Wanted): Count {
+  const marked =
+    database
+      .prepare("select count(*) as events from again where sink = ?")
+      .get<{ readonly events: number }>(sink)?.events ?? 0;
+  if (marked === 0) return NONE;
+  if (wanted === EVERYTHING || marked > LOOK_EVENTS)
+    return { events: marked, oldestMs: null, exact: wanted === EVERYTHING };
+  const rows = database
+    .prepare(
+      `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
+       from again left join event on event.position = again.position where again.sink = ?`,
+    )
+    .all<EventRow>(sink);
+  return countRows(database, rows, wanted);
+}
+
+function countRows(database: Database, rows: readonly EventRow[], wanted: Wanted): Count {
+  const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
+  const bytes = ofKind.reduce((sum, row) => sum + row.bytes, 0);
+  if (wanted.byKind || bytes > LOOK_BYTES) return counted(ofKind, wanted.byKind);
+  const body = database.prepare("select body from event where position = ?");
+  const matching = ofKind.filter(({ position, kind }) => {
+    const row = kind === null ? undefined : body.get<{ readonly body: string }>(position);
+    return row === undefined || wanted.matches(JSON.parse(row.body) as Event);
+  });
+  return counted(matching, true);
+}
+
+function counted(rows: readonly EventRow[], exact: boolean): Count {
+  const times = rows.map(({ committed_ms }) => committed_ms);
+  const oldestMs = times.reduce<number | null>(
+    (first, ms) => (first === null || ms < first ? ms : first),
+    null,
+  );
+  return { events: rows.length, oldestMs, exact: exact || rows.length === 0 };
+}

@@ -1,0 +1,98 @@
+import { expect, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+
+/** `plenum status` and `plenum read` as a user types them: who is there, what is known, which tag is meant. */
+
+test("no worker, a worker that answers, and one that is there and does not answer are three answers", async () => {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const place = workplace(service.url);
+  const none = await place.plenum("status", "--probe");
+  expect([none.code, onlyLine(none.stderr)]).toEqual([1, "No worker is running on this state folder."]);
+
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const report = async () => JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+  await expect.poll(async () => (await report()).sources[0]?.counts.tags, { timeout: 20_000 }).toBe(8);
+  await expect.poll(async () => (await report()).sources[0]?.counts.alarms, { timeout: 20_000 }).toBe(0);
+  const well = await place.plenum("status");
+  expect(well.code).toBe(0);
+  expect(well.stdout).toMatch(/^Running since /);
+  expect(well.stdout).toMatch(/^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m);
+  for (const job of ["token", "sites", "alarms", "resolved_sweep", "gateways", "hosts", "systems", "tags"]) {
+    expect(well.stdout).toMatch(new RegExp(`^ {2}job ${job}: last good poll 20\\S+Z$`, "m"));
+  }
+
+  worker.signal("SIGSTOP");
+  const [silent, probe, read] = await Promise.all([
+    place.plenum("status"),
+    place.plenum("status", "--probe"),
+    place.plenum("read", "10169"),
+  ]);
+  const sentence =
+    "A worker is there and does not answer within 5 s. It may be busy: try again. If that lasts, its log says what it does.";
+  expect([silent.code, probe.code, read.code]).toEqual([75, 75, 75]);
+  for (const { stderr } of [silent, probe, read]) expect(onlyLine(stderr)).toBe(sentence);
+  expect(silent.stdout).toMatch(
+    /^A worker is there and does not answer; this is what the state remembers\.\n/,
+  );
+  expect(silent.stdout).toContain("quota: unknown, only a running worker counts it");
+  const explained = await place.plenum("explain", "10169");
+  expect([explained.code, explained.stdout]).toEqual([
+    0,
+    expect.stringContaining("Next reading\n  Unknown: a worker is there and does not answer."),
+  ]);
+
+  worker.signal("SIGCONT");
+  expect((await place.plenum("status", "--probe")).code).toBe(0);
+  worker.signal("SIGKILL");
+  await worker.ended;
+  // The door of a killed worker is still there, and nobody behind it.
+  const left = await place.plenum("status");
+  expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
+}, 120_000);
+
+test("a state in which nothing was read yet shows no 0", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  await place.plenum("sites");
+  const { code, stdout } = await place.plenum("status");
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /^source main: unknown sites \(never read\), unknown tags \(never read\), no value read yet, unknown gateways \(never read\), unknown active alarms \(never read\)$/m,
+  );
+  expect(stdout).toMatch(/^ {2}token: not known yet$/m);
+  expect(stdout).toMatch(/^ {2}job alarms: last good poll never$/m);
+  expect(stdout).toMatch(/^sink files: never started, lag unknown, dead letters unknown$/m);
+}, 60_000);
+
+test("`read` names the ids that are no tags and spends no request on them; --ask asks all the same", async () => {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const place = workplace(service.url);
+  const blind = await place.plenum("read", "10169", "77", "88");
+  expect([blind.code, onlyLine(blind.stderr)]).toEqual([
+    1,
+    expect.stringMatching(/404.* The service refuses the 3 tags as a whole: one of them is enough/),
+  ]);
+
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const reads = () => service.simulator.truth.requests().filter(({ path }) => path.includes("/tags/read"));
+  await expect
+    .poll(async () => (await place.plenum("status")).stdout, { timeout: 20_000 })
+    .toMatch(/^source main: 1 sites, 8 tags/m);
+  worker.signal("SIGTERM");
+  await worker.ended;
+  const before = reads().length;
+  const two = await place.plenum("read", "10169", "77", "88");
+  expect([two.code, onlyLine(two.stderr)]).toEqual([
+    78,
+    expect.stringMatching(
+      /^Tags 77, 88 are not among the 8 tags of main, listed at 20\S+Z; nothing was asked\. If the list is too old, add --ask\.$/,
+    ),
+  ]);
+  expect(reads().length).toBe(before);
+  const asked = await place.plenum("read", "10169", "77", "--ask");
+  expect([asked.code, onlyLine(asked.stderr)]).toEqual([1, expect.stringContaining("refuses the 2 tags")]);
+  expect((await place.plenum("read", "10169")).code).toBe(0);
+}, 90_000);

@@ -1,0 +1,31 @@
+import { describe, expect, test } from "vitest";
+import { withoutCredentials } from "#src/log.ts";
+
+describe("a text that leaves", () => {
+  test.each([
+    "The token lacks the ability, the site or the permission; the token information tells which.",
+    "The token expired yesterday.",
+    "Put a new token somewhere else.",
+    "Bearer authentication is needed.",
+    "The proxy wants basic authentication",
+    "Its token misconfiguration cannot pass by itself.",
+    "a token read-only",
+  ])("keeps the sentence: %s", (text) => {
+    expect(withoutCredentials(text)).toBe(text);
+  });
+
+  test.each([
+    ["token 12|aBcDeFgHiJkLmNoP", "token [redacted]"],
+    ["Bearer correcthorse", "Bearer [redacted]"],
+    ["basic dXNlcjpwYXNzd29yZA==", "basic [redacted]"],
+    ["Authorization: Token secretword", "Authorization: Token [redacted]"],
+    ['{"authorization":"Bearer simulator-token"}', '{"authorization":"Bearer [redacted]"}'],
+    ["the token s3cretword failed", "the token [redacted] failed"],
+    ["the token SecretWord failed", "the token [redacted] failed"],
+    ["the token abcdefghijklmnopqrstuvwxyz failed", "the token [redacted] failed"],
+    ["token eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "token [redacted]"],
+    ["mqtt://user:pw@host refused", "mqtt://[redacted]@host refused"],
+  ])("leaves the secret out: %s", (text, left) => {
+    expect(withoutCredentials(text)).toBe(left);
+  });
+});

@@ -1,0 +1,49 @@
+import { type Browser, chromium, type Page } from "playwright-core";
+import { afterAll, beforeAll, onTestFinished } from "vitest";
+import type { LiveParts } from "#src/status/report.ts";
+import { createStatusServer, type StatusServer } from "#src/status/server.ts";
+import { programPath } from "../real-servers.ts";
+import { LIVE, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
+
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export interface OpenedPage extends ShownBuilding {
+  readonly server: StatusServer;
+  readonly page: Page;
+  /** What the browser complained about, and what was asked for elsewhere; both stay empty. */
+  readonly complaints: string[];
+  readonly elsewhere: string[];
+  open(): Promise<unknown>;
+}
+
+/** One browser for the tests of a file; what it answers opens a page over a small building. */
+export function pagesInBrowser(): (width?: number, live?: LiveParts) => Promise<OpenedPage> {
+  let browser: Browser;
+  beforeAll(async () => {
+    browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
+  });
+  afterAll(() => browser?.close());
+
+  return async (width = 1280, live = LIVE) => {
+    const building = await shownBuilding(live);
+    const server = createStatusServer(serverOptions(building));
+    await server.start(new AbortController().signal);
+    onTestFinished(() => server.stop(1_000));
+    const page = await browser.newPage({ viewport: { width, height: 900 } });
+    const complaints: string[] = [];
+    const elsewhere: string[] = [];
+    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.message));
+    page.on("request", (request) => request.url().startsWith(server.url()) || elsewhere.push(request.url()));
+    onTestFinished(() => page.close());
+    return { ...building, server, page, complaints, elsewhere, open: () => page.goto(server.url()) };
+  };
+}

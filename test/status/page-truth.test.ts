@@ -1,0 +1,133 @@
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
+import type { LiveParts } from "#src/status/report.ts";
+import { documentSet } from "#src/store/store.ts";
+import { planReport } from "#src/sync/plan/report.ts";
+import { syncSet } from "#src/sync/snapshot.ts";
+import { absent } from "../real-servers.ts";
+import { pagesInBrowser } from "./page-in-browser.ts";
+import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
+
+/** The page in a real browser, where the truth is that something is not known, or that nobody answers. */
+
+const tile = (page: Page, name: string) =>
+  page.locator(".tile", { has: page.getByText(name, { exact: true }) });
+const plain = async (page: Page, selector: string) =>
+  (await page.locator(selector).first().innerText()).replaceAll(/\s+/g, " ");
+
+describe.skipIf(absent("chromium"))("the page", () => {
+  const opened = pagesInBrowser();
+
+  test("shows what was never read as unknown, not as 0", async () => {
+    const { page, open, complaints } = await opened();
+    await open();
+    await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
+    expect(await tile(page, "Gateways online").innerText()).toMatch(
+      /unknown[\s\S]*sites unknown · tags unknown/,
+    );
+    expect(await tile(page, "Service").locator(".figure").innerText()).toBe("unknown");
+    expect(await tile(page, "Values").innerText()).toContain("none was read yet");
+    expect(await plain(page, ".alarms")).toContain(
+      "Not all active alarms are known: nothing of the list was read yet.",
+    );
+    expect(await plain(page, ".alarms")).not.toContain("The service lists none.");
+    expect(await plain(page, ".sinks")).toContain("? is not known: the sink was never started.");
+    expect(complaints).toEqual([]);
+  });
+
+  test("shows what cannot be read now as unknown, with what was known last", async () => {
+    const { store, page, open } = await opened();
+    for (const name of ["north", "south"])
+      await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
+    const away = { since: NOW, reason: "forbidden: 403." };
+    await store.commit({
+      documents: [
+        { set: syncSet("availability", "north"), put: [["feature/alarms", away]] },
+        { set: "health/north", put: [["health", { status: "unhealthy", time: NOW, askedAt: NOW }]] },
+      ],
+    });
+    await open();
+    await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
+    expect(await tile(page, "Active alarms").innerText()).toContain("north: 1 when last read, ");
+    expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: 1 when last read, ");
+    expect(await page.locator(".alarms li").count()).toBe(2);
+    expect(await page.locator(".sites tbody tr").first().innerText()).toContain("unknown");
+    expect(await plain(page, ".source")).toMatch(/the service's own health check says: unhealthy, at /);
+  });
+
+  test("shows the last good poll of every job", async () => {
+    const { store, page, open } = await opened();
+    const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
+    await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
+    await open();
+    await expect
+      .poll(() => page.locator(".jobs tbody tr").first().innerText())
+      .toMatch(/^alarms\s+20 min ago$/);
+    expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
+  });
+
+  test("notices a worker that takes the question and never answers, and counts on", async () => {
+    const { page, open, store } = await opened();
+    await fillSource(store, "north", { tagNames: ["Supply"] });
+    await open();
+    await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
+    const read = () => page.locator(".values tbody tr td").last().innerText();
+    await expect.poll(read).toMatch(/^\d s ago$/);
+    // As a stopped process does: the connection stands, and nothing comes.
+    await page.route("**/api/**", () => {});
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no answer");
+    expect(await plain(page, ".gone")).toMatch(/^The worker does not answer since .*What you see is old/);
+    expect(await page.locator("main.old").count()).toBe(1);
+    expect(await page.title()).toBe("✕ no answer – Plenum");
+    const before = Number.parseInt(await read(), 10);
+    await expect
+      .poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 })
+      .toBeGreaterThan(before + 2);
+    await page.unroute("**/api/**");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("all is well");
+    expect(await page.locator(".gone").count()).toBe(0);
+  }, 60_000);
+
+  test("notices answers whose own time stands still", async () => {
+    // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
+    const { clock, page, open } = await opened();
+    await open();
+    await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no answer");
+    expect(await plain(page, ".gone")).toMatch(/^The worker answers with an old time since /);
+    await clock.advance(15_000);
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("all is well");
+  }, 60_000);
+
+  test("names each bar of the quota where read, write and history are counted apart", async () => {
+    const [bucket] = LIVE_SOURCE.quota?.buckets ?? [];
+    if (bucket === undefined) throw new Error("no bucket");
+    const buckets = ["read", "write", "history"].map((name) => ({ ...bucket, name }));
+    const live: LiveParts = {
+      ...LIVE,
+      source: () => ({ ...LIVE_SOURCE, quota: { buckets, heldUntilMs: null } }),
+    };
+    const { page, open } = await opened(1280, live);
+    await open();
+    const bars = page.locator(".source").first().locator(".bucket");
+    await expect.poll(() => bars.count()).toBe(3);
+    for (const [n, name] of ["read", "write", "history"].entries()) {
+      expect(await bars.nth(n).locator("p").innerText()).toMatch(new RegExp(`^${name}\\s+7 of 20 requests`));
+      expect(await bars.nth(n).locator(".slots").getAttribute("aria-label")).toContain(name);
+    }
+  });
+
+  test("says of a plan that fits and of values that are too old that both are so", async () => {
+    const [comfort, meters] = PLAN_FACTS.classes;
+    if (comfort === undefined || meters === undefined) throw new Error("no classes");
+    const facts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };
+    const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
+    const { page, open } = await opened(1280, { ...LIVE, source });
+    await open();
+    await expect
+      .poll(() => plain(page, ".plan"))
+      .toContain(
+        "It fits: the wishes need 47 % of what there is. Measured, values became older than wished: comfort 78 s instead of 60 s.",
+      );
+  });
+});

@@ -1,0 +1,270 @@
+import { describe, expect, test } from "vitest";
+import { shownConfig } from "#src/build-status.ts";
+import { Config } from "#src/config/config.ts";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { refreshGauges } from "#src/status/gauges.ts";
+import { createStatus, type Status } from "#src/status/report.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import { type HeldPoll, syncSet } from "#src/sync/snapshot.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import { fillSource, LIVE, LIVE_SOURCE, NOW, shownBuilding } from "./shown-building.ts";
+
+/** What is not known is said to be unknown: null in the report, absent in the metrics, never 0. */
+
+const MINUTE = 60_000;
+const CONFIG = Config.parse({
+  sources: {
+    north: {
+      base_url: "https://north.example",
+      token: { env: "TOKEN" },
+      time_zone: "Europe/Stockholm",
+      read: [{ name: "all", every: "1m" }],
+      schedules: { hosts: false },
+    },
+  },
+  sinks: { lake: { file: { folder: "events" }, filter: { kinds: ["alarm-*"] } } },
+});
+
+function statusOf(
+  store: Store,
+  clock: VirtualClock,
+  lastPolls: Readonly<Record<string, string>> = {},
+): Status {
+  const source = () => ({ ...LIVE_SOURCE, lastPolls: async () => new Map(Object.entries(lastPolls)) });
+  // The worker has only just started: what it has not done yet is not late.
+  const live = { ...LIVE, startedAtMs: Date.parse(NOW), source };
+  return createStatus({ version: "1", clock, store, ...shownConfig(CONFIG), live });
+}
+
+const poll = (lastSuccess: string | null, more: Partial<HeldPoll> = {}): HeldPoll => ({
+  lastSuccess,
+  lastAttempt: lastSuccess ?? NOW,
+  problem: null,
+  ...more,
+});
+
+const polled = (store: Store, polls: Readonly<Record<string, HeldPoll>>) =>
+  store.commit({ documents: [{ set: documentSet("poll", "north"), put: Object.entries(polls) }] });
+
+async function only(status: Status) {
+  const [source] = (await status.report()).sources;
+  if (source === undefined) throw new Error("no source");
+  return source;
+}
+
+async function scraped(status: Status): Promise<string> {
+  const metrics = createMetrics();
+  await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
+  return (await metrics.registry.metrics()).replaceAll(/^#.*\n/gm, "");
+}
+
+describe("a worker that has only just started", () => {
+  test("knows no number, names every job that it has, and writes no gauge", async () => {
+    const { store, clock } = await shownBuilding();
+    const status = statusOf(store, clock);
+    const { counts, jobs, readings } = await only(status);
+    expect(counts).toEqual({ sites: null, tags: null, values: 0, bad: 0, alarms: null });
+    expect(Object.values(readings).map(({ state }) => state)).toEqual(["never", "never", "never", "never"]);
+    expect(jobs.map(({ name, lastSuccess, late }) => [name, lastSuccess, late])).toEqual(
+      ["token", "sites", "alarms", "resolved_sweep", "gateways", "systems", "tags", "live"].map((name) => [
+        name,
+        null,
+        false,
+      ]),
+    );
+    const text = await scraped(status);
+    for (const name of ["alarms_active", "poll_last_success", "outbox_", "audit_log"]) {
+      expect(text).not.toContain(`plenum_${name}`);
+    }
+  });
+
+  test("calls a job late that does not come to a first good poll", async () => {
+    const { store, clock } = await shownBuilding();
+    const status = statusOf(store, clock);
+    await clock.advance(10 * MINUTE);
+    const { notices, sources } = await status.report();
+    expect(sources[0]?.jobs.filter(({ late }) => late).map(({ name }) => name)).toEqual([
+      "alarms",
+      "resolved_sweep",
+      "gateways",
+      "live",
+    ]);
+    expect(notices).toContainEqual(
+      expect.stringMatching(
+        /^north, alarms: there was no good poll yet, and one was due by 2026-11-21T10:0[3-5]:\S+Z at the latest\.$/,
+      ),
+    );
+  });
+
+  test("does not know how far a sink is behind that it never started", async () => {
+    const { store, clock } = await shownBuilding();
+    const { sinks } = await statusOf(store, clock).report();
+    expect(sinks).toMatchObject([
+      { sink: "lake", depth: null, again: null, deadLetters: null, dropped: null, exact: false },
+    ]);
+  });
+});
+
+describe("a list that was read", () => {
+  test("and shows nothing is a known 0, also in the metrics", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["a"] });
+    const status = statusOf(store, clock);
+    expect((await only(status)).counts).toEqual({ sites: 1, tags: 1, values: 1, bad: 0, alarms: 0 });
+    const text = await scraped(status);
+    for (const priority of ["A", "B", "C"]) {
+      expect(text).toContain(`plenum_alarms_active{source="north",site="1",priority="${priority}"} 0\n`);
+    }
+    expect(text).toContain(
+      `plenum_poll_last_success_timestamp_seconds{source="north",job="alarms"} ${Date.parse(NOW) / 1_000}\n`,
+    );
+    expect(text).not.toContain('job="token"');
+  });
+
+  test("and for longer than it should not again is not known any more; what was known last is kept apart", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
+    const status = statusOf(store, clock);
+    expect((await only(status)).counts).toMatchObject({ alarms: 1 });
+    await clock.advance(5 * MINUTE);
+    const { counts, readings, sites, jobs } = await only(status);
+    // A list of tags is read every six hours, a list of alarms every half minute.
+    expect(counts).toMatchObject({ sites: 1, tags: 1, alarms: null });
+    expect(readings.alarms).toEqual({ state: "old", at: NOW, held: 1 });
+    expect(sites[0]).toMatchObject({ tags: 1, alarms: null });
+    expect(jobs.find(({ name }) => name === "alarms")).toMatchObject({ lastSuccess: NOW, late: true });
+    expect(await scraped(status)).not.toContain("plenum_alarms_active");
+  });
+
+  test("and is refused now is not known from that moment on", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["a"] });
+    const status = statusOf(store, clock);
+    const away = { since: NOW, reason: "forbidden: 403." };
+    const set = syncSet("availability", "north");
+    await store.commit({ documents: [{ set, put: [["feature/alarms", away]] }] });
+    expect((await only(status)).counts).toMatchObject({ tags: 1, alarms: null });
+    await store.commit({ documents: [{ set, remove: ["feature/alarms"], put: [["service", away]] }] });
+    await clock.advance(1_001);
+    const { counts, sites } = await only(status);
+    expect(counts).toMatchObject({ tags: 1, alarms: null });
+    expect(sites[0]?.gateways).toEqual({ online: null, all: 1, unclear: 0 });
+  });
+
+  test("but not whole has at least what is known", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
+    await polled(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
+    const { counts, readings, sites } = await only(statusOf(store, clock));
+    expect([counts.alarms, readings.alarms, sites[0]?.alarms]).toEqual([
+      null,
+      { state: "part", at: NOW, held: 1 },
+      { A: 1 },
+    ]);
+  });
+
+  test("in part, with nothing to show for it, was not read", async () => {
+    const { store, clock } = await shownBuilding();
+    await polled(store, {
+      tags: poll(NOW, { problem: "No site is known yet." }),
+      gateways: poll(NOW, { problem: "No site is known yet." }),
+      live: poll(NOW),
+    });
+    const { counts, jobs, readings } = await only(statusOf(store, clock));
+    expect([counts.tags, readings.tags.state, readings.gateways.state]).toEqual([null, "never", "never"]);
+    expect(jobs.find(({ name }) => name === "tags")).toMatchObject({ partly: true });
+    expect(
+      jobs.find(({ name }) => name === "live"),
+      "a run that read nothing",
+    ).toMatchObject({
+      lastSuccess: null,
+    });
+    expect(await scraped(statusOf(store, clock))).not.toContain('job="live"');
+  });
+
+  test("a gateway that does not say whether it is online is neither", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: [] });
+    const held = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
+    await store.commit({ documents: [{ set: documentSet("gateway", "north"), put: [["8", held]] }] });
+    const { sites } = await only(statusOf(store, clock));
+    expect(sites[0]?.gateways).toEqual({ online: 0, all: 2, unclear: 1 });
+  });
+});
+
+describe("the last good poll", () => {
+  test("is as late as the worker or a value says, when the state was written earlier", async () => {
+    const { store, clock } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["a"] });
+    await polled(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
+    const { jobs } = await only(statusOf(store, clock, { alarms: "2026-11-21T09:59:40.000Z" }));
+    const last = (name: string) => jobs.find((job) => job.name === name)?.lastSuccess;
+    expect(last("alarms")).toBe("2026-11-21T09:59:40.000Z");
+    expect(last("live"), "the time of the newest value").toBe(NOW);
+  });
+
+  test("of a job that is switched off is not shown, and its old trouble is no notice", async () => {
+    const { store, clock } = await shownBuilding();
+    await polled(store, { hosts: poll(null, { problem: "forbidden" }) });
+    const { notices, sources } = await statusOf(store, clock).report();
+    expect(sources[0]?.jobs.map(({ name }) => name)).not.toContain("hosts");
+    expect(notices).toEqual([]);
+  });
+
+  test("of a job that this page has never heard of is shown all the same", async () => {
+    const { store, clock } = await shownBuilding();
+    await polled(store, { novelty: poll(NOW) });
+    expect((await only(statusOf(store, clock))).jobs).toContainEqual({
+      name: "novelty",
+      lastSuccess: NOW,
+      lastAttempt: NOW,
+      problem: null,
+      partly: false,
+      dueBy: null,
+      late: false,
+    });
+  });
+});
+
+test("the service's own health check is shown where it was asked, and beside the trouble", async () => {
+  const { store, clock } = await shownBuilding();
+  const status = statusOf(store, clock);
+  expect((await only(status)).health).toBeNull();
+  const health = { status: "unhealthy", time: null, askedAt: NOW };
+  await store.commit({
+    documents: [
+      { set: "health/north", put: [["health", health]] },
+      {
+        set: syncSet("availability", "north"),
+        put: [["service", { since: NOW, reason: "unreachable: no answer." }]],
+      },
+    ],
+  });
+  await clock.advance(1_001);
+  const { notices, sources } = await status.report();
+  expect(sources[0]?.health).toEqual(health);
+  expect(notices[0]).toContain(`Its own health check says: unhealthy (asked at ${NOW}).`);
+});
+
+test("a sink's lag is counted by its filter in the report and in the metrics", async () => {
+  const { store, clock } = await shownBuilding();
+  await store.outbox.register("lake", "now");
+  const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
+  await store.commit({ events: [...values, sampleEvent("alarm-raised", {}, 1)] });
+  const status = statusOf(store, clock);
+  expect((await status.report()).sinks).toMatchObject([{ sink: "lake", depth: 1, exact: true }]);
+  const text = await scraped(status);
+  expect(text).toContain('plenum_outbox_depth{sink="lake"} 1\n');
+  expect(text).toContain('plenum_outbox_depth_exact{sink="lake"} 1\n');
+});
+
+test("a state that cannot be read leaves the gauges out and breaks no scrape", async () => {
+  const metrics = createMetrics();
+  metrics.outboxDepth.set({ sink: "lake" }, 3);
+  metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);
+  const status = { report: () => Promise.reject(new Error("disk I/O error")) };
+  await refreshGauges({ status, metrics, log: createLog({ level: "silent" }) });
+  expect(await metrics.registry.metrics()).not.toMatch(/^plenum_(outbox_depth|alarms_active)\{/m);
+});
