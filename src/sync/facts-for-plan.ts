@@ -2,13 +2,14 @@ import type { Clock } from "../clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { ledgerFor, wantedSeries } from "./history/book.ts";
+import type { HistoryConfig } from "./history/config.ts";
 import { type BackfillOrders, loadOrders } from "./history/orders.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
 import { compareIds, heldTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
-import type { HistoryConfig, ReadConfig } from "./read/config.ts";
+import type { ReadConfig } from "./read/config.ts";
 import { firstMatch } from "./select.ts";
 import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
 

@@ -1,5 +1,6 @@
+import { BUCKET_MS } from "../../building.ts";
 import type { Series } from "./book.ts";
-import { BUCKET_MS, bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
 import { closedUntil, headRange, ms, type SeriesRules, tailFloor } from "./ledger.ts";
 import { type BackfillOrder, pendingOf } from "./orders.ts";
 import type { Range } from "./ranges.ts";

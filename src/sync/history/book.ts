@@ -2,9 +2,9 @@ import { RESOLUTIONS } from "../../building.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { heldTags, type PlacedTag } from "../inventory/held.ts";
 import type { FollowedHistory } from "../plan/share.ts";
-import type { HistoryClass, HistoryConfig } from "../read/config.ts";
 import { firstMatch } from "../select.ts";
 import type { HeldHistory } from "../snapshot.ts";
+import type { HistoryClass, HistoryConfig } from "./config.ts";
 import { adapted, firstSight, type SeriesRules } from "./ledger.ts";
 import { type BackfillOrder, orderRules } from "./orders.ts";
 

@@ -1,7 +1,6 @@
-import type { Resolution } from "../../building.ts";
+import { BUCKET_MS, type Resolution } from "../../building.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Series } from "./book.ts";
-import { BUCKET_MS } from "./buckets.ts";
 import { closedUntil, ms, unfetched } from "./ledger.ts";
 import { type BackfillOrder, type BackfillOrders, orderRange, pendingOf } from "./orders.ts";
 import { lengthOfAll } from "./ranges.ts";

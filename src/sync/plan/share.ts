@@ -1,5 +1,4 @@
-import type { Resolution } from "../../building.ts";
-import { BUCKET_MS } from "../history/buckets.ts";
+import { BUCKET_MS, type Resolution } from "../../building.ts";
 import { PLANNABLE_SHARE } from "./stretch.ts";
 
 /** How the slots of the quota are divided between live reads and history. Pure; the worker and `plenum plan` share it. */
