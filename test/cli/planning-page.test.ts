@@ -44,6 +44,7 @@ function planned(more: { readonly comfortMs?: number } = {}): string {
       tags: everyTag,
       withoutLog: 0,
     })),
+    toLearn: everyTag,
     backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
   });

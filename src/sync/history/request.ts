@@ -3,16 +3,19 @@ import { type Clock, isoUtc } from "../../clock.ts";
 import { meaningOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { HistoryQuery, Source } from "../../source/source.ts";
-import { culprits } from "../plan/split.ts";
-import { isMemberRefusal } from "../read/refused.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import type { Ask } from "./ask.ts";
-import type { Series } from "./book.ts";
+import type { HistoryBook, Series } from "./book.ts";
 import { bucketBefore, rangeTime } from "./buckets.ts";
+import { divide, type RefusedAlone } from "./divide.ts";
 import type { LearnedWindow } from "./learned-window.ts";
-import { ms, settleOrder, withoutLog } from "./ledger.ts";
+import { ms, settleEmpty } from "./ledger.ts";
 import type { HistoryProbe, Probe } from "./probe.ts";
+import { lengthOfAll } from "./ranges.ts";
+import { type Refusal, type RefusalReasons, Unclear } from "./refusal-reasons.ts";
+import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
 import type { HistorySettle } from "./settle.ts";
+import { hadIn } from "./spans.ts";
 
 /** Makes the requests of history and settles what comes of them. Throws what does not concern a single tag. */
 export interface HistoryRequests {
@@ -24,16 +27,26 @@ export interface HistoryRequests {
 
 /** How long a series is left alone whose answer brought it no further, in milliseconds. */
 const STUCK_MS = 300_000;
+/** How long one is left alone that was refused while nobody can say why; `GET me` is asked once a minute then. */
+const UNCLEAR_MS = 60_000;
+
+interface Apart {
+  readonly refused: readonly RefusedAlone<Series, Refusal>[];
+  /** The refusal after which it was of no use to ask on; null when everybody was asked. */
+  readonly last: Refusal | null;
+}
 
 export function createHistoryRequests(options: {
   readonly source: Source;
   readonly clock: Clock;
   readonly log: Pick<Log, "info">;
+  readonly book: Pick<HistoryBook, "ofTag">;
   readonly window: LearnedWindow;
   readonly probe: HistoryProbe;
   readonly settle: HistorySettle;
+  readonly reasons: RefusalReasons;
 }): HistoryRequests {
-  const { source, clock, log, window, probe, settle } = options;
+  const { source, clock, log, book, window, probe, settle, reasons } = options;
 
   /** One request for some of the series of an ask, and its settlement. */
   async function fetchPart(ask: Ask, series: readonly Series[], signal: AbortSignal): Promise<void> {
@@ -48,8 +61,10 @@ export function createHistoryRequests(options: {
       const logs = await fetchLogs(query, part.values, signal);
       settled = await settle.logs(part, logs, window.answered(part.values));
     }
+    reasons.answered();
     const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
     for (const each of series) {
+      each.suspect = false;
       if (!moved.has(each)) each.notBeforeMs = clock.monotonic() + STUCK_MS;
     }
   }
@@ -63,48 +78,148 @@ export function createHistoryRequests(options: {
     try {
       return await source.history(query, "history", signal);
     } catch (error) {
-      const { kind } = meaningOf(error);
-      if (!signal.aborted && (kind === "retryable" || kind === "malformed")) await window.failed(values);
+      const failure = meaningOf(error);
+      // A service may also call a range too large by calling it wrong.
+      const isWrong = failure.kind === "config" && failure.reason === "validation";
+      const isTooLarge = failure.kind === "retryable" || failure.kind === "malformed" || isWrong;
+      if (!signal.aborted && isTooLarge) await window.failed(values);
       throw error;
     }
   }
 
+  /** What was refused of each of these, asked alone; null where the site of one of them went out of sight. */
+  async function settleApart(
+    asked: readonly Series[],
+    fetch: (part: readonly Series[]) => Promise<void>,
+    whatOf: (part: readonly Series[]) => string,
+    signal: AbortSignal,
+  ): Promise<Apart> {
+    let last: Refusal | null = null;
+    const refused = await divide(asked, async (part) => {
+      try {
+        await fetch(part);
+        return null;
+      } catch (error) {
+        const refusal = await reasons.of(error, part, whatOf(part), signal);
+        if (refusal.isLast) last = refusal;
+        return refusal.why === "out-of-sight" ? "stop" : refusal;
+      }
+    });
+    return { refused: refused ?? [], last };
+  }
+
+  async function noteRefused(
+    ask: Ask,
+    refused: readonly RefusedAlone<Series, Refusal>[],
+    signal: AbortSignal,
+  ) {
+    const noLog = refused.filter(({ refusal }) => refusal.why === "no-log").map(({ member }) => member);
+    const seen = new Set(noLog.length === 0 ? [] : await reasons.seen(noLog, signal));
+    const changed = new Map<Series, HeldHistory>();
+    for (const { member: series, refusal } of refused) {
+      series.suspect = true;
+      // Whoever cannot be seen has no log for us, which says nothing about the log.
+      if (refusal.why === "no-log" && !seen.has(series)) continue;
+      const range = ask.ranges.get(series.key);
+      if (range !== undefined) changed.set(series, noted(ask, series, range, refusal, clock.now()));
+    }
+    await settle.ledgers(changed);
+    const told = [...changed.keys()].map(({ key }) => key);
+    const said = refused[0]?.refusal.said;
+    if (told.length > 0)
+      log.info({ series: told, kind: ask.kind, said }, "history was refused of these, asked alone");
+  }
+
+  /** A group was refused for another reason than a log: each part is asked until each tag is known or was refused alone. */
+  async function learnApart(tagIds: readonly string[], signal: AbortSignal): Promise<void> {
+    probe.forget(tagIds);
+    const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+    const idsOf = (part: readonly Series[]) => part.map(({ placed }) => placed.tag.id);
+    const fetch = async (part: readonly Series[]) => {
+      const query = probe.about(idsOf(part), clock.now());
+      if (query === null) return;
+      const logs = await source.history(query, "history", signal);
+      reasons.answered();
+      await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+    };
+    const whatOf = (part: readonly Series[]) => `whether ${idsOf(part)} have a log`;
+    const { refused, last } = await settleApart(firsts, fetch, whatOf, signal);
+    for (const { member, refusal } of refused) await settleVerdict(idsOf([member]), refusal, signal);
+    if (last !== null) throw hopeless(last);
+  }
+
+  async function settleVerdict(tagIds: readonly string[], { why, said }: Refusal, signal: AbortSignal) {
+    if (tagIds.length === 0) return;
+    if (why !== "no-log") {
+      await settle.ledgers(probe.refused(tagIds, { why: "refused", said }, clock.now()));
+      return;
+    }
+    const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+    const seen = (await reasons.seen(firsts, signal)).map(({ placed }) => placed.tag.id);
+    probe.forget(tagIds.filter((id) => !seen.includes(id)));
+    await settle.ledgers(probe.refused(seen, { why, said }, clock.now()));
+  }
+
   return {
     async serve(ask, signal) {
-      const attempt = async (series: readonly Series[]): Promise<boolean> => {
-        try {
-          await fetchPart(ask, series, signal);
-          return true;
-        } catch (error) {
-          if (!isMemberRefusal(error)) throw error;
-          return false;
+      const fetch = (part: readonly Series[]) => fetchPart(ask, part, signal);
+      try {
+        const apart = await settleApart(ask.series, fetch, (part) => shapeOf(ask, part), signal);
+        if (apart.refused.length > 0) await noteRefused(ask, apart.refused, signal);
+        if (apart.last !== null) throw hopeless(apart.last);
+      } catch (error) {
+        // Somebody else has the next turn: if it is about these alone, the others must not wait for them.
+        if (error instanceof Unclear) {
+          for (const each of ask.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
         }
-      };
-      if (await attempt(ask.series)) return;
-      const search = culprits(ask.series);
-      let step = search.next();
-      while (!step.done) step = search.next(await attempt(step.value));
-      const changed = new Map(step.value.map((series) => [series, refused(ask, series, clock.now())]));
-      await settle.ledgers(changed);
-      log.info({ tags: step.value.map(({ key }) => key), kind: ask.kind }, "history without a log");
+        throw error;
+      }
     },
 
     async learn(toLearn, signal) {
+      const { query } = toLearn;
       let logs: readonly TagLog[] | null = null;
+      let refusal: Refusal | null = null;
       try {
-        logs = await source.history(toLearn.query, "history", signal);
+        logs = await source.history(query, "history", signal);
+        reasons.answered();
       } catch (error) {
-        if (!isMemberRefusal(error)) throw error;
+        const asked = query.tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+        refusal = await reasons.of(error, asked, `whether ${query.tagIds} have a log`, signal);
       }
-      const verdicts = probe.settle(toLearn, logs, clock.now());
+      if (refusal?.why === "out-of-sight") return;
       try {
-        await settle.ledgers(verdicts);
+        if (refusal !== null && refusal.why !== "no-log") {
+          await learnApart(query.tagIds, signal);
+          return;
+        }
+        const bad = probe.settle(toLearn, logs !== null);
+        if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+        const said = refusal?.said ?? LEFT_OVER;
+        await settleVerdict(bad, { why: "no-log", said, isLast: false }, signal);
       } catch (error) {
-        probe.forget([...verdicts.keys()]);
+        // What could not be recorded, or is not clear, is to be learned again.
+        probe.forget(query.tagIds);
         throw error;
       }
     },
   };
+}
+
+/** What is said of the one that is left over of a group, once the others were answered. */
+const LEFT_OVER =
+  "A group with it was refused because a log is missing, and all others of the group have one.";
+
+function hopeless({ said }: Refusal): Unclear {
+  return new Unclear(`Nothing of the history is answered: ${said}`);
+}
+
+/** For a person who has to find our mistake. */
+function shapeOf(ask: Ask, part: readonly Series[]): string {
+  const query = queryFor(ask, part);
+  if (query === null) return "nothing";
+  const { tagIds, from, to, resolution, timeZone } = query;
+  return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }
 
 /** The range reaches one bucket further back than needed, because the interface does not say what ends include. */
@@ -118,12 +233,22 @@ function queryFor(ask: Ask, series: readonly Series[]): HistoryQuery | null {
   return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
 }
 
-/** In the past a 404 says that this range has no log; at the head that the tag has none (any more). */
-function refused(ask: Ask, series: Series, nowMs: number): HeldHistory {
-  const range = ask.ranges.get(series.key);
-  if (ask.kind === "tail" && range !== undefined) return { ...series.held, reached: isoUtc(range.fromMs) };
-  if (ask.kind === "order" && range !== undefined) return settleOrder(series.held, [], range).held;
-  return withoutLog(series.held, nowMs);
+/** In the past a 404 of a log says that this range has none; at the front of following that the tag has none (any more). */
+function noted(
+  ask: Ask,
+  { held }: Series,
+  range: { readonly fromMs: number; readonly toMs: number },
+  { why, said }: Refusal,
+  nowMs: number,
+): HeldHistory {
+  const isBefore = ask.kind === "backfill" || ask.kind === "ordered";
+  // Totals come forward from the depth of the backfill.
+  const isPast = isBefore || (ask.kind === "total" && range.toMs <= ms(held.since));
+  if (why === "no-log") {
+    const word = { why: "no-log" as const, said, at: isoUtc(nowMs) };
+    return isPast ? settleEmpty(held, range, word) : withoutLog(held, said, nowMs);
+  }
+  return isBefore ? refusedPast(held, range, said, nowMs) : refusedNow(held, said, nowMs);
 }
 
 /** Whether an answer brought a series further, so that asking again at once makes sense. */
@@ -131,8 +256,7 @@ function hasMoved(before: HeldHistory | undefined, after: HeldHistory): boolean 
   return (
     before === undefined ||
     ms(after.watermark) > ms(before.watermark) ||
-    ms(after.reached) < ms(before.reached) ||
-    after.islands !== before.islands ||
+    lengthOfAll(hadIn(after.spans)) > lengthOfAll(hadIn(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
 }

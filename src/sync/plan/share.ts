@@ -22,6 +22,14 @@ export function followingPerMinute(followed: readonly FollowedHistory[], size: n
   }, 0);
 }
 
+/** Learning which tags have a log takes one request for a full group where most have one, and should end in an hour. */
+const LEARNING_MINUTES = 60;
+
+/** Requests per minute to learn of so many tags whether they have a log; at least one while there is anything to learn. */
+export function learningPerMinute(tags: number, size: number): number {
+  return tags === 0 ? 0 : Math.max(1, Math.ceil(tags / size) / LEARNING_MINUTES);
+}
+
 /** The share of the polls' requests that live reads may plan with. Where history is counted apart, all of it. */
 export function liveShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
   if (!shared) return PLANNABLE_SHARE;
