@@ -150,7 +150,22 @@ describe("whatever comes, a ledger says only what was so", () => {
           expect(lengthOfAll(named)).toBe(lengthOfAll(merged(named)));
         }
       }),
-      { numRuns: 150 },
+      {
+        numRuns: 150,
+        // A silence that following answered where the past had no log, and the word of the log taken back after it.
+        examples: [
+          [
+            [
+              { kind: "no-log", size: 1, waitMs: 7 * HOUR_MS, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+              { kind: "scope-lost", size: 1, waitMs: 0, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+            ],
+            false,
+          ],
+        ],
+      },
     );
   });
 
@@ -249,6 +264,47 @@ describe("why a span is had", () => {
     ).held;
     expect(waitsOf(followed)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
   });
+});
+
+describe("the holes of a series", () => {
+  const NOBODY = { open: [], paused: false };
+  const nowMs = at(0) + MINUTE_MS;
+  const named = (held: HeldHistory, more: { placed?: object; silences?: boolean } = {}) =>
+    holesIn(
+      [{ placed: { ...PLACED, ...more.placed }, rules: RULES, total: false, held }],
+      NOBODY,
+      nowMs,
+      more.silences === undefined ? {} : { silences: more.silences },
+    ).map(({ why, from, said }) => [why, from, said]);
+  const seen: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+  const silent = settlePast(
+    seen,
+    points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1)),
+    hours(-30, 0),
+  ).held;
+
+  test("have a reason each, with the service's words; silences are named when they are asked for", () => {
+    const held = refusedPast(silent, hours(-40, -30), "403, Forbidden.", START);
+    const holes = [
+      ["backfill", wishedFrom(held), null],
+      ["refused", isoUtc(at(-40)), "403, Forbidden."],
+    ];
+    expect(named(held)).toEqual(holes);
+    expect(named(held, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
+  });
+
+  test("are those of a site that the token does not see, of a log that is gone, of a series that nobody knows", () => {
+    expect(named(silent, { placed: { outOfScope: true } })).toEqual([
+      ["out-of-scope", wishedFrom(silent), null],
+    ]);
+    expect(named(withoutLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
+    expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
+    expect(named(refusedNow({ ...seen, state: "unproven" }, "403", START))).toEqual([
+      ["refused", wishedFrom(seen), "403"],
+    ]);
+  });
+
+  const wishedFrom = ({ wished }: HeldHistory) => isoUtc(ms(wished));
 });
 
 describe("a ledger of before", () => {

@@ -32,7 +32,7 @@ const SILENCE_MS: Readonly<Record<Resolution, number>> = {
 /** Spans of one series that are kept apart, so that the ledgers of thousands of tags fit into memory. */
 export const SPANS_MAX = 48;
 
-export function isHad({ why }: Span): boolean {
+export function isHad({ why }: Pick<Span, "why">): boolean {
   return why !== "refused";
 }
 
@@ -67,12 +67,18 @@ export function hadIn(held: readonly HeldSpan[]): readonly Range[] {
 }
 
 export function heldSpans(spans: readonly Span[]): readonly HeldSpan[] {
-  return spans.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
+  const held = spans.map(({ fromMs, toMs, ...rest }) => ({
+    from: isoUtc(fromMs),
+    to: isoUtc(toMs),
+    ...rest,
+  }));
+  read.set(held, spans);
+  return held;
 }
 
 /**
- * With what was learned of some times. Values count whatever stood there; that there is no value or no log counts
- * where nothing was had; a refusal says something of what is not had alone.
+ * With what was learned of some times. What weighs more stands: values before a silence that was answered, that before a
+ * word about a time that was not answered itself, and a refusal says something of what is not had alone.
  */
 export function withSpans(
   held: readonly HeldSpan[],
@@ -82,13 +88,19 @@ export function withSpans(
   let spans = [...spansIn(held)];
   for (const span of learned) {
     if (span.fromMs >= span.toMs) continue;
-    const keeps = (other: Span) => (span.why === "points" ? other.why === "points" : other.why !== "refused");
-    const kept = spans.filter(keeps);
+    const stands = (other: Span) => other.why !== "refused" && weight(other) >= weight(span);
+    const kept = spans.filter(stands);
     const parts = subtract(span, kept).map((part) => ({ ...span, ...part }));
-    const others = spans.filter((other) => !keeps(other)).flatMap((other) => without(other, span));
+    const others = spans.filter((other) => !stands(other)).flatMap((other) => without(other, span));
     spans = [...kept, ...others, ...parts].sort((a, b) => a.fromMs - b.fromMs);
   }
   return heldSpans(bounded(joined(spans, resolution)));
+}
+
+function weight({ why, said }: Span): number {
+  if (why === "points") return 3;
+  if (why === "null" && said === undefined) return 2;
+  return isHad({ why }) ? 1 : 0;
 }
 
 /** Spans without those that are not believed any more: holes from now on. */
