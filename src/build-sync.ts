@@ -64,6 +64,8 @@ export async function buildSync(options: {
     classes: entry.history,
     timeZone: entry.time_zone,
     valuesMax: settings.valuesMax,
+    metrics,
+    scope,
     demand,
     mayFetchPast: backPressure.mayFetchPast,
   });

@@ -77,6 +77,17 @@ export interface TagReading extends Tag {
 export const RESOLUTIONS = ["5m", "1h", "1d", "1w", "1mo"] as const;
 export type Resolution = (typeof RESOLUTIONS)[number];
 
+const HOUR_MS = 3_600_000;
+
+/** Usual length of a bucket, milliseconds; for expected numbers of values, never for boundaries. */
+export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
+  "5m": HOUR_MS / 12,
+  "1h": HOUR_MS,
+  "1d": 24 * HOUR_MS,
+  "1w": 7 * 24 * HOUR_MS,
+  "1mo": 30 * 24 * HOUR_MS,
+};
+
 /** One bucket of a logged series; `time` is the service's own stamp, UTC, and is the key of the bucket. */
 export interface Measurement {
   readonly time: string;

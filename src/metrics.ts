@@ -89,6 +89,18 @@ function describedMetrics(registers: Registry[]) {
       labelNames: ["source", "job", "outcome"],
       registers,
     }),
+    historyRefusals: new Counter({
+      name: "plenum_history_refusals_total",
+      help: "Requests for history that were refused, by reason: no-log (the service's word), refused, mistake (of ours), out-of-sight.",
+      labelNames: ["source", "reason"],
+      registers,
+    }),
+    historySeries: new Gauge({
+      name: "plenum_history_series",
+      help: "Series of history by state: whole, holes (something is not had yet), refused, no-log, unproven.",
+      labelNames: ["source", "state"],
+      registers,
+    }),
     alarmsActive: new Gauge({
       name: "plenum_alarms_active",
       help: "Alarms that the service holds to be active; absent while that is not known.",

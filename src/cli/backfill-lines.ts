@@ -1,4 +1,5 @@
 import type { Resolution } from "../building.ts";
+import type { HeldBackfill } from "../sync/snapshot.ts";
 
 /** How far one stretch of the past is. Times are UTC. */
 export interface Remaining {
@@ -9,12 +10,14 @@ export interface Remaining {
   readonly resolution: Resolution;
   readonly tags: number;
   readonly requestsLeft: number;
-  /** Share that is fetched or known to be empty, 0 to 1. */
+  /** Share that is had, 0 to 1. */
   readonly done: number;
   readonly paused: boolean;
   /** It waits until the sinks have taken more of what is told already. */
   readonly sinksBehind: boolean;
   readonly doneAt: string | null;
+  /** What the service says it has no log of; null before the end, and for what the configuration asks for. */
+  readonly withoutLog: HeldBackfill["withoutLog"] | null;
   /** When it will be done by the plan; null while it is paused, and when it is done. */
   readonly expectedAt: string | null;
 }
@@ -41,9 +44,17 @@ export function remainingLines(all: readonly Remaining[]): readonly string[] {
       each.id === null
         ? "configured backfill"
         : `order ${each.id}, ${minute(each.from ?? "")} to ${minute(each.to ?? "")}`;
-    if (each.doneAt !== null) return `${what}, ${each.resolution}: done at ${minute(each.doneAt)}`;
+    if (each.doneAt !== null) {
+      return `${what}, ${each.resolution}: done at ${minute(each.doneAt)}${withoutLogText(each.withoutLog)}`;
+    }
     return `${what}, ${each.resolution}, ${each.tags} tags: ${barLine(each)}`;
   });
+}
+
+/** What of an order that is done is not there, though everything was asked for. */
+export function withoutLogText(withoutLog: Remaining["withoutLog"]): string {
+  if (!withoutLog || withoutLog.buckets === 0) return "";
+  return `; the service has no log of ${withoutLog.buckets} intervals of ${withoutLog.tags} tags`;
 }
 
 /** Never 100 % before the end. */

@@ -13,11 +13,12 @@ import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
 import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
+import { hasEnded } from "../sync/history/orders.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import { Selection } from "../sync/select.ts";
 import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";
 import { loop } from "../waiting.ts";
-import { barLine, type Remaining, remainingLines } from "./backfill-lines.ts";
+import { barLine, type Remaining, remainingLines, withoutLogText } from "./backfill-lines.ts";
 import { type CliContext, choose, integer } from "./context.ts";
 
 interface BackfillOptions {
@@ -144,7 +145,8 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
     });
     context.signal.throwIfAborted();
   });
-  terminal.say(`Order ${id} is done.`);
+  const { withoutLog } = await remaining(work, id);
+  terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
 }
 
 async function show(work: Work): Promise<void> {
@@ -203,10 +205,12 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   };
   const open = progress.orders.map((each): Remaining => {
     const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
-    return { ...each, ...waiting, requestsLeft, doneAt: null, expectedAt: endOf(requestsLeft) };
+    const expectedAt = endOf(requestsLeft);
+    return { ...each, ...waiting, requestsLeft, doneAt: null, withoutLog: null, expectedAt };
   });
-  const done = [...held].flatMap(([id, { from, to, resolution, doneAt }]): readonly Remaining[] => {
-    if (doneAt === null) return [];
+  const done = [...held].flatMap(([id, order]): readonly Remaining[] => {
+    const { from, to, resolution, doneAt, withoutLog = null } = order;
+    if (!hasEnded(order)) return [];
     return [
       {
         id,
@@ -219,6 +223,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
         paused: false,
         sinksBehind: false,
         doneAt,
+        withoutLog,
         expectedAt: null,
       },
     ];
@@ -226,7 +231,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
     if (each.total || each.pendingRanges === 0) return [];
     const { resolution, tags, requestsLeft, done: share } = each;
-    const rest = { from: null, to: null, ...waiting, doneAt: null };
+    const rest = { from: null, to: null, ...waiting, doneAt: null, withoutLog: null };
     return [
       { id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) },
     ];

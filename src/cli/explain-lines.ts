@@ -1,5 +1,6 @@
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
+import { reasonOf } from "./gaps.ts";
 
 const SHOWN = 8;
 
@@ -29,16 +30,10 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     "Last requests",
     ...requestLines(explained),
     ...(history.length === 0 ? [] : ["", "History"]),
-    ...history.map(({ key, held }) =>
-      held.state === "no-log"
-        ? `  ${key}: the service has no log of it; it is asked again after ${held.askAgainAt}.`
-        : held.state === "unproven"
-          ? `  ${key}: it is not known yet whether it has a log.`
-          : `  ${key}: told from ${held.reached} to ${held.watermark}`,
-    ),
+    ...history.map(historyLine),
     ...holes
       .filter(({ from }) => from !== null)
-      .map((hole) => `  missing: ${hole.resolution} from ${hole.from} to ${hole.to} (${hole.why})`),
+      .map((hole) => `  ${hole.resolution} from ${hole.from} to ${hole.to}: ${reasonOf(hole)}`),
     "",
     "Sinks",
     ...sinkLines(explained.sinks),
@@ -48,6 +43,16 @@ export function tagLines(explained: TagExplanation): readonly string[] {
         `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
     ),
   ];
+}
+
+function historyLine({ key, held, hadSince }: TagExplanation["history"][number]): string {
+  const { state, refusal, watermark } = held;
+  const had = hadSince === watermark ? "nothing is had yet" : `answered from ${hadSince} to ${watermark}`;
+  const rest = refusal === null ? "" : `; asked again after ${refusal.againAt}`;
+  if (state === "no-log")
+    return `  ${key}: ${had}; the service says that it has no log of it (${refusal?.said})${rest}`;
+  if (refusal !== null) return `  ${key}: ${had}; refused at ${refusal.at}: ${refusal.said}${rest}`;
+  return `  ${key}: ${had}${state === "unproven" ? "; it is not known yet whether it has a log" : ""}`;
 }
 
 function nextLines({ work, worker, missingSince }: TagExplanation): readonly string[] {

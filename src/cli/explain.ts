@@ -12,12 +12,13 @@ import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
+import { historyKey } from "../sync/history/book.ts";
 import { holesIn } from "../sync/history/gaps.ts";
+import { hadSince } from "../sync/history/ledger.ts";
 import { matcher } from "../sync/schedule.ts";
 import {
   type Held,
   type HeldAlarm,
-  type HeldHistory,
   type HeldPoll,
   type HeldQuarantine,
   type HeldValue,
@@ -90,14 +91,14 @@ async function explainTag(
     // A command that was refused may not have known the site.
     subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
   };
-  const [value, quarantine, ledgers, past, events, results] = await Promise.all([
+  const [value, quarantine, past, events, results] = await Promise.all([
     store.document<HeldValue>(documentSet("value", name), id),
     store.document<HeldQuarantine>(syncSet("quarantine", name), id),
-    store.documents<HeldHistory>(documentSet("history", name)),
     pastFromState(store, planSettings(name, entry, state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
   ]);
+  const own = past.ledgers.filter(({ placed }) => placed.tag.id === id);
   return {
     source: name,
     tag: held.value,
@@ -107,14 +108,12 @@ async function explainTag(
     quarantine: quarantine ?? null,
     work,
     worker,
-    history: [...ledgers]
-      .filter(([key]) => key.startsWith(`${id} `))
-      .map(([key, ledger]) => ({ key, held: ledger })),
-    holes: holesIn(
-      past.ledgers.filter(({ placed }) => placed.tag.id === id),
-      past.orders,
-      nowMs,
-    ),
+    history: own.map(({ rules, total, held: ledger }) => ({
+      key: historyKey(id, { resolution: rules.resolution, total }),
+      held: ledger,
+      hadSince: isoUtc(hadSince(ledger)),
+    })),
+    holes: holesIn(own, past.orders, nowMs, { silences: true }),
     sinks: await sinkPlaces(store, wanted, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };

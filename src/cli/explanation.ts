@@ -15,7 +15,13 @@ export interface TagExplanation {
   /** Null when no worker answers: what is due and what was asked last only a worker knows. */
   readonly work: TagWork | null;
   readonly worker: WorkerThere;
-  readonly history: readonly { readonly key: string; readonly held: HeldHistory }[];
+  /** `hadSince`: from then on everything up to the watermark is had. */
+  readonly history: readonly {
+    readonly key: string;
+    readonly held: HeldHistory;
+    readonly hadSince: string;
+  }[];
+  /** What is not had of it, and what was answered without a value, with the reason. */
   readonly holes: readonly Hole[];
   readonly sinks: readonly SinkPlace[];
   readonly commands: readonly CommandResult[];

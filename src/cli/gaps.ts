@@ -13,9 +13,15 @@ const WHY: Readonly<Record<HoleReason, string>> = {
   backfill: "the configured backfill, still to be fetched",
   behind: "closed and overdue",
   between: "nobody asked for it",
-  "no-log": "the service has no log of it",
+  refused: "asked for and refused",
+  "out-of-scope": "the token does not see its site now",
   unproven: "not known yet whether it has a log",
+  "no-log": "the service says that it has no log of it",
+  null: "answered, without a value",
 };
+
+/** What nobody has to fetch any more: the service answered, or said that there is nothing. */
+const ANSWERED: ReadonlySet<HoleReason> = new Set(["no-log", "null"]);
 
 interface Group {
   readonly tags: number;
@@ -24,12 +30,24 @@ interface Group {
   readonly hole: Hole;
 }
 
+/** The reason, with the service's own words where it gave some. */
+export function reasonOf({ why, said, at, againAt }: Hole): string {
+  return [
+    WHY[why],
+    ...(said === null ? [] : [`${at === null ? "" : `at ${at}: `}${said}`]),
+    ...(againAt === null ? [] : [`asked again after ${againAt}`]),
+  ].join("; ");
+}
+
 /** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
 export function addGaps(program: Command, context: CliContext): void {
   program
     .command("gaps")
-    .description("holes in the history that is followed: what is not told, and why")
-    .argument("[tag...]", "only these tags; then one line for each tag")
+    .description("holes in the history that is followed: what is not had, and why")
+    .argument(
+      "[tag...]",
+      "only these tags; then one line for each tag, and what was answered without a value too",
+    )
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
@@ -46,12 +64,12 @@ export function addGaps(program: Command, context: CliContext): void {
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
         await refuseUnknown(store, name, wanted);
         const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
-        const holes = holesIn(ledgers, past.orders, nowMs);
+        const holes = holesIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
         if (terminal.json) {
           terminal.object(holes, []);
           return;
         }
-        if (holes.length === 0) terminal.say(noHoles(ledgers.length));
+        if (holes.every(({ why }) => ANSWERED.has(why))) terminal.say(noHoles(ledgers.length));
         if (holes.length === 0) return;
         terminal.rows<Group>(grouped(holes, wanted.size > 0), [
           { title: "tags", value: (group) => group.tags },
@@ -62,7 +80,7 @@ export function addGaps(program: Command, context: CliContext): void {
           },
           { title: "from", value: ({ hole }) => hole.from },
           { title: "to", value: ({ hole }) => hole.to },
-          { title: "why", value: ({ hole }) => WHY[hole.why] },
+          { title: "why", value: ({ hole }) => reasonOf(hole) },
         ]);
       } finally {
         await store.close();
@@ -84,14 +102,14 @@ async function refuseUnknown(store: Store, source: string, wanted: ReadonlySet<s
 function noHoles(series: number): string {
   return series === 0
     ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
-    : `No holes: all ${series} series are told up to now.`;
+    : `No holes: all ${series} series are had up to now.`;
 }
 
 function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,
-    ({ resolution, total, from, to, why, tagId }) =>
-      `${why} ${resolution} ${total} ${from} ${to} ${single ? tagId : ""}`,
+    (hole) =>
+      `${reasonOf(hole)} ${hole.resolution} ${hole.total} ${hole.from} ${hole.to} ${single ? hole.tagId : ""}`,
   );
   return [...groups.values()].flatMap((members) => {
     const [hole] = members;

@@ -51,6 +51,11 @@ export function planLines(plan: PlanReport): readonly string[] {
             ]),
           ),
         ]),
+    ...(plan.learning === null
+      ? []
+      : [
+          `Until it is known which of ${plan.learning.tags} tags have a log, learning it takes ${plan.learning.requestsPerMinute.toFixed(1)} a minute more; live values stretch for it where they must.`,
+        ]),
     ...(backfill === null
       ? []
       : [

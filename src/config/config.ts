@@ -8,7 +8,8 @@ import { SourceConfig } from "../source/config.ts";
 import { StatusConfig } from "../status/config.ts";
 import { StateConfig } from "../store/config.ts";
 import { SyncConfig } from "../sync/config.ts";
-import { HistoryConfig, ReadConfig } from "../sync/read/config.ts";
+import { HistoryConfig } from "../sync/history/config.ts";
+import { ReadConfig } from "../sync/read/config.ts";
 import { suggestion } from "./suggest.ts";
 
 /**

@@ -11,6 +11,7 @@ import {
   type HeldToken,
   type HeldUnavailability,
   type HeldValue,
+  isWhole,
   syncSet,
 } from "../sync/snapshot.ts";
 import { type JobReport, jobReports, type Paces } from "./job-report.ts";
@@ -123,7 +124,7 @@ export interface SiteReport {
 /** A series is a tag at one resolution. */
 export interface HistoryReport {
   readonly series: number;
-  /** Series whose backfill has reached its end. */
+  /** Series without a hole from the depth of their backfill on. */
   readonly complete: number;
   /** Series for which the service has no log. */
   readonly withoutLog: number;
@@ -252,7 +253,7 @@ function historyReport(series: readonly HeldHistory[]): HistoryReport | null {
   const followed = series.filter(({ state }) => state === "following");
   return {
     series: series.length,
-    complete: followed.filter(({ reached, target }) => reached <= target).length,
+    complete: followed.filter(isWhole).length,
     withoutLog: series.filter(({ state }) => state === "no-log").length,
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
   };

@@ -2,13 +2,15 @@ import type { Clock } from "../clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { ledgerFor, wantedSeries } from "./history/book.ts";
+import type { HistoryConfig } from "./history/config.ts";
+import type { LedgerBefore } from "./history/ledger-before.ts";
 import { type BackfillOrders, loadOrders } from "./history/orders.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
-import { compareIds, heldTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
+import { compareIds, expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
-import type { HistoryConfig, ReadConfig } from "./read/config.ts";
+import type { ReadConfig } from "./read/config.ts";
 import { firstMatch } from "./select.ts";
 import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
 
@@ -58,6 +60,8 @@ export async function factsFromState(
     sites: sites.length,
     silent,
     ...past,
+    // What cannot be seen now costs nothing now.
+    tags: past.tags.filter(({ outOfScope }) => outOfScope !== true),
     nowMs: clock.now(),
     live,
   });
@@ -65,8 +69,8 @@ export async function factsFromState(
 
 async function heldPast(store: Store, source: string) {
   const [tags, ledgers, orders, window] = await Promise.all([
-    heldTags(store, source),
-    store.documents<HeldHistory>(documentSet("history", source)),
+    expectedTags(store, source),
+    store.documents<HeldHistory | LedgerBefore>(documentSet("history", source)),
     loadOrders(store, source),
     store.document<HeldWindow>(syncSet("history-window", source), "values"),
   ]);
@@ -151,7 +155,7 @@ function factsOf(known: {
   readonly sites: number;
   readonly tags: readonly PlacedTag[];
   readonly silent: ReadonlySet<string>;
-  readonly ledgers: ReadonlyMap<string, HeldHistory>;
+  readonly ledgers: ReadonlyMap<string, HeldHistory | LedgerBefore>;
   readonly orders: BackfillOrders;
   readonly window: HeldWindow;
   readonly nowMs: number;
@@ -170,6 +174,7 @@ function factsOf(known: {
     tags: tags.length,
     classes: classFacts(settings.read, tags, known.silent, live?.freshness ?? []),
     history: historyFacts(settings.history, ledgers.byClass),
+    toLearn: unprovenTags(ledgers.all),
     backfill: {
       requestsLeft: left(windowValues(known.window, { most })),
       requestsAtBest: left(most),
@@ -210,7 +215,7 @@ interface Ledgers {
 function ledgersOf(
   settings: PlanSettings,
   tags: readonly PlacedTag[],
-  held: ReadonlyMap<string, HeldHistory>,
+  held: ReadonlyMap<string, HeldHistory | LedgerBefore>,
   orders: BackfillOrders,
   nowMs: number,
 ): Ledgers {

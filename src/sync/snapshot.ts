@@ -127,27 +127,28 @@ export interface HeldQuarantine {
 }
 
 /**
- * How far the history of a tag is told (set `history`), keyed by `<tag id> <resolution>`, or by
- * `<tag id> <resolution> total` where totals are fetched. Times are UTC.
+ * What is had of the history of a tag, and why the rest is not (set `history`), keyed by `<tag id> <resolution>`, or
+ * by `<tag id> <resolution> total` where totals are fetched. Times are UTC.
  *
  * ```
- *   wished     target        reached            since      watermark    now
- *     |   empty   |   pending   |  fetched, told  |  fetched,  |  to come |
- *                 |  ◄─ backfill comes this way   |  told      |
+ *   wished                               since          watermark     now
+ *     |  null  | refused |  not asked  |  points  | points  |  to come |
+ *              |       ◄─ backfill comes this way | following goes on ─►
  * ```
  */
 export interface HeldHistory {
+  /** Absent in what was written before a span said why; what such a ledger says of the past is not believed. */
+  readonly version: 2;
   readonly resolution: Resolution;
   readonly timeZone: string;
-  /** The first sight of the tag: live following starts here, older buckets are backfill. */
+  /** The first sight of the tag: following starts here, older buckets are backfill. */
   readonly since: string;
-  /** Every closed bucket from `reached` to this time is fetched and told, or known to be empty. */
+  /** Every closed bucket from `since` to this time is had. */
   readonly watermark: string;
-  readonly reached: string;
-  /** Where the backfill ends: the configured depth, or the first month with data if that is later. */
-  readonly target: string;
-  /** The configured depth of the backfill for which `target` was found. */
+  /** The configured depth of the backfill. */
   readonly wished: string;
+  /** Ascending and disjoint; what lies between them was not asked for yet. */
+  readonly spans: readonly HeldSpan[];
   /** Where reading again for late data goes on; null while none is under way. */
   readonly rereadFrom: string | null;
   /** When the last day, and the whole look-back, were last read again. */
@@ -155,16 +156,47 @@ export interface HeldHistory {
   readonly weeklyAt: string;
   /** What was told is remembered completely from this time on. */
   readonly rememberedFrom: string;
-  /**
-   * `unproven`: not yet known whether it has a log. `no-log`: the service answered 404 for it; it is asked again
-   * after `askAgainAt`.
-   */
+  /** `unproven`: not yet known whether it has a log. `no-log`: the service said 404 of its log (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
-  readonly askAgainAt: string | null;
-  /** Answers 404 in a row. */
-  readonly refusals: number;
-  /** Stretches before `reached` that an order had fetched and told, ascending; absent when there are none. */
-  readonly islands?: readonly { readonly from: string; readonly to: string }[];
+  /** Why it is not followed now, and until when it is left alone; null while all is well. */
+  readonly refusal: HeldRefusal | null;
+}
+
+/**
+ * A stretch of a series. Had: `points`, where values were answered (short times without any in between included);
+ * `null`, answered without a value; `no-log`, the service said 404 of it. Not had: `refused`, for another reason.
+ */
+export interface HeldSpan {
+  readonly from: string;
+  readonly to: string;
+  readonly why: "points" | "null" | "no-log" | "refused";
+  /** `no-log` and `refused`: the service's words and when. `null`: what says so, where it was not the series itself. */
+  readonly said?: string;
+  readonly at?: string;
+  /** `refused`: how often in a row, and when it is asked again. */
+  readonly times?: number;
+  readonly againAt?: string;
+}
+
+/** What the service said when it refused something, when it said so last and how often in a row. */
+export interface HeldRefusal {
+  readonly said: string;
+  readonly at: string;
+  readonly times: number;
+  /** It is asked again, alone, after this time. */
+  readonly againAt: string;
+}
+
+/** Whether a series has everything that is wished up to its watermark; for the status page. */
+export function isWhole({ state, refusal, spans, wished, since, watermark }: HeldHistory): boolean {
+  // A state written before has no spans.
+  if (state !== "following" || refusal || !spans) return false;
+  let until = wished < since ? wished : since;
+  for (const { from, to, why } of spans) {
+    if (why === "refused" || from > until) continue;
+    if (to > until) until = to;
+  }
+  return until >= watermark && watermark >= since;
 }
 
 /** A stretch of the past that `plenum backfill` asked for (set `backfill`, keyed by id). Times are UTC. */
@@ -175,8 +207,10 @@ export interface HeldBackfill {
   /** A selection as in the configuration. */
   readonly select: unknown;
   readonly askedAt: string;
-  /** When everything was fetched or known to be empty; null until then. */
+  /** When every bucket was had, or the service had said that there is no log of it; null until then. */
   readonly doneAt: string | null;
+  /** Buckets of which it said so, and of how many tags; absent in orders that ended before this was known. */
+  readonly withoutLog?: { readonly buckets: number; readonly tags: number };
 }
 
 /** That nothing of the past is fetched for now (set `backfill-pause`, key `pause`). */

@@ -5,8 +5,9 @@ import { parse } from "yaml";
 import { planLines } from "#src/cli/plan-lines.ts";
 import { createProgram } from "#src/cli/program.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
 import { planReport } from "#src/sync/plan/report.ts";
-import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
+import { ReadConfig } from "#src/sync/read/config.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");
 const wishes = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
@@ -43,6 +44,7 @@ function planned(more: { readonly comfortMs?: number } = {}): string {
       tags: everyTag,
       withoutLog: 0,
     })),
+    toLearn: everyTag,
     backfill: { requestsLeft: 54_900, requestsAtBest: 1_350, paused: false },
     quota: { perMinute: 20, reserve: 0, polite: 1, polls: 20, shared: true, size: 20 },
   });

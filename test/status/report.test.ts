@@ -6,6 +6,7 @@ import {
   type HeldHistory,
   type HeldPoll,
   type HeldQuarantine,
+  type HeldSpan,
   type HeldToken,
   syncSet,
 } from "#src/sync/snapshot.ts";
@@ -104,26 +105,46 @@ describe("the report", () => {
 
   test("how far the history is", async () => {
     const { store, status } = await shownBuilding();
-    const series = (state: HeldHistory["state"], reached: string, watermark: string) => ({
+    const series = (
+      state: HeldHistory["state"],
+      from: string,
+      watermark: string,
+      why: HeldSpan["why"] = "points",
+    ): Partial<HeldHistory> => ({
+      version: 2,
       state,
-      reached,
       watermark,
-      target: "2026-11-01T00:00:00.000Z",
+      wished: "2026-11-01T00:00:00.000Z",
+      since: "2026-11-20T00:00:00.000Z",
+      refusal: null,
+      spans: [
+        { from: "2026-11-01T00:00:00.000Z", to: from, why },
+        { from, to: watermark, why: "points" },
+      ],
     });
+    // As it was written before a span said why: nobody knows what of its past is had.
+    const before = {
+      state: "following",
+      since: "2026-11-20T00:00:00.000Z",
+      watermark: "2026-11-21T09:50:00.000Z",
+      reached: "2026-11-01T00:00:00.000Z",
+      target: "2026-11-01T00:00:00.000Z",
+    };
     await store.commit({
       documents: [
         {
           set: documentSet("history", "north"),
           put: [
-            ["1 5m", series("following", "2026-11-01T00:00:00.000Z", "2026-11-21T09:50:00.000Z")],
-            ["2 5m", series("following", "2026-11-10T00:00:00.000Z", "2026-11-21T09:40:00.000Z")],
+            ["1 5m", series("following", "2026-11-10T00:00:00.000Z", "2026-11-21T09:50:00.000Z", "null")],
+            ["2 5m", series("following", "2026-11-10T00:00:00.000Z", "2026-11-21T09:40:00.000Z", "refused")],
+            ["4 5m", before],
             ["3 5m", series("no-log", "2026-11-20T00:00:00.000Z", "2026-11-20T00:00:00.000Z")],
           ],
         },
       ],
     });
     expect((await status.report()).sources.map(({ history }) => history)).toEqual([
-      { series: 3, complete: 1, withoutLog: 1, toldUntil: "2026-11-21T09:40:00.000Z" },
+      { series: 4, complete: 1, withoutLog: 1, toldUntil: "2026-11-21T09:40:00.000Z" },
       null,
     ]);
   });

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan/group.ts";
-import { culprits } from "#src/sync/plan/split.ts";
 import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 
@@ -188,38 +187,5 @@ describe("when the wishes exceed the quota", () => {
       1, 1, 2, 4, 10,
     ]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);
-  });
-});
-
-describe("the culprits of a failed group", () => {
-  function search(bad: ReadonlySet<number>, size = 20) {
-    const members = Array.from({ length: size }, (_, i) => i);
-    const search = culprits(members);
-    const served: number[] = [];
-    let tries = 0;
-    let step = search.next();
-    while (!step.done) {
-      tries++;
-      const good = !step.value.some((member) => bad.has(member));
-      if (good) served.push(...step.value);
-      step = search.next(good);
-    }
-    return { found: [...step.value].sort((a, b) => a - b), served: served.sort((a, b) => a - b), tries };
-  }
-
-  test("one of 20 costs at most 8 requests, and all others are served once", () => {
-    for (let bad = 0; bad < 20; bad++) {
-      const { found, served, tries } = search(new Set([bad]));
-      expect(found).toEqual([bad]);
-      expect(served).toEqual(Array.from({ length: 20 }, (_, i) => i).filter((member) => member !== bad));
-      expect(tries).toBeLessThanOrEqual(8);
-    }
-  });
-
-  test.each([2, 5, 20])("%i of 20 are all found, and no healthy one is lost", (count) => {
-    const bad = new Set(Array.from({ length: count }, (_, i) => (i * 7) % 20));
-    const { found, served } = search(bad);
-    expect(found).toEqual([...bad].sort((a, b) => a - b));
-    expect(served).toHaveLength(20 - count);
   });
 });

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { HistoryConfig, ReadConfig } from "#src/sync/read/config.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
+import { ReadConfig } from "#src/sync/read/config.ts";
 import { firstMatch, globMatches, type SelectableTag, Selection, selects } from "#src/sync/select.ts";
 
 function tag(

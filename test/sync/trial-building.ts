@@ -17,19 +17,25 @@ export function tagNamed(id: string, more: Partial<Tag> = {}): Tag {
   return { id, displayName: `T${id}`, description: null, unit: "°C", ...more };
 }
 
-/** Puts tags of site 1 into the store, as the poll of inventories would. */
-export async function inventory(store: Store, source: string, tags: readonly Tag[]): Promise<void> {
-  const held = <T>(value: T, siteId: number | null): Held<T> => ({
+/** Puts tags of a site into the store, as the poll of inventories would; the site may be missing in the listings. */
+export async function inventory(
+  store: Store,
+  source: string,
+  tags: readonly Tag[],
+  siteId = 1,
+  siteMissingSince: string | null = null,
+): Promise<void> {
+  const held = <T>(value: T, of: number | null, missingSince: string | null = null): Held<T> => ({
     value,
-    siteId,
+    siteId: of,
     since: "2026-01-01T00:00:00.000Z",
-    missingSince: null,
+    missingSince,
   });
-  const site: Site = { id: 1, displayName: "Site" };
+  const site: Site = { id: siteId, displayName: "Site" };
   await store.commit({
     documents: [
-      { set: documentSet("site", source), put: [["1", held(site, null)]] },
-      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag, 1)] as const) },
+      { set: documentSet("site", source), put: [[String(siteId), held(site, null, siteMissingSince)]] },
+      { set: documentSet("tag", source), put: tags.map((tag) => [tag.id, held(tag, siteId)] as const) },
     ],
   });
 }
@@ -43,6 +49,7 @@ export function createTrialQuota(clock: VirtualClock) {
     sent,
     started,
     status: (): QuotaStatus => quota.status(),
+    hold: (ms: number) => quota.hold(ms, "everything"),
     /** Waits for a slot; `answer` gets what was asked for, or decided when the slot was free. */
     async run<T extends object, R>(
       lane: Lane,

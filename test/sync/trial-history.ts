@@ -17,6 +17,7 @@ export type Truth = Map<string, LoggedPoint[]>;
 
 export interface TrialHistory {
   readonly source: Source;
+  readonly quota: ReturnType<typeof createTrialQuota>;
   readonly truth: Truth;
   readonly asked: HistoryQuery[];
   /** Thrown instead of an answer while it returns something. */
@@ -31,7 +32,7 @@ export interface TrialHistory {
 /** A service in memory that answers history from its truth, with late data and the troubles that a test wants. */
 export function trialHistory(clock: VirtualClock): TrialHistory {
   const quota = createTrialQuota(clock);
-  const trial: Omit<TrialHistory, "source"> & { source?: Source } = {
+  const trial: Omit<TrialHistory, "source" | "quota"> & { source?: Source } = {
     truth: new Map(),
     asked: [],
     trouble: () => null,
@@ -76,7 +77,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
       });
     },
   });
-  return Object.assign(trial, { source });
+  return Object.assign(trial, { source, quota });
 }
 
 const EVER = { from: Number.NEGATIVE_INFINITY, to: Number.POSITIVE_INFINITY };

@@ -1,20 +1,33 @@
+import { BUCKET_MS } from "../../building.ts";
 import type { Series } from "./book.ts";
-import { BUCKET_MS, bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
-import { closedUntil, headRange, ms, type SeriesRules, tailFloor } from "./ledger.ts";
-import { type BackfillOrder, pendingOf } from "./orders.ts";
+import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
+import {
+  closedUntil,
+  followingRange,
+  ms,
+  type OpenPart,
+  openParts,
+  type SeriesRules,
+  wishedPast,
+} from "./ledger.ts";
+import { type BackfillOrder, followedRange } from "./orders.ts";
 import type { Range } from "./ranges.ts";
+import { isResting } from "./refusals.ts";
 
 /**
- * Which request comes next. Live following goes before totals, those before the backfill; the probes for tags
- * about which nothing is known come between. Pure.
+ * Which request comes next. Following goes before totals, those before the backfill; the probes for tags about which
+ * nothing is known come between. Pure.
  */
 export interface Ask {
-  readonly kind: "head" | "tail" | "order" | "total";
+  /** `following`: what has closed lately. `backfill`: the configured past. `ordered`: the past a person asked for. */
+  readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
   /** The range of the whole request; each series takes its own part of it. */
   readonly range: Range;
   /** The part of each series, by its key. */
   readonly ranges: ReadonlyMap<string, Range>;
+  /** One series that was refused before: alone, it spoils nobody else's request. */
+  readonly alone: boolean;
   /** Values that the reply is expected to have. */
   readonly values: number;
 }
@@ -22,9 +35,20 @@ export interface Ask {
 interface Wanted {
   readonly series: Series;
   readonly range: Range;
+  /** It was refused before: asked alone, it spoils nobody else's request. */
+  readonly alone: boolean;
 }
 
-export function nextHead(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
+export interface Limit {
+  /** Tags in one request. */
+  readonly size: number;
+  /** Values in one reply. */
+  readonly values: number;
+  /** Whether what is asked alone goes before the others now; it takes turns with them. */
+  readonly aloneFirst: boolean;
+}
+
+export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
   // Many series share the same few rules, and the rules of a zone cost microseconds.
   const ends = new Map<SeriesRules, number>();
   const endFor = ({ rules }: Series): number => {
@@ -32,29 +56,28 @@ export function nextHead(all: readonly Series[], nowMs: number, limit: Limit): A
     ends.set(rules, known);
     return known;
   };
-  const wanted = all.flatMap((series) => {
-    const range = series.total ? null : headRange(series.held, series.rules, nowMs, endFor(series));
-    return range === null ? [] : [{ series, range }];
+  const wanted = all.flatMap((series): readonly Wanted[] => {
+    if (series.total || isResting(series.held, nowMs)) return [];
+    const range = followingRange(series.held, series.rules, nowMs, endFor(series));
+    return range === null ? [] : [{ series, range, alone: isAlone(series) }];
   });
   const first = similar(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
   if (first === undefined) return null;
   const { fromMs } = first[0].range;
   const toMs = Math.max(...first.map(({ range }) => range.toMs));
-  return askFor("head", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
+  return askFor("following", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
 }
 
-export function nextTail(all: readonly Series[], limit: Limit): Ask | null {
-  const wanted = all.flatMap((series) => {
-    const range = { fromMs: tailFloor(series.held), toMs: ms(series.held.reached) };
-    return series.total || range.fromMs >= range.toMs ? [] : [{ series, range }];
-  });
-  const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
-  if (first === undefined) return null;
-  return askFor("tail", first, backFrom(first, limit));
+/** The configured past, newest first. */
+export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
+  const wanted = all.flatMap((series) =>
+    series.total ? [] : latest(series, openParts(series.held, wishedPast(series.held), nowMs)),
+  );
+  return askForPast("backfill", wanted, limit);
 }
 
 /** What a person asked for, newest first; before the configured backfill, because somebody waits for it. */
-export function nextOrder(
+export function nextOrdered(
   all: readonly Series[],
   orders: readonly BackfillOrder[],
   nowMs: number,
@@ -64,25 +87,24 @@ export function nextOrder(
     const wanted = all.flatMap((series) => {
       const { rules, held, total, placed } = series;
       if (total || rules.resolution !== order.resolution || !order.matches(placed)) return [];
-      const range = pendingOf(order, held, rules, nowMs).at(-1);
-      return range === undefined ? [] : [{ series, range }];
+      return latest(series, openParts(held, followedRange(order, held, rules, nowMs), nowMs));
     });
-    const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
-    if (first === undefined) continue;
-    return askFor("order", first, backFrom(first, limit));
+    const ask = askForPast("ordered", wanted, limit);
+    if (ask !== null) return ask;
   }
   return null;
 }
 
 /** One period at a time, because a reply holds one number per tag. */
 export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
-  const wanted = all.flatMap((series) => {
-    if (!series.total) return [];
+  const wanted = all.flatMap((series): readonly Wanted[] => {
+    if (!series.total || isResting(series.held, nowMs)) return [];
     const { resolution, timeZone, graceMs } = series.rules;
     const fromMs = ms(series.held.watermark);
     if (fromMs + BUCKET_MS[resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, resolution, timeZone);
-    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs } }] : [];
+    const alone = isAlone(series);
+    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs }, alone }] : [];
   });
   const first = similar(wanted, (a, b) => b.range.fromMs - a.range.fromMs, limit);
   if (first === undefined) return null;
@@ -90,14 +112,17 @@ export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): 
   return askFor("total", first, range);
 }
 
-export interface Limit {
-  /** Tags in one request. */
-  readonly size: number;
-  /** Values in one reply. */
-  readonly values: number;
+type Group = readonly [Wanted, ...Wanted[]];
+
+function isAlone({ held, suspect }: Series): boolean {
+  return suspect || held.refusal !== null;
 }
 
-type Group = readonly [Wanted, ...Wanted[]];
+/** The latest part that nobody refused, then the latest that was. */
+function latest(series: Series, parts: readonly OpenPart[]): readonly Wanted[] {
+  const part = parts.findLast(({ alone }) => !alone) ?? parts.at(-1);
+  return part === undefined ? [] : [{ series, range: part, alone: part.alone || series.suspect }];
+}
 
 /** The first group of series with the same resolution and zone, neighbours in the given order. */
 function similar(
@@ -105,13 +130,22 @@ function similar(
   order: (a: Wanted, b: Wanted) => number,
   limit: Limit,
 ): Group | undefined {
-  const [first, ...others] = wanted.toSorted(order);
+  const [ordinary, alone] = [wanted.filter((each) => !each.alone), wanted.filter((each) => each.alone)];
+  if (alone.length > 0 && (limit.aloneFirst || ordinary.length === 0)) {
+    return alone.toSorted(order).slice(0, 1) as [Wanted];
+  }
+  const [first, ...others] = ordinary.toSorted(order);
   if (first === undefined) return undefined;
   const { resolution, timeZone } = first.series.rules;
   const alike = others.filter(
     ({ series: { rules } }) => rules.resolution === resolution && rules.timeZone === timeZone,
   );
   return [first, ...alike.slice(0, limit.size - 1)];
+}
+
+function askForPast(kind: "backfill" | "ordered", wanted: readonly Wanted[], limit: Limit): Ask | null {
+  const first = similar(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
+  return first === undefined ? null : askFor(kind, first, backFrom(first, limit));
 }
 
 function lengthOf(group: Group, limit: Limit): number {
@@ -157,5 +191,6 @@ function askFor(kind: Ask["kind"], group: Group, range: Range): Ask {
   }
   const { resolution } = group[0].series.rules;
   const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[resolution]));
-  return { kind, series, range, ranges, values: kind === "total" ? series.length : buckets * series.length };
+  const values = kind === "total" ? series.length : buckets * series.length;
+  return { kind, series, range, ranges, alone: group[0].alone, values };
 }

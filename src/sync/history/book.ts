@@ -1,11 +1,12 @@
 import { RESOLUTIONS } from "../../building.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { heldTags, type PlacedTag } from "../inventory/held.ts";
+import { expectedTags, type PlacedTag } from "../inventory/held.ts";
 import type { FollowedHistory } from "../plan/share.ts";
-import type { HistoryClass, HistoryConfig } from "../read/config.ts";
 import { firstMatch } from "../select.ts";
 import type { HeldHistory } from "../snapshot.ts";
+import type { HistoryClass, HistoryConfig } from "./config.ts";
 import { adapted, firstSight, type SeriesRules } from "./ledger.ts";
+import { believed, type LedgerBefore } from "./ledger-before.ts";
 import { type BackfillOrder, orderRules } from "./orders.ts";
 
 /** One series that is followed, in memory. */
@@ -23,6 +24,8 @@ export interface Series {
   unsure: boolean;
   /** Monotonic time before which it is not asked for again, because the last answer brought it no further. */
   notBeforeMs: number;
+  /** A request with it was refused lately: it is asked alone until it is answered. */
+  suspect: boolean;
 }
 
 /** Every series that the configuration asks for, of the tags that are there. */
@@ -52,7 +55,10 @@ export function createHistoryBook(options: {
 
   return {
     async refresh(nowMs, orders) {
-      const [tags, ledgers] = await Promise.all([heldTags(store, source), store.documents<HeldHistory>(set)]);
+      const [tags, ledgers] = await Promise.all([
+        expectedTags(store, source),
+        store.documents<HeldHistory | LedgerBefore>(set),
+      ]);
       const known = new Map(all.map((series) => [series.key, series]));
       const next: Series[] = [];
       const changed: (readonly [string, HeldHistory])[] = [];
@@ -62,8 +68,12 @@ export function createHistoryBook(options: {
           const before = inMemory?.unsure === false ? inMemory.held : (ledgers.get(key) ?? inMemory?.held);
           const held = ledgerFor(before, rules, total, nowMs);
           if (held !== before) changed.push([key, held]);
-          const { busy = false, notBeforeMs = Number.NEGATIVE_INFINITY } = known.get(key) ?? {};
-          const series = { key, placed, rules, total, held, busy, unsure: false, notBeforeMs };
+          const {
+            busy = false,
+            suspect = false,
+            notBeforeMs = Number.NEGATIVE_INFINITY,
+          } = known.get(key) ?? {};
+          const series = { key, placed, rules, total, held, busy, unsure: false, notBeforeMs, suspect };
           next.push(busy ? Object.assign(known.get(key) ?? series, { placed }) : series);
         }
       }
@@ -119,12 +129,12 @@ export function wantedSeries(
 
 /** The ledger to go on with: the one there is, adapted to the rules, or that of a first sight. */
 export function ledgerFor(
-  before: HeldHistory | undefined,
+  before: HeldHistory | LedgerBefore | undefined,
   rules: SeriesRules,
   total: boolean,
   nowMs: number,
 ): HeldHistory {
-  if (before !== undefined) return adapted(before, rules, nowMs);
+  if (before !== undefined) return adapted(believed(before, total), rules, nowMs);
   return total ? firstTotal(rules, nowMs) : firstSight(rules, nowMs);
 }
 
@@ -142,17 +152,16 @@ function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
 /** Totals are told period by period from the depth of the backfill on: there is nothing to go back for. */
 function firstTotal(rules: SeriesRules, nowMs: number): HeldHistory {
   const first = firstSight(rules, nowMs);
-  return {
-    ...first,
-    watermark: first.wished < first.since ? first.wished : first.since,
-    reached: first.target,
-  };
+  return { ...first, watermark: first.wished < first.since ? first.wished : first.since };
 }
 
-/** The series by how they are followed, counted, for what they cost. */
+/**
+ * The series by how they are followed, counted, for what they cost. Of some it is not known yet whether they have a
+ * log: they count, so that their share is kept for them.
+ */
 export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const groups = Map.groupBy(
-    all.filter(isFollowed),
+    all.filter(({ held }) => held.state !== "no-log"),
     ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`,
   );
   return [...groups.values()].flatMap((members) => {

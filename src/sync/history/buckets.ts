@@ -11,15 +11,6 @@ import type { Resolution } from "../../building.ts";
 const FIVE_MINUTES_MS = 300_000;
 const HOUR_MS = 3_600_000;
 
-/** Usual length, milliseconds; for expected numbers of points, never for boundaries. */
-export const BUCKET_MS: Readonly<Record<Resolution, number>> = {
-  "5m": FIVE_MINUTES_MS,
-  "1h": HOUR_MS,
-  "1d": 24 * HOUR_MS,
-  "1w": 7 * 24 * HOUR_MS,
-  "1mo": 30 * 24 * HOUR_MS,
-};
-
 /** The start of the bucket that holds a time. Weeks begin on Monday. */
 export function bucketStart(atMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;

@@ -20,6 +20,8 @@ export interface GroupTesting<T> {
   /** What the last group's answer means: members that are known from now on. */
   settle(answered: boolean): Verdicts<T>;
   waiting(): number;
+  /** Takes members out, known or not; what was asked of a group with one of them says nothing any more. */
+  leave(members: ReadonlySet<T>): void;
 }
 
 export interface Verdicts<T> {
@@ -126,6 +128,16 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
       return verdicts;
     },
     waiting: () => line.filter(({ verdict }) => verdict === null).length,
+    leave(members) {
+      if (!line.some(({ member }) => members.has(member))) return;
+      const [suspected, asked] = [membersAt(line, suspects), membersAt(line, tested)];
+      const isTouched = [...suspected, ...asked].some((member) => members.has(member));
+      line = line.filter(({ member }) => !members.has(member));
+      const placesOf = (of: readonly T[]) =>
+        line.flatMap(({ member }, place) => (of.includes(member) ? [place] : []));
+      suspects = isTouched ? [] : placesOf(suspected);
+      tested = isTouched ? [] : placesOf(asked);
+    },
   };
 }
 

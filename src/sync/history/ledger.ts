@@ -2,7 +2,8 @@ import type { Resolution } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
-import { merged, type Range, subtract } from "./ranges.ts";
+import { type Range, subtract } from "./ranges.ts";
+import { answeredSpans, hadIn, isHad, spansIn, withSpans } from "./spans.ts";
 import type { Point, ToldValues } from "./told.ts";
 
 /** How one series is followed; from the configuration. */
@@ -39,30 +40,30 @@ export function ms(time: string): number {
 export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
   const { resolution, timeZone } = rules;
   const since = isoUtc(bucketStart(nowMs - rules.graceMs, resolution, timeZone));
-  const wished = isoUtc(bucketStart(nowMs - rules.backfillMs, resolution, timeZone));
   return {
+    version: 2,
     resolution,
     timeZone,
     since,
     watermark: since,
-    reached: since,
-    target: wished < since ? wished : since,
-    wished,
+    wished: isoUtc(bucketStart(nowMs - rules.backfillMs, resolution, timeZone)),
+    spans: [],
     rereadFrom: null,
     dailyAt: isoUtc(nowMs),
     weeklyAt: isoUtc(nowMs),
     rememberedFrom: isoUtc(ms(since) - rules.lookBackMs),
     state: "unproven",
-    askAgainAt: null,
-    refusals: 0,
+    refusal: null,
   };
 }
 
 /** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
 export function adapted(held: HeldHistory, rules: SeriesRules, nowMs: number): HeldHistory {
-  if (held.timeZone !== rules.timeZone) return { ...firstSight(rules, nowMs), state: held.state };
+  if (held.timeZone !== rules.timeZone) {
+    return { ...firstSight(rules, nowMs), state: held.state, refusal: held.refusal };
+  }
   const wished = isoUtc(bucketStart(ms(held.since) - rules.backfillMs, rules.resolution, rules.timeZone));
-  return ms(wished) < ms(held.wished) - DAY_MS ? { ...held, wished, target: wished } : held;
+  return ms(wished) < ms(held.wished) - DAY_MS ? { ...held, wished } : held;
 }
 
 /** Buckets that begin before this have closed, and had their time of grace. */
@@ -70,8 +71,8 @@ export function closedUntil(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
 }
 
-/** What live following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
-export function headRange(
+/** What following fetches next: new closed buckets and, again, the latest ones; null while nothing is due. */
+export function followingRange(
   held: HeldHistory,
   rules: SeriesRules,
   nowMs: number,
@@ -80,6 +81,12 @@ export function headRange(
   if (held.rereadFrom === null && toMs - ms(held.watermark) < Math.max(1, rules.everyMs)) return null;
   const fromMs = held.rereadFrom === null ? lookBackStart(held, rules, nowMs) : ms(held.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
+}
+
+/** From when on everything up to the watermark is had. */
+export function hadSince(held: HeldHistory): number {
+  const watermark = ms(held.watermark);
+  return hadIn(held.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
 }
 
 /**
@@ -92,7 +99,8 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
   const starts = [twoBack];
   if (nowMs - ms(held.dailyAt) >= DAY_MS) starts.push(ms(held.dailyAt) - Math.min(lookBackMs, DAY_MS));
   if (nowMs - ms(held.weeklyAt) >= WEEK_MS) starts.push(ms(held.weeklyAt) - lookBackMs);
-  const floor = Math.max(ms(held.reached), ms(held.rememberedFrom));
+  // What is not had yet is the backfill's to tell.
+  const floor = Math.max(Math.min(hadSince(held), ms(held.watermark)), ms(held.rememberedFrom));
   return Math.max(
     bucketStart(Math.min(...starts), resolution, timeZone),
     Math.min(floor, ms(held.watermark)),
@@ -107,8 +115,8 @@ export interface Settled {
   readonly revised: readonly Point[];
 }
 
-/** A fetched range of live following: what is new in it, what has changed, and how far the ledger comes. */
-export function settleHead(
+/** A fetched range of following: what is new in it, what has changed, and how far the ledger comes. */
+export function settleFollowing(
   held: HeldHistory,
   rules: SeriesRules,
   points: readonly Point[],
@@ -130,85 +138,89 @@ export function settleHead(
       revised.push(point);
     }
   }
-  const watermark = Math.max(ms(held.watermark), toMs);
   const isDone = range.toMs >= ms(held.watermark);
   const isBegun = held.rereadFrom === null;
   const rereads = (at: string, afterMs: number) =>
     isBegun && nowMs - ms(at) >= afterMs ? isoUtc(nowMs) : at;
   const next: HeldHistory = {
-    ...held,
-    watermark: isoUtc(watermark),
+    ...answered(held, points, { fromMs: range.fromMs, toMs }),
     rereadFrom: isDone ? null : isoUtc(range.toMs),
     dailyAt: rereads(held.dailyAt, DAY_MS),
     weeklyAt: rereads(held.weeklyAt, WEEK_MS),
     state: "following",
-    askAgainAt: null,
-    refusals: 0,
+    refusal: null,
   };
   return { held: { ...next, rememberedFrom: isoUtc(rememberFrom(next, rules)) }, fresh, revised };
 }
 
-/** Where a request of the backfill ends: at its target, or at what an order has fetched before it. */
-export function tailFloor(held: HeldHistory): number {
-  return Math.max(ms(held.target), ...islandsOf(held).map(({ toMs }) => toMs));
-}
-
-function islandsOf(held: HeldHistory): readonly Range[] {
-  return (held.islands ?? []).map(({ from, to }) => ({ fromMs: ms(from), toMs: ms(to) }));
-}
-
-/** What is fetched and told, or known to be empty. */
-export function toldRanges(held: HeldHistory): readonly Range[] {
-  return merged([
-    { fromMs: ms(held.reached), toMs: ms(held.watermark) },
-    { fromMs: ms(held.wished), toMs: ms(held.target) },
-    ...islandsOf(held),
-  ]);
-}
-
-/** What of a range is neither told nor known to be empty, ascending. */
-export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
-  return subtract(range, toldRanges(held));
-}
-
-/** A range that was fetched apart from the rest; what touches the rest becomes part of it. */
-function withIslands(held: HeldHistory, ranges: readonly Range[]): HeldHistory {
-  const { islands: _before, ...rest } = held;
-  let reachedMs = ms(held.reached);
-  let watermarkMs = ms(held.watermark);
-  const apart: Range[] = [];
-  for (const island of merged(ranges).toReversed()) {
-    if (island.toMs < reachedMs) {
-      apart.unshift(island);
-    } else {
-      reachedMs = Math.min(reachedMs, island.fromMs);
-      watermarkMs = Math.max(watermarkMs, island.toMs);
-    }
-  }
-  const joined = { ...rest, reached: isoUtc(reachedMs), watermark: isoUtc(watermarkMs) };
-  if (apart.length === 0) return joined;
-  const islands = apart.map(({ fromMs, toMs }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs) }));
-  return { ...joined, islands };
-}
-
-/** A fetched range of an order: new as far as it was not told by another way meanwhile. */
-export function settleOrder(held: HeldHistory, points: readonly Point[], range: Range): Settled {
+/** A fetched range of the past: new as far as it was not told by another way meanwhile. */
+export function settlePast(held: HeldHistory, points: readonly Point[], range: Range): Settled {
   const fresh = unfetched(held, range).flatMap((part) => inRange(points, part));
-  return { held: withIslands(held, [...islandsOf(held), range]), fresh, revised: [] };
+  return { held: answered(held, points, range), fresh, revised: [] };
 }
 
-/** A fetched range of the backfill: all of it is new. */
-export function settleTail(held: HeldHistory, points: readonly Point[], range: Range): Settled {
-  const own = {
-    fromMs: Math.max(range.fromMs, tailFloor(held)),
-    toMs: Math.min(range.toMs, ms(held.reached)),
-  };
-  const reached = { ...held, reached: isoUtc(own.fromMs) };
-  return { held: withIslands(reached, islandsOf(held)), fresh: inRange(points, own), revised: [] };
+/** A period whose total was answered. */
+export function settleTotal(held: HeldHistory, range: Range, total: number | null): HeldHistory {
+  const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
+  return upToDate({ ...held, spans: withSpans(held.spans, [span], held.resolution) });
+}
+
+function answered(held: HeldHistory, points: readonly Point[], range: Range): HeldHistory {
+  const { resolution, timeZone } = held;
+  const learned = answeredSpans(points, range, resolution, timeZone);
+  return upToDate({ ...held, spans: withSpans(held.spans, learned, resolution) });
+}
+
+/** The watermark goes as far as everything is had. */
+function upToDate(held: HeldHistory): HeldHistory {
+  const watermark = ms(held.watermark);
+  const run = hadIn(held.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
+  return run === undefined ? held : { ...held, watermark: isoUtc(run.toMs) };
+}
+
+/** A stretch of which something else than an answer for it says that nothing is there. */
+export function settleEmpty(
+  held: HeldHistory,
+  range: Range,
+  word: { readonly why: "null" | "no-log"; readonly said: string; readonly at: string },
+): HeldHistory {
+  return upToDate({ ...held, spans: withSpans(held.spans, [{ ...range, ...word }], held.resolution) });
+}
+
+/** What of a range is not had, ascending. */
+export function unfetched(held: HeldHistory, range: Range): readonly Range[] {
+  return subtract(range, hadIn(held.spans));
+}
+
+/** A part of a hole that may be asked for now; what was refused before is asked for alone. */
+export interface OpenPart extends Range {
+  readonly alone: boolean;
+}
+
+/** What of a range may be asked for now, ascending; what was refused lately is left alone for a while. */
+export function openParts(held: HeldHistory, range: Range, nowMs: number): readonly OpenPart[] {
+  const holes = unfetched(held, range);
+  const refused = spansIn(held.spans).filter((span) => !isHad(span));
+  if (refused.length === 0) return holes.map((hole) => ({ ...hole, alone: false }));
+  const due = refused.filter(({ againAt }) => againAt === undefined || ms(againAt) <= nowMs);
+  return holes
+    .flatMap((hole): readonly OpenPart[] => [
+      ...subtract(hole, refused).map((part) => ({ ...part, alone: false })),
+      ...due.flatMap(({ fromMs, toMs }) => {
+        const part = { fromMs: Math.max(fromMs, hole.fromMs), toMs: Math.min(toMs, hole.toMs) };
+        return part.fromMs < part.toMs ? [{ ...part, alone: true }] : [];
+      }),
+    ])
+    .toSorted((a, b) => a.fromMs - b.fromMs);
+}
+
+/** The past that is wished: from the depth of the backfill to the front of following. */
+export function wishedPast(held: HeldHistory): Range {
+  return { fromMs: Math.min(ms(held.wished), ms(held.since)), toMs: ms(held.watermark) };
 }
 
 /** From where on told points may be met again, and have to be remembered. It never goes back. */
-export function rememberFrom(held: HeldHistory, rules: SeriesRules): number {
+function rememberFrom(held: HeldHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
   let buckets = ms(held.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
@@ -224,10 +236,4 @@ function inRange(points: readonly Point[], { fromMs, toMs }: Range): readonly Po
     if (point.atMs >= fromMs && point.atMs < toMs) byTime.set(point.atMs, point);
   }
   return [...byTime.values()].sort((a, b) => a.atMs - b.atMs);
-}
-
-/** How long a tag without a log is left alone: a day, then twice as long each time, up to 32 days. */
-export function withoutLog(held: HeldHistory, nowMs: number): HeldHistory {
-  const waitMs = DAY_MS * 2 ** Math.min(5, held.refusals);
-  return { ...held, state: "no-log", askAgainAt: isoUtc(nowMs + waitMs), refusals: held.refusals + 1 };
 }

@@ -3,7 +3,17 @@ import type { Log } from "../../log.ts";
 import type { Store } from "../../store/store.ts";
 import type { HistoryBook, Series } from "./book.ts";
 import { ms } from "./ledger.ts";
-import { type BackfillOrders, forgetOldOrders, isDone, loadOrders, markDone, sameOrders } from "./orders.ts";
+import {
+  type BackfillOrder,
+  type BackfillOrders,
+  type EndedOrder,
+  forgetOldOrders,
+  isDone,
+  loadOrders,
+  markDone,
+  sameOrders,
+  withoutLogOf,
+} from "./orders.ts";
 
 /** The orders of `plenum backfill` that are not done, as the command line left them in the store. */
 export interface OpenOrders {
@@ -45,22 +55,13 @@ export function createOpenOrders(options: {
     },
     async end() {
       const nowMs = clock.now();
-      const done = orders.open.filter((order) => {
-        const concerned = book
-          .series()
-          .filter(
-            ({ placed, rules, total }) =>
-              !total && rules.resolution === order.resolution && order.matches(placed),
-          );
-        // Without its tags, before the first listing say, nothing is known of an order.
-        return (
-          concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs))
-        );
-      });
+      const done = orders.open.flatMap((order) => endOf(order, nowMs) ?? []);
       if (done.length === 0) return;
       await markDone(store, source, done, isoUtc(nowMs));
-      log.info({ orders: done.map(({ id }) => id) }, "a backfill is done");
-      orders = { ...orders, open: orders.open.filter((order) => !done.includes(order)) };
+      for (const { order, withoutLog } of done)
+        log.info({ order: order.id, withoutLog }, "a backfill is done");
+      const ids = new Set(done.map(({ order }) => order.id));
+      orders = { ...orders, open: orders.open.filter(({ id }) => !ids.has(id)) };
     },
     wantedFrom: ({ placed }) =>
       Math.min(
@@ -68,4 +69,23 @@ export function createOpenOrders(options: {
         ...orders.open.filter((order) => order.matches(placed)).map((order) => ms(order.held.from)),
       ),
   };
+
+  /** Null while something of it is neither had nor without a log. */
+  function endOf(order: BackfillOrder, nowMs: number): EndedOrder | null {
+    const concerned = book
+      .series()
+      .filter(
+        ({ placed, rules, total }) =>
+          !total && rules.resolution === order.resolution && order.matches(placed),
+      );
+    // Without its tags, before the first listing say, nothing is known of an order.
+    const isEnded =
+      concerned.length > 0 && concerned.every(({ held, rules }) => isDone(order, held, rules, nowMs));
+    if (!isEnded) return null;
+    const counts = concerned
+      .map(({ held, rules }) => withoutLogOf(order, held, rules, nowMs))
+      .filter((buckets) => buckets > 0);
+    const buckets = counts.reduce((sum, each) => sum + each, 0);
+    return { order, withoutLog: { buckets, tags: counts.length } };
+  }
 }

@@ -1,10 +1,12 @@
-import { RESOLUTIONS, type Resolution } from "../../building.ts";
+import { BUCKET_MS, RESOLUTIONS, type Resolution } from "../../building.ts";
 import type { Store } from "../../store/store.ts";
 import { type SelectableTag, Selection, selects } from "../select.ts";
 import { type HeldBackfill, type HeldHistory, type HeldPause, syncSet } from "../snapshot.ts";
 import { bucketEnd, bucketStart } from "./buckets.ts";
 import { closedUntil, ms, type SeriesRules, unfetched } from "./ledger.ts";
-import type { Range } from "./ranges.ts";
+import { lengthOfAll, type Range } from "./ranges.ts";
+import { isWithoutLog } from "./refusals.ts";
+import { spansIn } from "./spans.ts";
 
 /** What a person asked for with `plenum backfill`: a stretch of the past of some tags, beside what the classes follow. */
 export interface BackfillOrder {
@@ -32,7 +34,7 @@ export async function loadOrders(store: Store, source: string): Promise<Backfill
   ]);
   const open = [...orders].flatMap(([id, held]): readonly BackfillOrder[] => {
     const select = Selection.safeParse(held.select);
-    if (held.doneAt !== null || !select.success || !RESOLUTIONS.includes(held.resolution)) return [];
+    if (hasEnded(held) || !select.success || !RESOLUTIONS.includes(held.resolution)) return [];
     return [{ id, held, resolution: held.resolution, matches: selects(select.data) }];
   });
   return {
@@ -41,31 +43,42 @@ export async function loadOrders(store: Store, source: string): Promise<Backfill
   };
 }
 
+/** An order that ended before refusals were told from answers may have ended for nothing: it is asked for again. */
+export function hasEnded({ doneAt, withoutLog }: HeldBackfill): boolean {
+  return doneAt !== null && withoutLog !== undefined;
+}
+
 export function sameOrders(a: BackfillOrders, b: BackfillOrders): boolean {
   const ids = ({ open }: BackfillOrders) => open.map(({ id }) => id).join();
   return a.paused === b.paused && ids(a) === ids(b);
+}
+
+export interface EndedOrder {
+  readonly order: BackfillOrder;
+  /** Buckets that the service says there is no log of, and of how many tags. */
+  readonly withoutLog: { readonly buckets: number; readonly tags: number };
 }
 
 /** Says of orders that they are done; one that was given up in the meantime stays away. */
 export async function markDone(
   store: Store,
   source: string,
-  done: readonly BackfillOrder[],
+  done: readonly EndedOrder[],
   doneAt: string,
 ): Promise<void> {
   const set = syncSet("backfill", source);
   const known = await store.documents<HeldBackfill>(set);
   const put = done
-    .filter(({ id }) => known.has(id))
-    .map(({ id, held }) => [id, { ...held, doneAt }] as const);
+    .filter(({ order }) => known.has(order.id))
+    .map(({ order, withoutLog }) => [order.id, { ...order.held, doneAt, withoutLog }] as const);
   await store.commit({ documents: [{ set, put }] });
 }
 
 /** Forgets orders that were done long ago, so that their list stays one that a person can read. */
 export async function forgetOldOrders(store: Store, source: string, nowMs: number): Promise<void> {
   const set = syncSet("backfill", source);
-  const done = [...(await store.documents<HeldBackfill>(set))].flatMap(([id, { doneAt }]) =>
-    doneAt === null ? [] : [{ id, doneAt }],
+  const done = [...(await store.documents<HeldBackfill>(set))].flatMap(([id, held]) =>
+    held.doneAt === null || !hasEnded(held) ? [] : [{ id, doneAt: held.doneAt }],
   );
   const remove = done
     .toSorted((a, b) => (a.doneAt > b.doneAt ? -1 : 1))
@@ -84,25 +97,49 @@ export function orderRange({ held }: BackfillOrder, rules: SeriesRules, nowMs: n
   };
 }
 
-/** Whether everything of an order is told for one series, or known to be empty, its last bucket included. */
+/** Whether every bucket of an order is had for one series, or has no log, its last bucket included. */
 export function isDone(order: BackfillOrder, held: HeldHistory, rules: SeriesRules, nowMs: number): boolean {
-  if (held.state === "no-log") return true;
   const isClosed = closedUntil(rules, nowMs) >= ms(order.held.to) || Number.isFinite(rules.everyMs);
-  return held.state === "following" && isClosed && pendingOf(order, held, rules, nowMs).length === 0;
+  if (!isClosed || held.state === "unproven") return false;
+  return isWithoutLog(held) || pendingOf(order, held, rules, nowMs).length === 0;
 }
 
-/** What of an order is neither told nor known to be empty for one series. */
+/** How many buckets of an order that is done have no log, by the service's word. */
+export function withoutLogOf(
+  order: BackfillOrder,
+  held: HeldHistory,
+  rules: SeriesRules,
+  nowMs: number,
+): number {
+  const range = followedRange(order, held, rules, nowMs);
+  const noLogMs = spansIn(held.spans)
+    .filter(({ why }) => why === "no-log")
+    .map((span) => Math.min(span.toMs, range.toMs) - Math.max(span.fromMs, range.fromMs));
+  const pending = isWithoutLog(held) ? lengthOfAll(unfetched(held, range)) : 0;
+  const sum = noLogMs.reduce((total, each) => total + Math.max(0, each), pending);
+  return Math.round(sum / BUCKET_MS[order.resolution]);
+}
+
+/** What of an order is not had for one series. */
 export function pendingOf(
   order: BackfillOrder,
   held: HeldHistory,
   rules: SeriesRules,
   nowMs: number,
 ): readonly Range[] {
-  const { fromMs, toMs: closedMs } = orderRange(order, rules, nowMs);
-  // What has closed lately is fetched by live following, where there is any.
-  const isFollowed = Number.isFinite(rules.everyMs);
-  const toMs = isFollowed ? Math.min(closedMs, ms(held.watermark)) : closedMs;
-  return fromMs < toMs ? unfetched(held, { fromMs, toMs }) : [];
+  const range = followedRange(order, held, rules, nowMs);
+  return range.fromMs < range.toMs ? unfetched(held, range) : [];
+}
+
+/** The range of an order, but for what has closed lately and is fetched by following, where there is any. */
+export function followedRange(
+  order: BackfillOrder,
+  held: HeldHistory,
+  rules: SeriesRules,
+  nowMs: number,
+): Range {
+  const { fromMs, toMs } = orderRange(order, rules, nowMs);
+  return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, ms(held.watermark)) : toMs };
 }
 
 /** Rules of a series that only orders ask for: nothing is followed, nothing read again. */

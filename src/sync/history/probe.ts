@@ -4,42 +4,57 @@ import type { HistoryQuery } from "../../source/source.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import type { HistoryBook, Series } from "./book.ts";
 import { bucketBefore, bucketStart, rangeTime } from "./buckets.ts";
-import { createGroupTesting, type Verdicts } from "./grouping.ts";
-import { ms, withoutLog } from "./ledger.ts";
+import { createGroupTesting } from "./grouping.ts";
+import { ms, settleEmpty } from "./ledger.ts";
+import { isResting, refusedNow, withoutLog } from "./refusals.ts";
 
 /**
  * Learns which tags have a log before anything big is fetched, with the cheapest query there is: a few monthly
- * values. So a tag without a log never spoils a large request, and the first month with data bounds the backfill.
+ * values. So a tag without a log never spoils a large request, and the first month that is listed bounds the backfill.
  */
 export interface HistoryProbe {
   /** Takes in tags about which nothing is known yet. */
   refresh(): void;
   /** The next request, or null when there is nothing to learn. The same until it is settled. */
   next(nowMs: number): Probe | null;
-  /** What an answer, or a refusal (null), means for the ledgers. */
-  settle(probe: Probe, logs: readonly TagLog[] | null, nowMs: number): ReadonlyMap<Series, HeldHistory>;
-  /** What was settled could not be recorded: these are to be learned again. */
-  forget(series: readonly Series[]): void;
+  /** The tags that have no log, now that a probe was answered, or refused because of a log. */
+  settle(probe: Probe, isAnswered: boolean): readonly string[];
+  /** What the answer for some tags means for their ledgers. */
+  proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, HeldHistory>;
+  /** What it means for the ledgers of tags that they have no log, or were refused alone for another reason. */
+  refused(tagIds: readonly string[], refusal: Said, nowMs: number): ReadonlyMap<Series, HeldHistory>;
+  /** The same question about other tags; null when none of them is there any more. */
+  about(tagIds: readonly string[], nowMs: number): HistoryQuery | null;
+  /** These are learned in another way, or later: with the next refresh, as far as nothing is known of them then. */
+  forget(tagIds: readonly string[]): void;
   /** Tags about which nothing is known yet. */
   waiting(): number;
 }
 
 export interface Probe {
   readonly query: HistoryQuery;
-  /** A tag that had no log before, asked again alone. */
+  /** A tag that was refused before, asked again alone. */
   readonly again: boolean;
 }
 
-/** `wantedFrom`: from when on anybody wants the series, milliseconds since 1970. */
+interface Said {
+  readonly why: "no-log" | "refused";
+  readonly said: string;
+}
+
+const FROM_OVERVIEW = "the monthly overview lists nothing so early";
+
+/** `wantedFrom`: from when on anybody wants the series, milliseconds since 1970. `sees`: whether a site can be seen. */
 export function createHistoryProbe(
   book: HistoryBook,
   size: number,
   wantedFrom: (series: Series) => number = ({ held }) => ms(held.wished),
+  sees: (siteId: number) => boolean = () => true,
 ): HistoryProbe {
   const testing = createGroupTesting<string>(size);
   const known = new Set<string>();
 
-  const queryFor = (tagIds: readonly string[], nowMs: number): HistoryQuery | null => {
+  const about = (tagIds: readonly string[], nowMs: number): HistoryQuery | null => {
     const series = tagIds.flatMap((id) => book.ofTag(id));
     const [first] = series;
     if (first === undefined) return null;
@@ -55,34 +70,47 @@ export function createHistoryProbe(
     };
   };
 
-  /** What a tag's ledgers become, now that it has a log. */
-  const proven = (series: Series, log: TagLog | undefined): HeldHistory => {
-    const { held, total } = series;
-    const first = log?.measurements.find(({ value }) => value !== null)?.time;
-    const noticed: HeldHistory = { ...held, state: "following", askAgainAt: null, refusals: 0 };
-    if (log === undefined || total || held.target >= held.reached) return noticed;
-    const startMs =
-      first === undefined ? ms(held.reached) : bucketStart(Date.parse(first), "1mo", held.timeZone);
-    return { ...noticed, target: isoUtc(Math.min(ms(held.reached), Math.max(ms(held.target), startMs))) };
+  const isSeen = (tagId: string) => {
+    const [series] = book.ofTag(tagId);
+    return series === undefined || sees(series.placed.siteId);
   };
 
-  const settleVerdicts = (verdicts: Verdicts<string>, logs: readonly TagLog[], nowMs: number) => {
-    const changed = new Map<Series, HeldHistory>();
-    const byId = new Map(logs.map((log) => [log.id, log]));
-    for (const id of verdicts.good) {
-      for (const series of book.ofTag(id)) changed.set(series, proven(series, byId.get(id)));
-    }
-    for (const id of verdicts.bad) {
-      for (const series of book.ofTag(id)) changed.set(series, withoutLog(series.held, nowMs));
-    }
-    return changed;
+  /** Series that are followed learn of their log by following, and may be under way just now. */
+  const toLearn = (tagId: string) => book.ofTag(tagId).filter(({ held }) => held.state !== "following");
+
+  const forget = (tagIds: readonly string[]) => {
+    testing.leave(new Set(tagIds));
+    for (const id of tagIds) known.delete(id);
+  };
+
+  /** What a tag's ledgers become, now that it has a log. */
+  const provenLedger = (series: Series, log: TagLog | undefined, nowMs: number): HeldHistory => {
+    const noticed: HeldHistory = { ...series.held, state: "following", refusal: null };
+    // A month that is listed without a value says only that there may be something; no month at all says nothing.
+    const firstMs = Math.min(...(log?.measurements ?? []).map(({ time }) => Date.parse(time)));
+    const { resolution, timeZone, since, wished } = noticed;
+    if (series.total || !Number.isFinite(firstMs)) return noticed;
+    // Where a month is a sample, the first that is listed may be the one after the first value.
+    const monthMs = bucketBefore(firstMs, "1mo", timeZone);
+    const toMs = Math.min(bucketStart(monthMs, resolution, timeZone), ms(since));
+    if (toMs <= ms(wished)) return noticed;
+    const word = { why: "null" as const, said: FROM_OVERVIEW, at: isoUtc(nowMs) };
+    return settleEmpty(noticed, { fromMs: ms(wished), toMs }, word);
   };
 
   return {
+    about,
+    forget,
     refresh() {
       const unproven = book
         .series()
-        .filter((series) => series.held.state === "unproven" && !known.has(series.placed.tag.id))
+        .filter(
+          ({ held, placed }) =>
+            held.state === "unproven" &&
+            held.refusal === null &&
+            sees(placed.siteId) &&
+            !known.has(placed.tag.id),
+        )
         .map((series) => series.placed.tag.id);
       const fresh = [...new Set(unproven)];
       for (const id of fresh) known.add(id);
@@ -90,7 +118,12 @@ export function createHistoryProbe(
     },
     next(nowMs) {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
-        const query = queryFor(group, nowMs);
+        const unseen = group.filter((id) => !isSeen(id));
+        if (unseen.length > 0) {
+          forget(unseen);
+          continue;
+        }
+        const query = about(group, nowMs);
         if (query !== null) return { query, again: false };
         // All of them have left the building meanwhile.
         testing.settle(true);
@@ -98,18 +131,34 @@ export function createHistoryProbe(
       const due = book
         .series()
         .find(
-          ({ held }) => held.state === "no-log" && held.askAgainAt !== null && ms(held.askAgainAt) <= nowMs,
+          ({ held, placed }) =>
+            held.state !== "following" &&
+            held.refusal !== null &&
+            !isResting(held, nowMs) &&
+            sees(placed.siteId),
         );
-      const query = due === undefined ? null : queryFor([due.placed.tag.id], nowMs);
+      const query = due === undefined ? null : about([due.placed.tag.id], nowMs);
       return query === null ? null : { query, again: true };
     },
-    settle({ query, again }, logs, nowMs) {
-      if (!again) return settleVerdicts(testing.settle(logs !== null), logs ?? [], nowMs);
-      const verdicts = logs === null ? { good: [], bad: query.tagIds } : { good: query.tagIds, bad: [] };
-      return settleVerdicts(verdicts, logs ?? [], nowMs);
+    settle({ query, again }, isAnswered) {
+      if (again) return isAnswered ? [] : query.tagIds;
+      return testing.settle(isAnswered).bad;
     },
-    forget(all) {
-      for (const { placed } of all) known.delete(placed.tag.id);
+    proven(tagIds, logs, nowMs) {
+      const byId = new Map(logs.map((log) => [log.id, log]));
+      const changed = new Map<Series, HeldHistory>();
+      for (const id of tagIds) {
+        for (const series of toLearn(id)) changed.set(series, provenLedger(series, byId.get(id), nowMs));
+      }
+      return changed;
+    },
+    refused(tagIds, { why, said }, nowMs) {
+      const ledger = why === "no-log" ? withoutLog : refusedNow;
+      const changed = new Map<Series, HeldHistory>();
+      for (const series of tagIds.flatMap(toLearn)) {
+        changed.set(series, ledger(series.held, said, nowMs));
+      }
+      return changed;
     },
     waiting: () => testing.waiting(),
   };

@@ -1,10 +1,12 @@
-import type { Resolution } from "../../building.ts";
+import { BUCKET_MS, type Resolution } from "../../building.ts";
+import type { Metrics } from "../../metrics.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import { isWhole } from "../snapshot.ts";
 import type { Series } from "./book.ts";
-import { BUCKET_MS } from "./buckets.ts";
-import { closedUntil, ms, unfetched } from "./ledger.ts";
+import { closedUntil, ms, unfetched, wishedPast } from "./ledger.ts";
 import { type BackfillOrder, type BackfillOrders, orderRange, pendingOf } from "./orders.ts";
 import { lengthOfAll } from "./ranges.ts";
+import { isWithoutLog } from "./refusals.ts";
 
 /** How far the history of one source is told; for the status page, `plenum plan` and a progress bar. */
 export interface HistoryProgress {
@@ -17,6 +19,8 @@ export interface HistoryProgress {
   readonly paused: boolean;
   /** What `plenum backfill` asked for and is not done yet. */
   readonly orders: readonly OrderProgress[];
+  /** Since when following or learning is due and no request for it had its turn, far longer than planned; null when none. */
+  readonly starving: { readonly since: string } | null;
 }
 
 export interface OrderProgress {
@@ -28,7 +32,7 @@ export interface OrderProgress {
   /** Tags of the order of which it is not known yet whether they have a log. */
   readonly unproven: number;
   readonly requestsLeft: number;
-  /** Share that is fetched or known to be empty, 0 to 1. */
+  /** Share that is had, 0 to 1. */
   readonly done: number;
 }
 
@@ -37,7 +41,9 @@ export interface ResolutionProgress {
   readonly total: boolean;
   readonly tags: number;
   readonly withoutLog: number;
-  /** Tags whose backfill is complete. */
+  /** Tags of which something was refused and is asked for again. */
+  readonly refused: number;
+  /** Tags without a hole from the depth of their backfill up to what has closed lately. */
   readonly complete: number;
   /** The earliest watermark of a tag that is followed, UTC; null when none is. */
   readonly oldestWatermark: string | null;
@@ -47,7 +53,7 @@ export interface ResolutionProgress {
   readonly pendingValues: number;
   /** Requests that they take, at the present size of a request. */
   readonly requestsLeft: number;
-  /** Share of the wished past that is fetched or known to be empty, 0 to 1. */
+  /** Share of the wished past that is had, 0 to 1. */
   readonly done: number;
 }
 
@@ -70,7 +76,7 @@ export function progressOf(
     ...resolutions.map((each) => each.requestsLeft),
     ...orders.map((order) => order.requestsLeft),
   ].reduce((sum, each) => sum + each, 0);
-  return { resolutions, unproven, requestsLeft, paused, orders };
+  return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
 }
 
 /** As many as the values need, and one for every 20 ranges at least. */
@@ -93,7 +99,7 @@ function progressOfOrder(
     if (total || rules.resolution !== order.resolution || !order.matches(placed)) continue;
     tags++;
     if (held.state === "unproven") unproven++;
-    if (held.state === "no-log") continue;
+    if (isWithoutLog(held)) continue;
     const range = orderRange(order, rules, nowMs);
     const pending = pendingOf(order, held, rules, nowMs);
     wishedMs += Math.max(0, range.toMs - range.fromMs);
@@ -125,14 +131,16 @@ function progressOfGroup(
   let wishedMs = 0;
   let pendingMs = 0;
   let pendingRanges = 0;
+  let complete = 0;
   for (const { held, rules, total } of followed) {
     // Totals come forward from the depth of the backfill, a series goes back from its first sight.
     const left = total
       ? closedUntil(rules, nowMs) - ms(held.watermark)
-      : lengthOfAll(unfetched(held, { fromMs: ms(held.target), toMs: ms(held.reached) }));
+      : lengthOfAll(unfetched(held, wishedPast(held)));
     wishedMs += Math.max(0, nowMs - ms(held.wished));
     pendingMs += Math.max(0, left);
     if (left > 0) pendingRanges++;
+    else if (held.state === "following" && held.refusal === null) complete++;
   }
   const watermarks = followed
     .filter(({ held }) => held.state === "following")
@@ -143,7 +151,8 @@ function progressOfGroup(
     total: first.total,
     tags: members.length,
     withoutLog: members.length - followed.length,
-    complete: followed.length - pendingRanges,
+    refused: members.filter(({ held }) => isRefused(held)).length,
+    complete,
     oldestWatermark: watermarks.toSorted()[0] ?? null,
     pendingRanges,
     pendingValues,
@@ -153,4 +162,24 @@ function progressOfGroup(
       : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
     done: wishedMs === 0 ? 1 : 1 - pendingMs / wishedMs,
   };
+}
+
+function isRefused({ state, refusal, spans }: LedgerOf["held"]): boolean {
+  return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
+}
+
+/** Sets the gauge of how many series are in which state. */
+export function showStates(
+  { historySeries }: Pick<Metrics, "historySeries">,
+  source: string,
+  all: readonly LedgerOf[],
+): void {
+  const counts = { whole: 0, holes: 0, refused: 0, "no-log": 0, unproven: 0 };
+  for (const { held } of all) {
+    if (held.state !== "no-log" && isRefused(held)) counts.refused++;
+    else if (held.state !== "following") counts[held.state]++;
+    else if (isWhole(held)) counts.whole++;
+    else counts.holes++;
+  }
+  for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
 }

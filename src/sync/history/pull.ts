@@ -1,23 +1,26 @@
-import type { Clock } from "../../clock.ts";
+import { type Clock, isoUtc } from "../../clock.ts";
 import { ConfigError, meaningOf, Throttled } from "../../errors.ts";
 import type { Log } from "../../log.ts";
+import type { Metrics } from "../../metrics.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
-import { loop } from "../../waiting.ts";
+import { createBell, loop } from "../../waiting.ts";
 import type { Follower } from "../follower.ts";
 import type { Demand } from "../plan/demand.ts";
-import { followingPerMinute } from "../plan/share.ts";
-import type { HistoryConfig } from "../read/config.ts";
+import { followingPerMinute, learningPerMinute } from "../plan/share.ts";
 import { standInLine } from "../standing.ts";
-import { nextHead, nextOrder, nextTail, nextTotal } from "./ask.ts";
+import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./ask.ts";
 import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
+import type { HistoryConfig } from "./config.ts";
 import { createLearnedWindow } from "./learned-window.ts";
 import { ms } from "./ledger.ts";
 import { createOpenOrders } from "./open-orders.ts";
 import { createHistoryProbe } from "./probe.ts";
-import { type HistoryProgress, progressOf } from "./progress.ts";
+import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
+import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
 import { createHistorySettle } from "./settle.ts";
+import { createTakeBack } from "./take-back.ts";
 
 /**
  * The history of one source: follows closed buckets, looks back for late data, fills in what lies before, and
@@ -33,7 +36,10 @@ export interface HistoryPullOptions {
   readonly source: Source;
   readonly store: Store;
   readonly clock: Clock;
-  readonly log: Pick<Log, "info" | "warn">;
+  readonly log: Pick<Log, "info" | "warn" | "error">;
+  readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
+  /** What the token may see; everything by default. */
+  readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
@@ -53,18 +59,32 @@ const UNDER_WAY_MAX = 3;
 /** Failures in a row after which the history store is taken to be down. */
 const FAILURES_MAX = 2;
 
+/**
+ * Far longer than planned, for a request that is due: three times its interval by the plan, within these bounds,
+ * milliseconds.
+ */
+const STARVING_MIN_MS = 180_000;
+const STARVING_MAX_MS = 900_000;
+
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
-  const { source, store, clock, log, classes, timeZone } = options;
+  const { source, store, clock, log, metrics, classes, timeZone, scope = seesEverything() } = options;
   const window = createLearnedWindow(store, source.name, { most: options.valuesMax });
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
   const orders = createOpenOrders({ store, source: source.name, clock, log, book });
-  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, (series) =>
-    Math.min(ms(series.held.wished), orders.wantedFrom(series)),
-  );
+  const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
+  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, scope.sees);
   const settle = createHistorySettle({ store, clock, source: source.name });
-  const requests = createHistoryRequests({ source, clock, log, window, probe, settle });
+  const counted = metrics === undefined ? {} : { metrics };
+  const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
+  const requests = createHistoryRequests({ source, clock, log, book, window, probe, settle, reasons });
+  const takeBack = createTakeBack({ store, source: source.name, book, scope });
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
+  let scopeChanges = scope.changes.rings();
+  let learnedAtMs = Number.NEGATIVE_INFINITY;
+  let wasAlone = false;
+  /** Since when something is due that has not had its turn, on the monotonic clock. */
+  let dueSinceMs: number | null = null;
   let probing = false;
   let failures = 0;
   let isHeld = false;
@@ -73,39 +93,69 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (!isLoaded) await window.load();
     isLoaded = true;
     await orders.refresh();
+    scopeChanges = scope.changes.rings();
     await book.refresh(clock.now(), orders.now().open);
+    const doubted = await takeBack.look();
+    probe.forget(doubted.map(({ placed }) => placed.tag.id));
+    // An order that ended on a word that was taken back is open again.
+    if (doubted.length > 0) await orders.refresh();
     probe.refresh();
+    if (metrics !== undefined) showStates(metrics, source.name, book.series());
     refreshedAtMs = clock.monotonic();
-    options.demand?.setHistory(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
+    options.demand?.setHistory(plannedRate());
     await orders.end();
   }
 
   /** Whether what is to be fetched may be another than at the last refresh. */
   const isOld = async (): Promise<boolean> =>
-    clock.monotonic() - refreshedAtMs >= REFRESH_MS || (await orders.haveChanged());
+    clock.monotonic() - refreshedAtMs >= REFRESH_MS ||
+    scope.changes.rings() !== scopeChanges ||
+    (await orders.haveChanged());
 
-  /** `past`: also what lies before the first sight, and learning who has any. */
+  /** `past`: also what lies before the first sight. Learning who has a log has a share of its own, with and without. */
   function nextTask(kind: "series" | "totals", past: boolean): Task | null {
     const nowMs = clock.now();
     const free = book
       .series()
-      .filter((series) => isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic());
-    const limit = { size: TAGS_PER_REQUEST, values: window.values() };
+      .filter(
+        (series) =>
+          isFollowed(series) &&
+          !series.busy &&
+          series.notBeforeMs <= clock.monotonic() &&
+          scope.sees(series.placed.siteId),
+      );
+    const limit = { size: TAGS_PER_REQUEST, values: window.values(), aloneFirst: !wasAlone };
     if (kind === "totals") {
       const total = nextTotal(free, nowMs, limit);
       return total === null ? null : { ask: total };
     }
-    const head = nextHead(free, nowMs, limit);
-    if (head !== null) return { ask: head };
-    const toLearn = probing ? null : probe.next(nowMs);
+    const live = nextFollowing(free, nowMs, limit);
+    const learnsInMs = learnedAtMs + 60_000 / Math.max(1, learningRate()) - clock.monotonic();
+    const toLearn = probing || (!past && learnsInMs > 0) ? null : probe.next(nowMs);
+    const isDue = live !== null || (toLearn !== null && learnsInMs <= 0);
+    if (isDue) dueSinceMs ??= clock.monotonic();
+    else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
+    if (live !== null) return { ask: live };
     if (toLearn !== null) return { probe: toLearn };
     if (!past) return null;
     const { open, paused } = orders.now();
-    if (paused) return null;
-    const tail = nextOrder(free, open, nowMs, limit) ?? nextTail(free, limit);
+    if (!past || paused) return null;
+    const ask = nextOrdered(free, open, nowMs, limit) ?? nextBackfill(free, nowMs, limit);
     // A request costs the same with 20 tags: while others are about to be proven, it waits for company.
-    const isFull = tail === null || tail.series.length === TAGS_PER_REQUEST;
-    return tail === null || (probing && !isFull) ? null : { ask: tail };
+    const isFull = ask === null || ask.alone || ask.series.length === TAGS_PER_REQUEST;
+    return ask === null || (probing && !isFull) ? null : { ask };
+  }
+
+  const learningRate = () => learningPerMinute(probe.waiting(), TAGS_PER_REQUEST);
+
+  const plannedRate = () =>
+    followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST) + learningRate();
+
+  function starving(): HistoryProgress["starving"] {
+    if (dueSinceMs === null) return null;
+    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, plannedRate()));
+    const forMs = clock.monotonic() - dueSinceMs;
+    return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
   /** Stands in the lane until a slot is free, decides what to fetch, and settles it. Throws what concerns all. */
@@ -121,7 +171,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       task = nextTask(kind, !own && !isHeld);
       if (task === null) return null;
       for (const each of seriesIn(task)) each.busy = true;
-      if ("probe" in task) probing = true;
+      if ("probe" in task) {
+        probing = true;
+        learnedAtMs = clock.monotonic();
+      } else wasAlone = task.ask.alone;
       begun();
       return task;
     };
@@ -141,6 +194,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     } finally {
       for (const each of seriesIn(task)) each.busy = false;
       if (task !== null && "probe" in (task as Task)) probing = false;
+      dueSinceMs = null;
     }
   }
 
@@ -173,7 +227,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         await looking;
       }
     },
-    progress: () => progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
+    progress: () => ({
+      ...progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),
+      starving: starving(),
+    }),
   };
 
   /** What may have changed meanwhile: tags, orders of a person, whether the sinks take more. */
@@ -184,9 +241,15 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (mayBegin || (await isOld())) await refresh();
     else if (orders.now().open.length > 0) await orders.end();
     isHeld = !((await options.mayFetchPast?.()) ?? true);
+    // Also while no slot is offered it is noted since when something is due.
+    nextTask("series", false);
   }
 }
 
 function seriesIn(task: Task | null): readonly Series[] {
   return task !== null && "ask" in task ? task.ask.series : [];
+}
+
+function seesEverything(): HistoryScope {
+  return { sees: () => true, explain: async () => "unexplained", changes: createBell() };
 }

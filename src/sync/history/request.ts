@@ -3,16 +3,19 @@ import { type Clock, isoUtc } from "../../clock.ts";
 import { meaningOf } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
-import { culprits } from "../plan/split.ts";
 import type { HeldHistory } from "../snapshot.ts";
-import { refusalOf } from "../tag-group/refusal.ts";
 import type { Ask } from "./ask.ts";
-import type { Series } from "./book.ts";
+import type { HistoryBook, Series } from "./book.ts";
 import { bucketBefore, rangeTime } from "./buckets.ts";
+import { divide, type RefusedAlone } from "./divide.ts";
 import type { LearnedWindow } from "./learned-window.ts";
-import { ms, settleOrder, withoutLog } from "./ledger.ts";
+import { ms, settleEmpty } from "./ledger.ts";
 import type { HistoryProbe, Probe } from "./probe.ts";
+import { lengthOfAll } from "./ranges.ts";
+import { type Refusal, type RefusalReasons, Unclear } from "./refusal-reasons.ts";
+import { refusedNow, refusedPast, withoutLog } from "./refusals.ts";
 import type { HistorySettle } from "./settle.ts";
+import { hadIn } from "./spans.ts";
 
 /** What one request of history is for. */
 export type Task = { readonly ask: Ask } | { readonly probe: Probe };
@@ -34,81 +37,193 @@ export interface HistoryRequests {
 const IDLE_LOOK_MS = 1_000;
 /** How long a series is left alone whose answer brought it no further, in milliseconds. */
 const STUCK_MS = 300_000;
+/** How long one is left alone that was refused while nobody can say why; `GET me` is asked once a minute then. */
+const UNCLEAR_MS = 60_000;
+
+interface Apart {
+  readonly refused: readonly RefusedAlone<Series, Refusal>[];
+  /** The refusal after which it was of no use to ask on; null when everybody was asked. */
+  readonly last: Refusal | null;
+}
 
 export function createHistoryRequests(options: {
   readonly source: Source;
   readonly clock: Clock;
   readonly log: Pick<Log, "info">;
+  readonly book: Pick<HistoryBook, "ofTag">;
   readonly window: LearnedWindow;
   readonly probe: HistoryProbe;
   readonly settle: HistorySettle;
+  readonly reasons: RefusalReasons;
 }): HistoryRequests {
-  const { source, clock, log, window, probe, settle } = options;
+  const { source, clock, log, book, window, probe, settle, reasons } = options;
 
-  /** One request for some of the series of an ask, and its settlement. */
-  async function fetchPart(ask: Ask, series: readonly Series[], signal: AbortSignal): Promise<void> {
-    const query = queryFor(ask, series);
-    const part = { ...ask, series, values: Math.round((ask.values * series.length) / ask.series.length) };
-    if (ask.kind === "total") await settleTotals(part, await source.totals(query, "history", signal));
-    else await settleLogs(part, await logsOf(query, () => part.values, signal));
+  /** What the service says to a query: an answer, or the error, which the caller throws where it understands it. */
+  async function askFor(
+    query: HistoryQuery | Choose<HistoryQuery>,
+    scalar: boolean,
+    signal: AbortSignal,
+  ): Promise<Reply> {
+    try {
+      return scalar
+        ? { totals: await source.totals(query, "history", signal) }
+        : { logs: await source.history(query, "history", signal) };
+    } catch (error) {
+      signal.throwIfAborted();
+      return { error };
+    }
   }
 
-  const settleTotals = (part: Ask, totals: readonly TagTotal[]) =>
-    noting(part, () => settle.totals(part, totals));
-  const settleLogs = (part: Ask, logs: readonly TagLog[]) =>
-    noting(part, () => settle.logs(part, logs, window.answered(part.values)));
-
-  /** A series that an answer brought no further is left alone for a while. */
-  async function noting(part: Ask, settling: () => Promise<readonly Series[]>): Promise<void> {
-    const before = new Map(part.series.map((each) => [each, each.held]));
-    const moved = new Set((await settling()).filter((each) => hasMoved(before.get(each), each.held)));
-    for (const each of part.series) {
+  /** The reply to some of the series of an ask, and its settlement. */
+  async function fetchPart(
+    ask: Ask,
+    series: readonly Series[],
+    replyTo: (query: HistoryQuery, scalar: boolean) => Promise<Reply>,
+  ): Promise<void> {
+    const query = queryFor(ask, series);
+    const part = { ...ask, series, values: Math.round((ask.values * series.length) / ask.series.length) };
+    const before = new Map(series.map((each) => [each, each.held]));
+    const reply = await replyTo(query, ask.kind === "total");
+    if ("error" in reply) {
+      if (ask.kind !== "total") await learnSize(reply.error, part.values);
+      throw reply.error;
+    }
+    const settled =
+      "totals" in reply
+        ? await settle.totals(part, reply.totals)
+        : await settle.logs(part, reply.logs, window.answered(part.values));
+    reasons.answered();
+    const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.held)));
+    for (const each of series) {
+      each.suspect = false;
       if (!moved.has(each)) each.notBeforeMs = clock.monotonic() + STUCK_MS;
     }
   }
 
   /** Learns from a failure what size may be too large. */
-  async function logsOf(
-    query: HistoryQuery | Choose<HistoryQuery>,
-    values: () => number | null,
+  async function learnSize(error: unknown, values: number): Promise<void> {
+    const failure = meaningOf(error);
+    // A service may also call a range too large by calling it wrong.
+    const isWrong = failure.kind === "config" && failure.reason === "validation";
+    if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
+  }
+
+  /** What was refused of each of these, asked alone; null where the site of one of them went out of sight. */
+  async function settleApart(
+    asked: readonly Series[],
+    fetch: (part: readonly Series[]) => Promise<void>,
+    whatOf: (part: readonly Series[]) => string,
     signal: AbortSignal,
-  ): Promise<readonly TagLog[]> {
+  ): Promise<Apart> {
+    let last: Refusal | null = null;
+    const refused = await divide(asked, async (part) => {
+      try {
+        await fetch(part);
+        return null;
+      } catch (error) {
+        const refusal = await reasons.of(error, part, whatOf(part), signal);
+        if (refusal.isLast) last = refusal;
+        return refusal.why === "out-of-sight" ? "stop" : refusal;
+      }
+    });
+    return { refused: refused ?? [], last };
+  }
+
+  async function noteRefused(
+    ask: Ask,
+    refused: readonly RefusedAlone<Series, Refusal>[],
+    signal: AbortSignal,
+  ) {
+    const noLog = refused.filter(({ refusal }) => refusal.why === "no-log").map(({ member }) => member);
+    const seen = new Set(noLog.length === 0 ? [] : await reasons.seen(noLog, signal));
+    const changed = new Map<Series, HeldHistory>();
+    for (const { member: series, refusal } of refused) {
+      series.suspect = true;
+      // Whoever cannot be seen has no log for us, which says nothing about the log.
+      if (refusal.why === "no-log" && !seen.has(series)) continue;
+      const range = ask.ranges.get(series.key);
+      if (range !== undefined) changed.set(series, noted(ask, series, range, refusal, clock.now()));
+    }
+    await settle.ledgers(changed);
+    const told = [...changed.keys()].map(({ key }) => key);
+    const said = refused[0]?.refusal.said;
+    if (told.length > 0)
+      log.info({ series: told, kind: ask.kind, said }, "history was refused of these, asked alone");
+  }
+
+  /** A group was refused for another reason than a log: each part is asked until each tag is known or was refused alone. */
+  async function learnApart(tagIds: readonly string[], signal: AbortSignal): Promise<void> {
+    probe.forget(tagIds);
+    const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+    const idsOf = (part: readonly Series[]) => part.map(({ placed }) => placed.tag.id);
+    const fetch = async (part: readonly Series[]) => {
+      const query = probe.about(idsOf(part), clock.now());
+      if (query === null) return;
+      const logs = await source.history(query, "history", signal);
+      reasons.answered();
+      await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+    };
+    const whatOf = (part: readonly Series[]) => `whether ${idsOf(part)} have a log`;
+    const { refused, last } = await settleApart(firsts, fetch, whatOf, signal);
+    for (const { member, refusal } of refused) await settleVerdict(idsOf([member]), refusal, signal);
+    if (last !== null) throw hopeless(last);
+  }
+
+  async function settleVerdict(tagIds: readonly string[], { why, said }: Refusal, signal: AbortSignal) {
+    if (tagIds.length === 0) return;
+    if (why !== "no-log") {
+      await settle.ledgers(probe.refused(tagIds, { why: "refused", said }, clock.now()));
+      return;
+    }
+    const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+    const seen = (await reasons.seen(firsts, signal)).map(({ placed }) => placed.tag.id);
+    probe.forget(tagIds.filter((id) => !seen.includes(id)));
+    await settle.ledgers(probe.refused(seen, { why, said }, clock.now()));
+  }
+
+  async function serve(ask: Ask, first: Reply, signal: AbortSignal): Promise<void> {
+    // The whole group was asked in the slot that it was decided in; its parts take slots of their own.
+    let given: Reply | null = first;
+    const replyTo = async (query: HistoryQuery, scalar: boolean): Promise<Reply> => {
+      const reply = given ?? (await askFor(query, scalar, signal));
+      given = null;
+      return reply;
+    };
+    const fetch = (part: readonly Series[]) => fetchPart(ask, part, replyTo);
     try {
-      return await source.history(query, "history", signal);
+      const apart = await settleApart(ask.series, fetch, (part) => shapeOf(ask, part), signal);
+      if (apart.refused.length > 0) await noteRefused(ask, apart.refused, signal);
+      if (apart.last !== null) throw hopeless(apart.last);
     } catch (error) {
-      const { kind } = meaningOf(error);
-      const size = values();
-      if (!signal.aborted && size !== null && (kind === "retryable" || kind === "malformed"))
-        await window.failed(size);
+      // Somebody else has the next turn: if it is about these alone, the others must not wait for them.
+      if (error instanceof Unclear) {
+        for (const each of ask.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
+      }
       throw error;
     }
   }
 
-  /** The first request found a group refused: its parts, one by one, until it is known who spoils it. */
-  async function searchRefused(ask: Ask, signal: AbortSignal): Promise<void> {
-    const attempt = async (series: readonly Series[]): Promise<boolean> => {
-      try {
-        await fetchPart(ask, series, signal);
-        return true;
-      } catch (error) {
-        if (refusalOf(meaningOf(error)) === null) throw error;
-        return false;
-      }
-    };
-    const search = culprits(ask.series);
-    let step = search.next();
-    while (!step.done) step = search.next(await attempt(step.value));
-    const changed = new Map(step.value.map((series) => [series, refused(ask, series, clock.now())]));
-    await settle.ledgers(changed);
-    log.info({ tags: step.value.map(({ key }) => key), kind: ask.kind }, "history without a log");
-  }
-
-  async function learned(toLearn: Probe, logs: readonly TagLog[] | null): Promise<void> {
-    const verdicts = probe.settle(toLearn, logs, clock.now());
+  async function learn(toLearn: Probe, reply: Reply, signal: AbortSignal): Promise<void> {
+    const { query } = toLearn;
+    const logs = "logs" in reply ? reply.logs : null;
+    let refusal: Refusal | null = null;
+    if ("error" in reply) {
+      const asked = query.tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+      refusal = await reasons.of(reply.error, asked, `whether ${query.tagIds} have a log`, signal);
+    } else reasons.answered();
+    if (refusal?.why === "out-of-sight") return;
     try {
-      await settle.ledgers(verdicts);
+      if (refusal !== null && refusal.why !== "no-log") {
+        await learnApart(query.tagIds, signal);
+        return;
+      }
+      const bad = probe.settle(toLearn, logs !== null);
+      if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
+      const said = refusal?.said ?? LEFT_OVER;
+      await settleVerdict(bad, { why: "no-log", said, isLast: false }, signal);
     } catch (error) {
-      probe.forget([...verdicts.keys()]);
+      // What could not be recorded, or is not clear, is to be learned again.
+      probe.forget(query.tagIds);
       throw error;
     }
   }
@@ -120,34 +235,39 @@ export function createHistoryRequests(options: {
         task = decide(offer);
         return task === null ? { passMs: IDLE_LOOK_MS } : { ask: queryOf(task) };
       };
-      const decided = (): Task => {
-        if (task === null) throw new Error("A history request left before it was decided.");
-        return task;
-      };
-      try {
-        if (kind === "totals") {
-          const totals = await source.totals(choose, "history", signal);
-          const chosen = decided();
-          if ("ask" in chosen) await settleTotals(chosen.ask, totals);
-          return;
-        }
-        const values = () => (task !== null && "ask" in task ? task.ask.values : null);
-        const logs = await logsOf(choose, values, signal);
-        const chosen = decided();
-        if ("ask" in chosen) await settleLogs(chosen.ask, logs);
-        else await learned(chosen.probe, logs);
-      } catch (error) {
-        if (refusalOf(meaningOf(error)) === null || task === null) throw error;
-        const chosen = decided();
-        if ("ask" in chosen) await searchRefused(chosen.ask, signal);
-        else await learned(chosen.probe, null);
-      }
+      const reply = await askFor(choose, kind === "totals", signal);
+      const decided = task as Task | null;
+      if (decided === null)
+        throw "error" in reply ? reply.error : new Error("Nobody decided what to ask for.");
+      if ("ask" in decided) await serve(decided.ask, reply, signal);
+      else await learn(decided.probe, reply, signal);
     },
   };
 }
 
+/** What came of one request. */
+type Reply =
+  | { readonly logs: readonly TagLog[] }
+  | { readonly totals: readonly TagTotal[] }
+  | { readonly error: unknown };
+
 function queryOf(task: Task): HistoryQuery {
   return "ask" in task ? queryFor(task.ask, task.ask.series) : task.probe.query;
+}
+
+/** What is said of the one that is left over of a group, once the others were answered. */
+const LEFT_OVER =
+  "A group with it was refused because a log is missing, and all others of the group have one.";
+
+function hopeless({ said }: Refusal): Unclear {
+  return new Unclear(`Nothing of the history is answered: ${said}`);
+}
+
+/** For a person who has to find our mistake. */
+function shapeOf(ask: Ask, part: readonly Series[]): string {
+  const query = queryFor(ask, part);
+  const { tagIds, from, to, resolution, timeZone } = query;
+  return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }
 
 /** The range reaches one bucket further back than needed, because the interface does not say what ends include. */
@@ -161,12 +281,22 @@ function queryFor(ask: Ask, series: readonly Series[]): HistoryQuery {
   return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
 }
 
-/** In the past a 404 says that this range has no log; at the head that the tag has none (any more). */
-function refused(ask: Ask, series: Series, nowMs: number): HeldHistory {
-  const range = ask.ranges.get(series.key);
-  if (ask.kind === "tail" && range !== undefined) return { ...series.held, reached: isoUtc(range.fromMs) };
-  if (ask.kind === "order" && range !== undefined) return settleOrder(series.held, [], range).held;
-  return withoutLog(series.held, nowMs);
+/** In the past a 404 of a log says that this range has none; at the front of following that the tag has none (any more). */
+function noted(
+  ask: Ask,
+  { held }: Series,
+  range: { readonly fromMs: number; readonly toMs: number },
+  { why, said }: Refusal,
+  nowMs: number,
+): HeldHistory {
+  const isBefore = ask.kind === "backfill" || ask.kind === "ordered";
+  // Totals come forward from the depth of the backfill.
+  const isPast = isBefore || (ask.kind === "total" && range.toMs <= ms(held.since));
+  if (why === "no-log") {
+    const word = { why: "no-log" as const, said, at: isoUtc(nowMs) };
+    return isPast ? settleEmpty(held, range, word) : withoutLog(held, said, nowMs);
+  }
+  return isBefore ? refusedPast(held, range, said, nowMs) : refusedNow(held, said, nowMs);
 }
 
 /** Whether an answer brought a series further, so that asking again at once makes sense. */
@@ -174,8 +304,7 @@ function hasMoved(before: HeldHistory | undefined, after: HeldHistory): boolean 
   return (
     before === undefined ||
     ms(after.watermark) > ms(before.watermark) ||
-    ms(after.reached) < ms(before.reached) ||
-    after.islands !== before.islands ||
+    lengthOfAll(hadIn(after.spans)) > lengthOfAll(hadIn(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
 }

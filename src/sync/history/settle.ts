@@ -7,7 +7,7 @@ import { subjectOf } from "../subject.ts";
 import type { Ask } from "./ask.ts";
 import type { Series } from "./book.ts";
 import { bucketEnd, rangeTime } from "./buckets.ts";
-import { ms, type Settled, settleHead, settleOrder, settleTail } from "./ledger.ts";
+import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
 import { type Point, packTold, spanOf, type ToldValues, unpackTold } from "./told.ts";
 
 /** Settles replies: ledgers, what was told, and the events, in one transaction per reply. */
@@ -63,11 +63,9 @@ export function createHistorySettle(options: {
         );
         const told = await loadTold(series, spans);
         const settled: Settled =
-          ask.kind === "head"
-            ? settleHead(series.held, rules, points, range, told, nowMs)
-            : ask.kind === "order"
-              ? settleOrder(series.held, points, range)
-              : settleTail(series.held, points, range);
+          ask.kind === "following"
+            ? settleFollowing(series.held, rules, points, range, told, nowMs)
+            : settlePast(series.held, points, range);
         put.push([series.key, settled.held]);
         settledSeries.push([series, settled.held]);
         const rememberedMs = ms(settled.held.rememberedFrom);
@@ -101,7 +99,8 @@ export function createHistorySettle(options: {
         const total = byId.get(series.placed.tag.id);
         const range = ask.ranges.get(series.key);
         if (total === undefined || range === undefined) return [];
-        const held: HeldHistory = { ...series.held, watermark: isoUtc(range.toMs), refusals: 0 };
+        const had = settleTotal(series.held, range, total.total);
+        const held: HeldHistory = { ...had, state: "following", refusal: null };
         return [{ series, held, event: totalEvent(series, total, range.fromMs, range.toMs) }];
       });
       await store.commit({

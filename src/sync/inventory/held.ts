@@ -9,6 +9,8 @@ export interface PlacedTag {
   readonly siteId: number;
   /** Systems whose listing shows it; empty unless the configuration asks for systems (`inventory.tags_of_systems`). */
   readonly systemIds: readonly string[];
+  /** The last complete listing of sites did not show its site; absent while it does. */
+  readonly outOfScope?: true;
 }
 
 /**
@@ -17,17 +19,25 @@ export interface PlacedTag {
  * is one whose id no request can name.
  */
 export async function heldTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
+  return (await expectedTags(store, source)).filter(({ outOfScope }) => outOfScope !== true);
+}
+
+/** As `heldTags`, and the tags of sites that the token does not see now but saw before: they are expected back. */
+export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
   const [tags, places, sites] = await Promise.all([
     store.documents<Held<Tag>>(documentSet("tag", source)),
     store.documents<HeldTagPlace>(syncSet("tag-system", source)),
-    visibleSites(store, source),
+    store.documents<Held<Site>>(documentSet("site", source)),
   ]);
-  const visible = new Set(sites.map((site) => site.id));
+  const missing = new Map(
+    [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
+  );
   const placed: PlacedTag[] = [];
   for (const [id, held] of tags) {
-    if (held.missingSince !== null || held.siteId === null || !visible.has(held.siteId)) continue;
+    if (held.missingSince !== null || held.siteId === null || !missing.has(held.siteId)) continue;
     if (!isAskable(id)) continue;
-    placed.push({ tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] });
+    const place = { tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] };
+    placed.push(missing.get(held.siteId) === true ? { ...place, outOfScope: true } : place);
   }
   return placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
 }

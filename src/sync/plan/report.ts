@@ -1,7 +1,7 @@
 import { isoUtc } from "../../clock.ts";
 import { spanText } from "../../duration.ts";
 import { type Change, changesThatFit } from "./advice.ts";
-import { type FollowedHistory, followingPerMinute, liveShare } from "./share.ts";
+import { type FollowedHistory, followingPerMinute, learningPerMinute, liveShare } from "./share.ts";
 import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";
 
 /** What the plan is made from; src/sync/facts-for-plan.ts gathers it from the state or from the service's lists. */
@@ -13,6 +13,8 @@ export interface PlanFacts {
   readonly tags: number;
   readonly classes: readonly ClassFacts[];
   readonly history: readonly HistoryFacts[];
+  /** Tags of which it is not known yet whether they have a log; none when left out. */
+  readonly toLearn?: number;
   readonly backfill: {
     /** Requests that the past still takes, at the size that is known to work, probes included. */
     readonly requestsLeft: number;
@@ -68,6 +70,8 @@ export interface PlanReport {
   /** Reading every tag of every class once, with all that polls get. */
   readonly fullSweepSeconds: number;
   readonly history: readonly (HistoryFacts & { readonly requestsPerMinute: number })[];
+  /** Learning which tags have a log; it ends, so the promises above are made without it. Null when all is known. */
+  readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
   readonly backfill: BackfillPlan | null;
   /** What makes it fit, each change by itself, the cheapest first; empty when it fits. */
   readonly changes: readonly Change[];
@@ -114,7 +118,7 @@ const BACKFILL_SHARE_MIN = 0.03;
 const REPLY_MS = 200;
 
 export function planReport(facts: PlanFacts): PlanReport {
-  const { quota, classes, history } = facts;
+  const { quota, classes, history, toLearn = 0 } = facts;
   const slotMs = 60_000 / quota.polls;
   const following = followingPerMinute(history, quota.size);
   const share = liveShare(quota.polls, following, quota.shared);
@@ -176,6 +180,10 @@ export function planReport(facts: PlanFacts): PlanReport {
       ...each,
       requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
     })),
+    learning:
+      toLearn === 0
+        ? null
+        : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.size)) },
     backfill:
       requestsLeft === 0
         ? null

@@ -1,5 +1,4 @@
-import type { Resolution } from "../../building.ts";
-import { BUCKET_MS } from "../history/buckets.ts";
+import { BUCKET_MS, type Resolution } from "../../building.ts";
 import { PLANNABLE_SHARE } from "./stretch.ts";
 
 /** How the slots of the quota are divided between live reads and history. Pure; the worker and `plenum plan` share it. */
@@ -21,6 +20,14 @@ export function followingPerMinute(followed: readonly FollowedHistory[], size: n
     const intervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
     return Number.isFinite(intervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / intervalMs : sum;
   }, 0);
+}
+
+/** Learning which tags have a log takes one request for a full group where most have one, and should end in an hour. */
+const LEARNING_MINUTES = 60;
+
+/** Requests per minute to learn of so many tags whether they have a log; at least one while there is anything to learn. */
+export function learningPerMinute(tags: number, size: number): number {
+  return tags === 0 ? 0 : Math.max(1, Math.ceil(tags / size) / LEARNING_MINUTES);
 }
 
 /** The share of the polls' requests that live reads may plan with. Where history is counted apart, all of it. */

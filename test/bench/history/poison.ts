@@ -1,5 +1,4 @@
 import { createGroupTesting } from "#src/sync/history/grouping.ts";
-import { culprits } from "#src/sync/plan/split.ts";
 
 /** The repeatable random numbers of the benchmarks (mulberry32). */
 export function randomFrom(seed: number): () => number {
@@ -71,11 +70,19 @@ export function halving(bad: readonly boolean[]): Outcome {
   };
   for (let from = 0; from < bad.length; from += SIZE) {
     const group = Array.from({ length: Math.min(SIZE, bad.length - from) }, (_, i) => from + i);
-    if (isGood(group)) continue;
-    const search = culprits(group);
-    for (let step = search.next(); !step.done; ) step = search.next(isGood(step.value));
+    if (!isGood(group)) halve(group, isGood);
   }
   return { requests, wrong: 0 };
+}
+
+/** The halves of a refused group; where one is good the other is divided without being asked whole. */
+function halve(refused: readonly number[], isGood: (group: readonly number[]) => boolean): void {
+  if (refused.length <= 1) return;
+  const middle = Math.floor(refused.length / 2);
+  const [first, second] = [refused.slice(0, middle), refused.slice(middle)];
+  if (isGood(first)) return halve(second, isGood);
+  halve(first, isGood);
+  if (!isGood(second)) halve(second, isGood);
 }
 
 /** Groups of 20 in order, the members of a refused one asked one by one. */

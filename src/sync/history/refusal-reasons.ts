@@ -1,0 +1,110 @@
+import type { Clock } from "../../clock.ts";
+import { ConfigError, meaningOf, NoLog, Rejected, Retryable } from "../../errors.ts";
+import type { Log } from "../../log.ts";
+import type { Metrics } from "../../metrics.ts";
+import type { TokenScope } from "../scope.ts";
+import type { Series } from "./book.ts";
+
+/**
+ * Why the service refused a request for some series. Only its own 404 about a log says something about a log; whether a
+ * 403 is about a site or an ability is asked of `GET me`; a request that it calls wrong (422) is our mistake. None of
+ * them is an answer.
+ */
+export interface RefusalReasons {
+  /**
+   * What a refusal means for a group of series. Throws what is no refusal of them: trouble that passes, an ability that
+   * is gone, or a refusal that nobody can explain yet.
+   */
+  of(error: unknown, asked: readonly Series[], what: string, signal: AbortSignal): Promise<Refusal>;
+  /** Whether the sites of some series can still be seen, now that they seem to have no log. */
+  seen(asked: readonly Series[], signal: AbortSignal): Promise<readonly Series[]>;
+  /** Something was answered. */
+  answered(): void;
+}
+
+/**
+ * `no-log`: the service says that one of them has no log. `refused`: it refused one of them for another reason.
+ * `mistake`: it calls the request wrong. `out-of-sight`: the token does not see the site of one of them (any more).
+ */
+export interface Refusal {
+  readonly why: "no-log" | "refused" | "mistake" | "out-of-sight";
+  /** The service's words. */
+  readonly said: string;
+  /** Nothing at all was answered lately: it is not about these tags, and to ask on is of no use now. */
+  readonly isLast: boolean;
+}
+
+/** A refusal that says nothing of the tags that were asked for; it may pass by itself. */
+export class Unclear extends Retryable {}
+
+/** What an ask of history needs of the token (interface, GET tags/history). */
+const ABILITY = "read:tags";
+/** Refusals in a row, with no answer to anybody, after which it is not about single tags. */
+const HOPELESS = 8;
+const SAID_MAX = 300;
+
+export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
+  Partial<Pick<TokenScope, "askedAtMs">>;
+
+export function createRefusalReasons(options: {
+  readonly scope: HistoryScope;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "error">;
+  readonly source: string;
+  readonly metrics?: Pick<Metrics, "historyRefusals">;
+}): RefusalReasons {
+  const { scope, clock, log, source, metrics } = options;
+  /** Mistakes of ours that were told already. */
+  const told = new Set<string>();
+  let unanswered = 0;
+
+  const siteIdsOf = (asked: readonly Series[]) => new Set(asked.map(({ placed }) => placed.siteId));
+
+  async function explained(
+    error: ConfigError | Rejected,
+    asked: readonly Series[],
+    signal: AbortSignal,
+  ): Promise<"site" | "unexplained"> {
+    const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs: clock.monotonic() };
+    const why = await scope.explain(refusal, signal);
+    if (why === "ability") throw error;
+    // Nobody is to blame so far: it is tried again when the service has said what the token may.
+    if (why === "unknown") throw new Unclear(`${error.message} Why is not known yet.`, { cause: error });
+    return why;
+  }
+
+  return {
+    async of(error, asked, what, signal) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      const said = failure.message.slice(0, SAID_MAX);
+      const counted = (why: Refusal["why"]): Refusal => {
+        metrics?.historyRefusals.inc({ source, reason: why });
+        return { why, said, isLast: unanswered > HOPELESS };
+      };
+      if (failure instanceof NoLog) {
+        unanswered = 0;
+        return counted("no-log");
+      }
+      const isMistake = failure instanceof ConfigError && failure.reason === "validation";
+      const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
+      if (isMistake) {
+        if (!told.has(said))
+          log.error({ err: failure, asked: what }, "the service calls a request for history wrong");
+        told.add(said);
+      } else if (isForbidden || failure instanceof Rejected) {
+        if ((await explained(failure, asked, signal)) === "site") return counted("out-of-sight");
+      } else throw failure;
+      unanswered++;
+      return counted(isMistake ? "mistake" : "refused");
+    },
+    async seen(asked, signal) {
+      const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs: clock.monotonic() };
+      await scope.explain(refusal, signal);
+      return asked.filter(({ placed }) => scope.sees(placed.siteId));
+    },
+    answered() {
+      unanswered = 0;
+    },
+  };
+}

@@ -1,0 +1,351 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { TagValue } from "#src/building.ts";
+import { isoUtc } from "#src/clock.ts";
+import { holesIn } from "#src/sync/history/gaps.ts";
+import {
+  closedUntil,
+  firstSight,
+  followingRange,
+  ms,
+  openParts,
+  type SeriesRules,
+  settleFollowing,
+  settlePast,
+  wishedPast,
+} from "#src/sync/history/ledger.ts";
+import { believed, type LedgerBefore } from "#src/sync/history/ledger-before.ts";
+import { lengthOfAll, merged, type Range, subtract } from "#src/sync/history/ranges.ts";
+import { isResting, refusedNow, refusedPast, takenBack, withoutLog } from "#src/sync/history/refusals.ts";
+import { answeredSpans, hadIn, isHad, SPANS_MAX, spansIn, withSpans } from "#src/sync/history/spans.ts";
+import type { Point } from "#src/sync/history/told.ts";
+import { type HeldHistory, isWhole } from "#src/sync/snapshot.ts";
+import { tagNamed } from "./trial-building.ts";
+
+const MINUTE_MS = 60_000;
+const FIVE_MS = 5 * MINUTE_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.parse("2026-11-02T06:00:00Z");
+const RULES: SeriesRules = {
+  resolution: "5m",
+  timeZone: "UTC",
+  everyMs: 15 * MINUTE_MS,
+  backfillMs: 3 * DAY_MS,
+  graceMs: 2 * MINUTE_MS,
+  lookBackMs: DAY_MS,
+};
+const PLACED = { tag: tagNamed("101"), siteId: 1, systemIds: [] };
+
+const point = (atMs: number, value: number | null = 1): Point => ({ atMs, value, time: isoUtc(atMs) });
+
+function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null | undefined): Point[] {
+  const all: Point[] = [];
+  for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS) {
+    const each = value(atMs);
+    if (each !== undefined) all.push(point(atMs, each));
+  }
+  return all;
+}
+
+const whys = (held: HeldHistory) => held.spans.map(({ why }) => why);
+const at = (hours: number) => START + hours * HOUR_MS;
+const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
+
+describe("whatever comes, a ledger says only what was so", () => {
+  type Step = {
+    readonly kind: string;
+    readonly size: number;
+    readonly waitMs: number;
+    readonly every: number;
+  };
+  const step = fc.record({
+    kind: fc.constantFrom("answer", "answer", "answer", "no-log", "refused", "scope-lost", "asleep"),
+    size: fc.integer({ min: 1, max: 300 }),
+    waitMs: fc.constantFrom(0, 0, 10 * MINUTE_MS, HOUR_MS, 7 * HOUR_MS),
+    /** A value in every so many buckets; 0 is none at all. */
+    every: fc.constantFrom(0, 1, 1, 12, 40),
+  });
+
+  test("what is had was answered, holes and had make the wished time, and both ways nothing is told twice", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
+        let nowMs = START;
+        let held: HeldHistory = { ...firstSight(RULES, nowMs), state: "following" };
+        const answered: Range[] = [];
+        const told = new Map<number, TagValue>();
+        const seen = () =>
+          subtract({ fromMs: at(-200), toMs: nowMs }, subtract({ fromMs: at(-200), toMs: nowMs }, answered));
+        for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
+          nowMs += waitMs;
+          if (kind === "asleep") continue;
+          if (kind === "scope-lost") {
+            held = takenBack(held, isoUtc(nowMs - HOUR_MS), false);
+            // What the service said of a log is not believed any more.
+            held = { ...held, state: "following" };
+            continue;
+          }
+          const value = (atMs: number) =>
+            every === 0
+              ? atMs % 2 === 0
+                ? null
+                : undefined
+              : (atMs / FIVE_MS) % every === 0
+                ? i
+                : undefined;
+          const isFront = followsFirst === (i % 2 === 0);
+          if (isFront) {
+            const range = isResting(held, nowMs) ? null : followingRange(held, RULES, nowMs);
+            if (range === null) continue;
+            const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
+            if (kind === "no-log") held = { ...withoutLog(held, "404", nowMs), state: "following" };
+            else if (kind === "refused") held = refusedNow(held, "403", nowMs);
+            else {
+              const settled = settleFollowing(held, RULES, points(part, value), part, told, nowMs);
+              held = settled.held;
+              for (const fresh of settled.fresh) told.set(fresh.atMs, fresh.value);
+              answered.push(part);
+            }
+          } else {
+            const open = openParts(held, wishedPast(held), nowMs).at(-1);
+            if (open === undefined) continue;
+            const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
+            if (kind === "no-log") {
+              const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
+              held = { ...held, spans: withSpans(held.spans, [{ ...part, ...word }], "5m") };
+            } else if (kind === "refused") held = refusedPast(held, part, "403", nowMs);
+            else {
+              const settled = settlePast(held, points(part, value), part);
+              held = settled.held;
+              for (const fresh of settled.fresh) {
+                expect(told.has(fresh.atMs)).toBe(false);
+                told.set(fresh.atMs, fresh.value);
+              }
+              answered.push(part);
+            }
+          }
+
+          const spans = spansIn(held.spans);
+          for (const [n, span] of spans.entries()) {
+            expect(span.fromMs).toBeLessThan(span.toMs);
+            expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
+          }
+          const values = spans.filter(({ why }) => why === "points" || why === "null");
+          expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
+          const whole = wishedPast(held);
+          const holes = openParts(held, whole, Number.MAX_SAFE_INTEGER);
+          const hadInside = subtract(whole, subtract(whole, hadIn(held.spans)));
+          expect(lengthOfAll(holes) + lengthOfAll(hadInside)).toBe(whole.toMs - whole.fromMs);
+          expect(isWhole(held)).toBe(
+            holes.length === 0 && held.refusal === null && !spans.some((span) => !isHad(span)),
+          );
+
+          const ledger = { placed: PLACED, rules: RULES, total: false, held };
+          const named = holesIn([ledger], { open: [], paused: false }, nowMs, { silences: true }).map(
+            ({ from, to }) => ({ fromMs: ms(from ?? ""), toMs: ms(to ?? "") }),
+          );
+          const toldSpans = spans.filter(({ why }) => why === "points");
+          expect(merged([...named, ...toldSpans]).length).toBe(1);
+          // Every stretch has one reason.
+          expect(lengthOfAll(named)).toBe(lengthOfAll(merged(named)));
+        }
+      }),
+      {
+        numRuns: 150,
+        // A silence that following answered where the past had no log, and the word of the log taken back after it.
+        examples: [
+          [
+            [
+              { kind: "no-log", size: 1, waitMs: 7 * HOUR_MS, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+              { kind: "scope-lost", size: 1, waitMs: 0, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+              { kind: "answer", size: 1, waitMs: 0, every: 0 },
+            ],
+            false,
+          ],
+        ],
+      },
+    );
+  });
+
+  test("a thousand silences do not make a ledger grow, and no hole becomes something that was had", () => {
+    let held: HeldHistory = {
+      ...firstSight({ ...RULES, backfillMs: 400 * DAY_MS }, START),
+      state: "following",
+    };
+    for (let i = 0; i < 400; i++) {
+      // Every fourth stretch is left out.
+      if (i % 4 === 3) continue;
+      const range = hours(-9 * (i + 1), -9 * i);
+      held = settlePast(
+        held,
+        points(range, (atMs) => (atMs < range.fromMs + 5 * HOUR_MS ? 1 : undefined)),
+        range,
+      ).held;
+    }
+    const holes = openParts(held, hours(-9 * 400, 0), START);
+    expect(lengthOfAll(holes)).toBe(100 * 9 * HOUR_MS);
+    expect(held.spans.length).toBeLessThanOrEqual(Math.max(SPANS_MAX, 2 * 100));
+  });
+});
+
+describe("why a span is had", () => {
+  test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
+    const range = hours(-24, 0);
+    const hourly = answeredSpans(
+      points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
+      range,
+      "5m",
+      "UTC",
+    );
+    expect(hourly).toEqual([
+      { ...range, toMs: at(-1) + FIVE_MS, why: "points" },
+      { fromMs: at(-1) + FIVE_MS, toMs: at(0), why: "null" },
+    ]);
+    const silent = points(range, (atMs) => (atMs >= at(-12) && atMs < at(-6) ? null : 1));
+    expect(answeredSpans(silent, range, "5m", "UTC")).toEqual([
+      { fromMs: at(-24), toMs: at(-12), why: "points" },
+      { fromMs: at(-12), toMs: at(-6), why: "null" },
+      { fromMs: at(-6), toMs: at(0), why: "points" },
+    ]);
+    expect(answeredSpans([], range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
+  });
+
+  test("a refusal takes nothing away, an answer takes the refusal away", () => {
+    const seen: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+    const fetched = settlePast(
+      seen,
+      points(hours(-10, -5), () => 1),
+      hours(-10, -5),
+    ).held;
+    const refused = refusedPast(fetched, hours(-20, 0), "403, Forbidden.", START);
+    expect(whys(refused)).toEqual(["refused", "points", "refused"]);
+    expect(refused.spans[0]).toMatchObject({ said: "403, Forbidden.", at: isoUtc(START), times: 1 });
+    expect(isWhole(refused)).toBe(false);
+    const answered = settlePast(
+      refused,
+      points(hours(-20, 0), () => 1),
+      hours(-20, 0),
+    );
+    expect(whys(answered.held)).toEqual(["points"]);
+    expect(answered.fresh).toHaveLength(15 * 12);
+  });
+
+  test("what is refused rests for ten minutes, an hour, six hours, a day, and is asked alone then", () => {
+    let held: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+    const waits: number[] = [];
+    let nowMs = START;
+    for (let i = 0; i < 5; i++) {
+      held = refusedPast(held, hours(-20, 0), "403", nowMs);
+      const againMs = ms(held.spans[0]?.againAt ?? "");
+      waits.push((againMs - nowMs) / MINUTE_MS);
+      expect(openParts(held, hours(-20, 0), againMs - 1)).toEqual([]);
+      expect(openParts(held, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), alone: true }]);
+      nowMs = againMs;
+    }
+    expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
+  });
+
+  test("a tag that had a log is asked for soon, one that never had one after days", () => {
+    const waitsOf = (first: HeldHistory) => {
+      let held = first;
+      return Array.from({ length: 7 }, () => {
+        held = withoutLog(held, "404", START);
+        return (ms(held.refusal?.againAt ?? "") - START) / HOUR_MS;
+      });
+    };
+    const seen = firstSight(RULES, START);
+    expect(waitsOf(seen)).toEqual([24, 48, 96, 192, 384, 768, 768]);
+    const followed = settlePast(
+      seen,
+      points(hours(-1, 0), () => 1),
+      hours(-1, 0),
+    ).held;
+    expect(waitsOf(followed)).toEqual([1 / 6, 1, 6, 24, 24, 48, 96]);
+  });
+});
+
+describe("the holes of a series", () => {
+  const NOBODY = { open: [], paused: false };
+  const nowMs = at(0) + MINUTE_MS;
+  const named = (held: HeldHistory, more: { placed?: object; silences?: boolean } = {}) =>
+    holesIn(
+      [{ placed: { ...PLACED, ...more.placed }, rules: RULES, total: false, held }],
+      NOBODY,
+      nowMs,
+      more.silences === undefined ? {} : { silences: more.silences },
+    ).map(({ why, from, said }) => [why, from, said]);
+  const seen: HeldHistory = { ...firstSight(RULES, START), state: "following" };
+  const silent = settlePast(
+    seen,
+    points(hours(-30, 0), (ms) => (ms < at(-20) ? null : 1)),
+    hours(-30, 0),
+  ).held;
+
+  test("have a reason each, with the service's words; silences are named when they are asked for", () => {
+    const held = refusedPast(silent, hours(-40, -30), "403, Forbidden.", START);
+    const holes = [
+      ["backfill", wishedFrom(held), null],
+      ["refused", isoUtc(at(-40)), "403, Forbidden."],
+    ];
+    expect(named(held)).toEqual(holes);
+    expect(named(held, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
+  });
+
+  test("are those of a site that the token does not see, of a log that is gone, of a series that nobody knows", () => {
+    expect(named(silent, { placed: { outOfScope: true } })).toEqual([
+      ["out-of-scope", wishedFrom(silent), null],
+    ]);
+    expect(named(withoutLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
+    expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
+    expect(named(refusedNow({ ...seen, state: "unproven" }, "403", START))).toEqual([
+      ["refused", wishedFrom(seen), "403"],
+    ]);
+  });
+
+  const wishedFrom = ({ wished }: HeldHistory) => isoUtc(ms(wished));
+});
+
+describe("a ledger of before", () => {
+  const writtenBefore = (state: HeldHistory["state"]): LedgerBefore =>
+    ({
+      resolution: "5m",
+      timeZone: "UTC",
+      since: isoUtc(START),
+      watermark: isoUtc(at(5)),
+      reached: isoUtc(at(-48)),
+      target: isoUtc(at(-48)),
+      wished: isoUtc(at(-72)),
+      islands: [{ from: isoUtc(at(-70)), to: isoUtc(at(-60)) }],
+      rereadFrom: null,
+      dailyAt: isoUtc(at(4)),
+      weeklyAt: isoUtc(at(4)),
+      rememberedFrom: isoUtc(at(-20)),
+      state,
+      askAgainAt: null,
+      refusals: 0,
+    }) as unknown as LedgerBefore;
+
+  test("stays with what was followed, and asks again for the past", () => {
+    const held = believed(writtenBefore("following"), false);
+    expect(held).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
+    expect(held.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
+    expect(openParts(held, wishedPast(held), at(5))).toEqual([{ ...hours(-72, 0), alone: false }]);
+    expect(believed(held, false)).toBe(held);
+    expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
+  });
+
+  test("asks again whether there is a log", () => {
+    expect(believed(writtenBefore("no-log"), false)).toMatchObject({
+      state: "unproven",
+      spans: [],
+      watermark: isoUtc(START),
+    });
+  });
+
+  test("keeps totals, which only answers brought forward", () => {
+    const held = believed(writtenBefore("following"), true);
+    expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
+  });
+});

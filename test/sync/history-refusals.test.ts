@@ -1,0 +1,524 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { isoUtc } from "#src/clock.ts";
+import { ConfigError, NoLog, Rejected, Retryable } from "#src/errors.ts";
+import type { AnyEvent } from "#src/event.ts";
+import { Stopping } from "#src/lifecycle.ts";
+import { createMetrics } from "#src/metrics.ts";
+import type { HistoryQuery } from "#src/source/source.ts";
+import { documentSet } from "#src/store/store.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
+import { divide } from "#src/sync/history/divide.ts";
+import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/sync/history/pull.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
+import type { Explanation, TokenScope } from "#src/sync/scope.ts";
+import { type HeldBackfill, type HeldHistory, isWhole, syncSet } from "#src/sync/snapshot.ts";
+import { type Bell, createBell } from "#src/waiting.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
+import { type TrialHistory, toldPoints, trialHistory } from "./trial-history.ts";
+
+const MINUTE_MS = 60_000;
+const FIVE_MS = 5 * MINUTE_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.parse("2026-11-02T06:00:00Z");
+const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
+const MONTH_MS = Date.parse("2026-11-01T00:00:00Z");
+const OCTOBER_MS = Date.parse("2026-10-01T00:00:00Z");
+const forbidden = () => new ConfigError("history: 403, Forbidden.", { reason: "forbidden" });
+const wrong = () =>
+  new ConfigError("history: 422, tags: The tags field is invalid.", { reason: "validation", field: "tags" });
+
+interface TrialScope extends Pick<TokenScope, "sees" | "explain" | "changes" | "askedAtMs"> {
+  readonly changes: Bell;
+  /** What `GET me` says, and when it said so. */
+  say(unseen: readonly number[], why?: Explanation | null): void;
+}
+
+let clock: VirtualClock;
+let store: MemoryStore;
+let service: TrialHistory;
+let scope: TrialScope;
+let errors: string[];
+
+beforeEach(() => {
+  const virtual = createVirtualClock(START, { turns: 1 });
+  // The machine's wall clock has whole milliseconds, and the store keeps no others.
+  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  store = createMemoryStore(() => clock.now());
+  service = trialHistory(clock);
+  scope = trialScope();
+  errors = [];
+});
+
+function trialScope(): TrialScope {
+  let unseen: readonly number[] = [];
+  let always: Explanation | null = null;
+  let saidAtMs = clock.now();
+  const changes = createBell();
+  return {
+    changes,
+    sees: (siteId) => !unseen.includes(siteId),
+    askedAtMs: () => saidAtMs,
+    explain: async ({ siteIds }) =>
+      always ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
+    say(nowUnseen, why = null) {
+      unseen = nowUnseen;
+      always = why;
+      saidAtMs = clock.now();
+      changes.ring();
+    },
+  };
+}
+
+const ids = (count: number, from = 101) => Array.from({ length: count }, (_, i) => String(from + i));
+
+function logged(tags: readonly string[], fromMs = START - 3 * DAY_MS, toMs = START + 5 * DAY_MS): void {
+  for (const id of tags) {
+    const all = [];
+    for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS)
+      all.push({ atMs, value: (atMs / FIVE_MS) % 97, knownFromMs: atMs + FIVE_MS });
+    service.truth.set(`${id} 5m`, all);
+    const months = [OCTOBER_MS, MONTH_MS].map((atMs) => ({ atMs, value: 1, knownFromMs: 0 }));
+    service.truth.set(`${id} 1mo`, months);
+  }
+}
+
+/** The tags of each site, by the site's id. */
+async function pull(
+  tags: Readonly<Record<number, readonly string[]>>,
+  classes: readonly unknown[] = [FIVE],
+  more: Partial<HistoryPullOptions> = {},
+): Promise<HistoryPull> {
+  for (const [site, members] of Object.entries(tags)) {
+    await inventory(
+      store,
+      "trial",
+      members.map((id) => tagNamed(id)),
+      Number(site),
+    );
+  }
+  const log = {
+    info: () => undefined,
+    warn: () => undefined,
+    error: (_about: unknown, text: string) => errors.push(text),
+  } as unknown as HistoryPullOptions["log"];
+  const options = { store, clock, log, scope, timeZone: "UTC", valuesMax: 100_000 };
+  return createHistoryPull({
+    source: service.source,
+    ...options,
+    classes: HistoryConfig.parse(classes),
+    ...more,
+  });
+}
+
+/** Works until there is nothing left to ask for; what it threw, or null. */
+const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
+
+/** As the scheduler would: it works, rests where it fails, and works on, for a while. */
+async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
+  const endAtMs = clock.monotonic() + forMs;
+  while (clock.monotonic() < endAtMs) {
+    const failure = await followFor(clock, history, Math.min(restMs, endAtMs - clock.monotonic()));
+    if (failure !== null) await clock.advance(restMs);
+  }
+  await runOnce(history);
+}
+
+const ledger = async (id: string) =>
+  (await store.document<HeldHistory>(documentSet("history", "trial"), `${id} 5m`)) as HeldHistory;
+
+/** The buckets of a day before the start up to now that a tag has not told; and what was told wrongly. */
+function missing(id: string): readonly string[] {
+  const told = toldPoints(store.events as readonly AnyEvent[]);
+  const known = told.values.get(`${id} 5m`) ?? new Map();
+  const all: string[] = [...told.faults];
+  for (let atMs = START - DAY_MS; atMs < clock.now() - 25 * MINUTE_MS; atMs += FIVE_MS)
+    if (!known.has(atMs)) all.push(isoUtc(atMs));
+  return all;
+}
+
+const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
+
+describe("a 403", () => {
+  test("of some tags books nothing: they rest, are asked alone, and nothing is missing in the end", async () => {
+    const tags = ids(20);
+    logged(tags);
+    const bad = ["103", "117"];
+    const until = START + 40 * MINUTE_MS;
+    service.trouble = ({ tagIds }) =>
+      clock.now() < until && bad.some((id) => tagIds.includes(id)) ? forbidden() : null;
+    const history = await pull({ 1: tags });
+    await runOnce(history);
+    for (const id of bad) {
+      expect(await ledger(id)).toMatchObject({
+        state: "unproven",
+        spans: [],
+        refusal: { said: "history: 403, Forbidden.", times: 1 },
+      });
+    }
+    expect(history.progress().resolutions[0]).toMatchObject({ tags: 20, complete: 18, refused: 2 });
+    await follow(history, 3 * HOUR_MS);
+    expect(tags.flatMap(missing)).toEqual([]);
+    expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
+    expect(
+      service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until)).length,
+    ).toBeLessThan(12);
+  });
+
+  test("during the backfill leaves a hole with the service's words, and it is filled later", async () => {
+    const tags = ids(20);
+    logged(tags);
+    const until = START + 5 * MINUTE_MS;
+    service.trouble = (query) =>
+      clock.now() < until && query.resolution === "5m" && query.tagIds.includes("105") ? forbidden() : null;
+    const history = await pull({ 1: tags });
+    await runOnce(history);
+    const held = await ledger("105");
+    expect(held.spans).toMatchObject([{ why: "refused", said: "history: 403, Forbidden.", times: 1 }]);
+    expect(isWhole(held)).toBe(false);
+    expect(isWhole(await ledger("104"))).toBe(true);
+    await follow(history, HOUR_MS);
+    expect(tags.flatMap(missing)).toEqual([]);
+    expect(isWhole(await ledger("105"))).toBe(true);
+  });
+
+  test("of a site that is out of scope: the site leaves the work, the others go on, and it is due when it is back", async () => {
+    const [north, south] = [ids(10), ids(10, 201)];
+    logged([...north, ...south]);
+    const history = await pull({ 1: north, 2: south });
+    service.trouble = ({ tagIds }) => {
+      const isUnseen = tagIds.some((id) => south.includes(id));
+      if (isUnseen && scope.sees(2)) scope.say([2]);
+      return isUnseen ? forbidden() : null;
+    };
+    await follow(history, HOUR_MS);
+    expect(north.flatMap(missing)).toEqual([]);
+    // Once, before anybody knew.
+    expect(service.asked.filter(({ tagIds }) => tagIds.some((id) => south.includes(id)))).toHaveLength(1);
+    for (const id of south) expect(await ledger(id)).toMatchObject({ spans: [], refusal: null });
+    service.trouble = () => null;
+    scope.say([]);
+    await follow(history, HOUR_MS);
+    expect([...north, ...south].flatMap(missing)).toEqual([]);
+  });
+
+  test("for a lost ability is thrown, and nobody's", async () => {
+    const tags = ids(5);
+    logged(tags);
+    scope.say([], "ability");
+    service.trouble = forbidden;
+    const history = await pull({ 1: tags });
+    expect(await runOnce(history)).toBeInstanceOf(ConfigError);
+    expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
+  });
+
+  test("that nobody can explain yet is nobody's, and is tried again", async () => {
+    const tags = ids(5);
+    logged(tags);
+    scope.say([], "unknown");
+    service.trouble = forbidden;
+    const history = await pull({ 1: tags });
+    expect(await runOnce(history)).toBeInstanceOf(Retryable);
+    expect(await ledger("101")).toMatchObject({ state: "unproven", spans: [], refusal: null });
+    service.trouble = () => null;
+    await follow(history, HOUR_MS);
+    expect(tags.flatMap(missing)).toEqual([]);
+  });
+
+  test("of everything ends the run after a handful of requests", async () => {
+    const tags = ids(60);
+    logged(tags);
+    service.trouble = forbidden;
+    expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
+    expect(service.asked.length).toBeLessThanOrEqual(14);
+  });
+});
+
+describe("a 422 is our mistake", () => {
+  test("of one range: told once, never booked, the work rests and following goes on", async () => {
+    const tags = ids(20);
+    logged(tags);
+    const metrics = createMetrics();
+    const until = START + 15 * MINUTE_MS;
+    service.trouble = ({ from, resolution }) =>
+      resolution === "5m" && clock.now() < until && Date.parse(from) < START - HOUR_MS ? wrong() : null;
+    const history = await pull({ 1: tags }, [FIVE], { metrics });
+    await follow(history, 6 * HOUR_MS);
+    expect(errors).toEqual(["the service calls a request for history wrong"]);
+    expect(tags.flatMap(missing)).toEqual([]);
+    expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain(
+      "mistake",
+    );
+    for (const id of tags) expect((await ledger(id)).state).toBe("following");
+  });
+
+  test.each([
+    ["a 404 that is not about a log", () => new Rejected("history: 404, Not found.")],
+    ["a 422", wrong],
+    ["trouble of our own machine", () => new Error("EMFILE: too many open files")],
+  ])("%s in the whole past books nothing", async (_, trouble) => {
+    const tags = ids(3);
+    logged(tags);
+    service.trouble = ({ from, resolution }) =>
+      resolution === "5m" && Date.parse(from) < START - HOUR_MS ? trouble() : null;
+    const history = await pull({ 1: tags });
+    for (let i = 0; i < 3; i++) await runOnce(history);
+    for (const id of tags) {
+      const held = await ledger(id);
+      expect(held.spans.filter(({ why }) => why !== "refused")).toEqual([]);
+      expect(isWhole(held)).toBe(false);
+    }
+    expect(history.progress().resolutions[0]?.complete).toBe(0);
+  });
+});
+
+describe("a 404 of a log", () => {
+  test("of a tag that was followed is asked again after ten minutes, alone, and it goes on where it was", async () => {
+    const tags = ids(20);
+    logged(tags);
+    const history = await pull({ 1: tags });
+    await follow(history, 30 * MINUTE_MS);
+    service.withoutLog.add("109");
+    await follow(history, 15 * MINUTE_MS);
+    expect(await ledger("109")).toMatchObject({
+      state: "no-log",
+      refusal: { said: "404, no log", times: 1 },
+    });
+    service.withoutLog.delete("109");
+    const asked = service.asked.length;
+    await follow(history, HOUR_MS);
+    expect(service.asked.slice(asked).find(concerns("109"))?.tagIds).toEqual(["109"]);
+    expect(tags.flatMap(missing)).toEqual([]);
+  });
+
+  test("while the site could not be seen is taken back", async () => {
+    const [north, south] = [ids(5), ids(5, 201)];
+    logged([...north, ...south]);
+    const history = await pull({ 1: north, 2: south });
+    await follow(history, HOUR_MS);
+    // To whom cannot see it, a tag has no log; `GET me` is asked some minutes later.
+    for (const id of south) service.withoutLog.add(id);
+    await follow(history, 20 * MINUTE_MS);
+    expect((await ledger("201")).state).toBe("no-log");
+    scope.say([2]);
+    await runOnce(history);
+    expect(await ledger("201")).toMatchObject({ state: "unproven", refusal: null });
+    service.withoutLog.clear();
+    scope.say([]);
+    await follow(history, HOUR_MS);
+    expect([...north, ...south].flatMap(missing)).toEqual([]);
+  });
+
+  test("is booked where it was met alone, with its words, and an order says how much of it there was", async () => {
+    const tags = ids(4);
+    logged(tags);
+    const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
+    const held: HeldBackfill = {
+      from: isoUtc(fromMs),
+      to: isoUtc(toMs),
+      resolution: "5m",
+      select: {},
+      askedAt: isoUtc(START),
+      doneAt: null,
+    };
+    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", held]] }] });
+    service.trouble = ({ tagIds, from, to, resolution }) =>
+      resolution === "5m" &&
+      tagIds.includes("102") &&
+      Date.parse(from) >= fromMs - FIVE_MS &&
+      Date.parse(to) <= toMs
+        ? new NoLog("404, no log")
+        : null;
+    await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
+    const order = await store.document<HeldBackfill>(syncSet("backfill", "trial"), "a");
+    expect(order?.doneAt).not.toBeNull();
+    expect(order?.withoutLog).toEqual({ buckets: 24, tags: 1 });
+    expect((await ledger("102")).spans).toContainEqual(
+      expect.objectContaining({ from: isoUtc(fromMs), to: isoUtc(toMs), why: "no-log", said: "404, no log" }),
+    );
+    const told = toldPoints(store.events as readonly AnyEvent[]);
+    expect([...(told.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
+  });
+
+  test("an order is not done while a site of it is out of sight, nor while something was refused", async () => {
+    const [north, south] = [ids(3), ids(3, 201)];
+    logged([...north, ...south]);
+    const order: HeldBackfill = {
+      from: isoUtc(START - DAY_MS),
+      to: isoUtc(START),
+      resolution: "5m",
+      select: {},
+      askedAt: isoUtc(START),
+      doneAt: null,
+    };
+    await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
+    const doneAt = async () =>
+      (await store.document<HeldBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
+    const history = await pull({ 1: north, 2: south }, []);
+    scope.say([2]);
+    // The listing of sites shows it as well.
+    await inventory(store, "trial", [], 2, isoUtc(START));
+    await follow(history, HOUR_MS);
+    expect(north.flatMap((id) => missing(id).filter((time) => time < isoUtc(START)))).toEqual([]);
+    expect(await doneAt()).toBeNull();
+    expect(history.progress().orders[0]?.done).toBe(0.5);
+    await inventory(store, "trial", [], 2);
+    scope.say([]);
+    await follow(history, HOUR_MS);
+    expect(await doneAt()).not.toBeNull();
+    expect(service.asked.length).toBeLessThan(20);
+  });
+});
+
+describe("the monthly overview", () => {
+  const overview = (months: readonly (readonly [atMs: number, value: number | null])[]) => {
+    for (const id of ids(3)) {
+      const points = months.map(([atMs, value]) => ({ atMs, value, knownFromMs: 0 }));
+      service.truth.set(`${id} 1mo`, points);
+    }
+  };
+  const SEPTEMBER_MS = Date.parse("2026-09-01T00:00:00Z");
+  const YEAR = [{ ...FIVE, backfill: "200d" }];
+
+  test("a month without a value is unknown, not empty", async () => {
+    logged(ids(3), START - 40 * DAY_MS);
+    overview([
+      [SEPTEMBER_MS, null],
+      [OCTOBER_MS, null],
+      [MONTH_MS, 7],
+    ]);
+    await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);
+    const told = toldPoints(store.events as readonly AnyEvent[]).values.get("101 5m");
+    expect(Math.min(...(told?.keys() ?? []))).toBe(START - 40 * DAY_MS);
+    const [first] = (await ledger("101")).spans;
+    expect(first).toMatchObject({
+      why: "null",
+      to: "2026-08-01T00:00:00.000Z",
+      said: expect.stringContaining("overview"),
+    });
+  });
+
+  test("an overview without any month bounds nothing", async () => {
+    logged(ids(3), START - 40 * DAY_MS);
+    overview([]);
+    await follow(await pull({ 1: ids(3) }, YEAR), HOUR_MS);
+    const told = toldPoints(store.events as readonly AnyEvent[]).values.get("101 5m");
+    expect(Math.min(...(told?.keys() ?? []))).toBe(START - 40 * DAY_MS);
+  });
+});
+
+test("a state of before is asked again for its past, and tells it as backfill", async () => {
+  logged(ids(2));
+  const written = {
+    resolution: "5m",
+    timeZone: "UTC",
+    since: isoUtc(START),
+    watermark: isoUtc(START),
+    reached: isoUtc(START - DAY_MS),
+    target: isoUtc(START - DAY_MS),
+    wished: isoUtc(START - DAY_MS),
+    rereadFrom: null,
+    dailyAt: isoUtc(START),
+    weeklyAt: isoUtc(START),
+    rememberedFrom: isoUtc(START - DAY_MS),
+    state: "following",
+    askAgainAt: null,
+    refusals: 0,
+  };
+  const noLog = { ...written, state: "no-log", askAgainAt: isoUtc(START + 30 * DAY_MS), refusals: 5 };
+  const order = {
+    from: isoUtc(START - 2 * DAY_MS),
+    to: isoUtc(START - DAY_MS),
+    resolution: "5m",
+    select: { ids: ["101"] },
+    askedAt: isoUtc(START - DAY_MS),
+    doneAt: isoUtc(START - HOUR_MS),
+  };
+  await store.commit({
+    documents: [
+      {
+        set: documentSet("history", "trial"),
+        put: [
+          ["101 5m", written],
+          ["102 5m", noLog],
+        ],
+      },
+      { set: syncSet("backfill", "trial"), put: [["a", order]] },
+    ],
+  });
+  await follow(await pull({ 1: ids(2) }), HOUR_MS);
+  expect(ids(2).flatMap(missing)).toEqual([]);
+  const told = toldPoints(store.events as readonly AnyEvent[]);
+  const early = told.facts.filter(({ points }) => Date.parse(points[0]?.time ?? "") < START - HOUR_MS);
+  expect(new Set(early.map(({ origin }) => origin))).toEqual(new Set(["backfill"]));
+  expect(told.values.get("101 5m")?.has(START - 2 * DAY_MS)).toBe(true);
+  expect(await store.document(syncSet("backfill", "trial"), "a")).toMatchObject({
+    doneAt: expect.not.stringContaining(order.doneAt),
+    withoutLog: { buckets: 0, tags: 0 },
+  });
+});
+
+describe("learning which tags have a log", () => {
+  test("has a share of its own where live reads leave no room, and what is learned is followed", async () => {
+    const tags = ids(60);
+    logged(tags);
+    service.withoutLog.add("130");
+    const demand = createDemand();
+    const history = await pull({ 1: tags }, [FIVE], { demand });
+    expect(demand.historyPerMinute()).toBe(0);
+    // Live reads that take every slot that is not history's own.
+    const over = new AbortController();
+    const taking = [1, 2].map(async () => {
+      while (!over.signal.aborted)
+        await service.quota
+          .run("live", "read", ["live"], over.signal, async () => undefined)
+          .catch(() => undefined);
+    });
+    const work = begin(history);
+    await clock.advance(2_000);
+    // Sixty tags every fifteen minutes, and a request a minute to learn.
+    expect(demand.historyPerMinute()).toBeCloseTo(3 / 15 + 1, 5);
+    await clock.advance(41 * MINUTE_MS);
+    await work.drain(clock);
+    over.abort(new Stopping());
+    await Promise.all(taking);
+    expect(history.progress().unproven).toBe(0);
+    const told = toldPoints(store.events as readonly AnyEvent[]);
+    expect(told.values.size).toBe(59);
+    expect(told.facts.every(({ points }) => Date.parse(points[0]?.time ?? "") >= START - FIVE_MS)).toBe(true);
+  });
+
+  test("that is due and gets no turn is said, with since when", async () => {
+    const tags = ids(20);
+    logged(tags);
+    const history = await pull({ 1: tags }, [FIVE]);
+    const work = begin(history);
+    await clock.advance(40 * MINUTE_MS);
+    expect(history.progress().starving).toBeNull();
+    const dueMs = clock.now();
+    service.quota.hold(40 * MINUTE_MS);
+    await clock.advance(38 * MINUTE_MS);
+    expect(Date.parse(history.progress().starving?.since ?? "")).toBeGreaterThanOrEqual(dueMs);
+    await clock.advance(4 * MINUTE_MS);
+    expect(history.progress().starving).toBeNull();
+    await work.drain(clock);
+  });
+});
+
+test("a group is divided until everybody was served, or refused alone", async () => {
+  const members = ids(20);
+  for (const bad of [[], ["101"], ["120"], ["103", "104", "119"], members]) {
+    const asked: (readonly string[])[] = [];
+    const refused = await divide(members, async (part) => {
+      asked.push(part);
+      return part.some((id) => bad.includes(id)) ? { isLast: false } : null;
+    });
+    expect(refused?.map(({ member }) => member)).toEqual(bad);
+    for (const id of bad) expect(asked).toContainEqual([id]);
+    const served = asked.filter((part) => !part.some((id) => bad.includes(id))).flat();
+    expect(served.toSorted()).toEqual(members.filter((id) => !bad.includes(id)));
+    if (bad.length === 1) expect(asked.length).toBeLessThanOrEqual(10);
+  }
+});
