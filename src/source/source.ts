@@ -98,8 +98,8 @@ export interface Page<T> {
   /** 1 for the first page. */
   readonly number: number;
   readonly lastPage: number;
-  /** Records over all pages, as this page states it; it may change while paging. */
-  readonly total: number;
+  /** Records over all pages, as this page states it; it may change while paging. Null when the page does not say. */
+  readonly total: number | null;
   /** True when another page follows. */
   readonly more: boolean;
 }
