@@ -4,7 +4,7 @@ import { Malformed } from "../errors.ts";
 import { wireTime } from "./iso-time.ts";
 import { type Answer, isRecord } from "./reply.ts";
 import type { RecordSchemas } from "./schema.ts";
-import type { Note } from "./wire.ts";
+import { listIn, type Note } from "./wire.ts";
 
 /**
  * Values of tags out of read, write and history replies.
@@ -22,11 +22,11 @@ export interface ValueReader {
 
 export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
   function records(answer: Answer, askedIds: readonly string[]) {
-    const { data } = answer.envelope;
-    if (!Array.isArray(data)) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+    const data = listIn(answer.envelope.data);
+    if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const asked = new Set(askedIds);
     const found: { tag: Tag; record: Readonly<Record<string, unknown>> }[] = [];
-    for (const record of data as unknown[]) {
+    for (const record of data) {
       const tag = schemas.tag.safeParse(record);
       if (!tag.success || !isRecord(record)) {
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
@@ -49,6 +49,7 @@ export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
 
     logs(answer, askedIds) {
       return records(answer, askedIds).map(({ tag, record }) => {
+        // Strict: an empty log is booked as having no values, so it has to be said in the one way that says it.
         if (!Array.isArray(record.measurements)) {
           throw new Malformed(`The log of tag ${tag.id} has no list of measurements.`, answer.sample);
         }

@@ -58,11 +58,17 @@ export function filledFrom(known: Alarm, alarm: Alarm): Alarm {
   return {
     ...alarm,
     status: unsaidStatus ? known.status : alarm.status,
-    site: alarm.site.id === 0 ? known.site : alarm.site,
+    site: saidSite(known, alarm),
     trigger: alarm.trigger.id === 0 && alarm.trigger.displayName === "" ? known.trigger : alarm.trigger,
     ...(unsaidStart ? { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw } : {}),
     lastActiveEvent: alarm.lastActiveEvent ?? (sameStart ? known.lastActiveEvent : null),
   };
+}
+
+/** A site without a name is the one that we know, or has none. */
+function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
+  if (site.id === 0) return known.site;
+  return site.displayName === "" && site.id === known.site.id ? known.site : site;
 }
 
 /** True when both say when they were triggered and the first was triggered before the second. */
