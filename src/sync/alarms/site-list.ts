@@ -66,8 +66,8 @@ export function createSiteList({ read, clock, log }: SiteListOptions): SiteList 
     return splitMs !== null && clock.monotonic() - splitMs < FORGET_MS;
   };
 
-  /** True when this list is to be read in parts from now on. */
-  function note(key: string, brokenBy: "pages" | "trouble", reason: string): boolean {
+  /** True when this list is to be read in parts from now on. A part of a list whose pages never come gets no grace. */
+  function note(key: string, brokenBy: "pages" | "trouble", isPart: boolean, reason: string): boolean {
     const nowMs = clock.monotonic();
     const { sinceMs, failures, splitMs } = troubles.get(key) ?? {
       sinceMs: nowMs,
@@ -75,7 +75,7 @@ export function createSiteList({ read, clock, log }: SiteListOptions): SiteList 
       splitMs: null,
     };
     const often = failures + 1 >= FAILURES && nowMs - sinceMs >= FAILING_MS;
-    const split = brokenBy === "pages" || often;
+    const split = brokenBy === "pages" || isPart || often;
     troubles.set(key, { sinceMs, failures: failures + 1, splitMs: split ? nowMs : null });
     if (split && splitMs === null) {
       log.warn({ list: key, reason }, "a list of alarms cannot be read to its end: it is read in parts");
@@ -99,7 +99,7 @@ export function createSiteList({ read, clock, log }: SiteListOptions): SiteList 
           log.info({ list: key }, "a list of alarms can be read whole again");
         return whole;
       }
-      if (!note(key, whole.brokenBy, whole.reason)) {
+      if (!note(key, whole.brokenBy, part.priority !== undefined, whole.reason)) {
         // A page that failed once or twice is trouble that may pass: nothing of such a list counts.
         if (whole.failure !== undefined) throw whole.failure;
         return whole;
@@ -111,7 +111,11 @@ export function createSiteList({ read, clock, log }: SiteListOptions): SiteList 
   async function inParts(siteId: number, part: Part, signal: AbortSignal): Promise<Listing<Alarm>> {
     const first = await read(siteId, part, { maxPages: 1, twice: false, signal });
     const smaller = partsOf(part);
-    if (first.complete || smaller.length === 0) return first;
+    if (first.complete) return first;
+    if (smaller.length === 0) {
+      const reason = `The active alarms of ${nameOf(siteId, part)} cannot be read beyond their first page.`;
+      return { ...first, reason };
+    }
     let items = shownBy(first);
     const ids = new Set<string>();
     const reasons: string[] = [];
