@@ -106,9 +106,17 @@ export interface Page<T> {
 
 export interface ReadReply {
   readonly readings: readonly TagReading[];
+  /** Tags that were asked for and of which the reply says nothing that is a value. */
+  readonly leftOut?: readonly LeftOut[];
   /** Wall time, milliseconds since 1970, at which the reply was complete. */
   readonly receivedAtMs: number;
   readonly latencyMs: number;
+}
+
+export interface LeftOut {
+  readonly id: string;
+  /** One sentence. */
+  readonly reason: string;
 }
 
 export interface TagWrite {

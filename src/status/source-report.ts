@@ -6,6 +6,7 @@ import {
   type Held,
   type HeldAlarm,
   type HeldHistory,
+  type HeldLeftOut,
   type HeldPoll,
   type HeldQuarantine,
   type HeldToken,
@@ -43,6 +44,8 @@ export interface SourceReport {
   readonly clockSkewMs: number | null;
   /** Tags that made every request with them fail: each is asked alone once a day. */
   readonly setAside: readonly TagSetAside[];
+  /** Tags of which the replies say nothing that is a value, though they were asked for. */
+  readonly leftOut: readonly { readonly id: string; readonly since: string; readonly reason: string }[];
   /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
   readonly plan: PlanReport | null;
 }
@@ -102,7 +105,7 @@ export async function sourceReport(
 ): Promise<SourceReport> {
   const watched = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
-  const [sites, tags, gateways, alarms, values, polls, unavailable, tokens, history, setAside] =
+  const [sites, tags, gateways, alarms, values, polls, unavailable, tokens, history, setAside, leftOut] =
     await Promise.all([
       watched<Held<Site>>(documentSet("site", name)),
       steady<Held<Tag>>(documentSet("tag", name)),
@@ -114,6 +117,7 @@ export async function sourceReport(
       watched<HeldToken>(documentSet("token", name)),
       steady<HeldHistory>(documentSet("history", name)),
       watched<HeldQuarantine>(syncSet("quarantine", name)),
+      watched<HeldLeftOut>(syncSet("left-out", name)),
     ]);
   const tagsOf = countBy(tags.values(), (held) => held.siteId);
   const active = [...alarms.values()].filter(isActive);
@@ -166,6 +170,7 @@ export async function sourceReport(
       until,
       reason,
     })),
+    leftOut: [...leftOut].filter(([id]) => tags.has(id)).map(([id, one]) => ({ id, ...one })),
     plan: live === null ? null : await remembered.made(`plan of ${name}`, STEADY_MS, live.plan),
   };
 }

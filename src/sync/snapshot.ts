@@ -13,6 +13,7 @@ export type SyncSet =
   | "sweep"
   | "availability"
   | "quarantine"
+  | "left-out"
   | "history-told"
   | "history-window"
   | "backfill"
@@ -107,6 +108,13 @@ export interface HeldValue {
 /** A tag that made its whole group fail (set `quarantine`, keyed by tag id): it is asked alone after `until`. */
 export interface HeldQuarantine {
   readonly until: string;
+  readonly reason: string;
+}
+
+/** A tag that was asked for and of which the replies say nothing that is a value (set `left-out`, by tag id). */
+export interface HeldLeftOut {
+  /** Of the first such reply in a row, UTC. */
+  readonly since: string;
   readonly reason: string;
 }
 

@@ -1,10 +1,12 @@
 import { type Clock, isoUtc } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
+import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import type { Board } from "./board.ts";
+import { createLeftOutTags } from "./left-out.ts";
 import { tell, valuesById, type WatchedTag } from "./tell.ts";
 
 /** Settles what live reads brought: one transaction per reply, and the board after it. */
@@ -19,6 +21,7 @@ export interface ReadCommitOptions {
   readonly source: Source;
   readonly store: Store;
   readonly clock: Clock;
+  readonly log: Pick<Log, "info" | "warn">;
   readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
   /** The offline gateway that a tag is behind, where the building says so; the interface links no tag to one. */
   readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
@@ -35,6 +38,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
+  const leftOut = createLeftOutTags(store, source.name, options.log);
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
 
   return {
@@ -55,14 +59,17 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           ];
         }),
       );
+      const left = await leftOut.change(asked, values, reply);
       const freed = board.quarantined().filter((id) => values.has(id));
       await store.commit({
         documents: [
           { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
           { set: quarantineSet, remove: freed },
+          left.documents,
         ],
         events: told.flatMap(({ event }) => event ?? []),
       });
+      left.settled();
       lastSuccessMs = clock.monotonic();
       for (const id of freed) board.release(id);
       for (const id of asked) board.answered(id, values.get(id) == null ? "one more" : "none", lastSuccessMs);
