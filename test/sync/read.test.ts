@@ -124,7 +124,7 @@ describe("a reading", () => {
     const values: TagValue[] = [20, null, true, true, false, 3, 4];
     let round = 0;
     const { source } = building((group) => all(values[Math.min(round++, 6)] as TagValue)(group));
-    await runFor(await live(source, ids(1)), 440_000);
+    await runFor(await live(source, ids(1), [{ name: "all", every: "30s" }]), 240_000);
     const events = (await told()).slice(0, values.length);
     expect(events.map(({ data }) => [data.value, data.quality, data.type?.now])).toEqual([
       [20, "good", undefined],
