@@ -86,7 +86,10 @@ export interface AlarmFact {
   readonly behindGateway: string | null;
 }
 
-/** `bad`: the gateway could not read it (value null). `uncertain`: our own clock or the reply is in doubt. */
+/**
+ * `bad`: the gateway could not read it (value null). `uncertain`: our own clock is in doubt, or the value is of another
+ * type than the one before.
+ */
 export type Quality = "good" | "uncertain" | "bad";
 
 export interface TagValueFact {
@@ -100,7 +103,11 @@ export interface TagValueFact {
   /** The last value that was not null, and its time; null when there never was one. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
   readonly behindGateway: string | null;
+  /** Only where a number follows a boolean or the reverse: for one reading; a second of the new type settles it. */
+  readonly type?: { readonly before: ValueType; readonly now: ValueType };
 }
+
+export type ValueType = "number" | "boolean";
 
 export interface TagHistoryFact {
   readonly tag: Tag;

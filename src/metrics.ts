@@ -109,7 +109,7 @@ function describedMetrics(registers: Registry[]) {
     }),
     unknownWords: new Counter({
       name: "plenum_unknown_words_total",
-      help: "Values outside the words that the interface names (status, priority), kept as they came.",
+      help: "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value) and tags that were not answered (tag.unanswered) are left out.",
       labelNames: ["source", "field"],
       registers,
     }),

@@ -12,6 +12,8 @@ export interface Way {
   readonly deadlineMs?: number;
   /** What the service was asked for, when it has answered. */
   readonly onRequest?: (path: string, query: URLSearchParams) => void;
+  /** What becomes of the text of an answer on its way. */
+  readonly rewrite?: (body: string, path: string, query: URLSearchParams) => string;
 }
 
 /** The way of a request to a simulated service and back, in a test's own time, with whatever its fault plan says. */
@@ -35,6 +37,7 @@ export function simulatedTransport(simulator: Simulator, clock: Clock, way: Way)
     if (returnMs > 0) await clock.sleep(returnMs, signal);
     if (delayMs >= deadlineMs) throw new Retryable("The service did not answer in time.");
     if (reset === true || cutAfterBytes !== undefined) throw new Retryable("The connection broke.");
-    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(reply.body) };
+    const body = way.rewrite?.(reply.body, path, query) ?? reply.body;
+    return { status: reply.status, headers: reply.headers, body: new TextEncoder().encode(body) };
   };
 }

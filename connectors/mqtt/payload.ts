@@ -8,12 +8,13 @@ type Body = Readonly<Record<string, unknown>>;
 
 /** `quality` is `good`, `uncertain` or `bad`; a value that could not be read is null and `bad`, never 0. */
 export function value(event: Event<"tag-value">, source: string | null): Body {
-  const { tag, quality, time, latencyMs, lastGood, behindGateway } = event.data;
+  const { tag, quality, time, latencyMs, lastGood, behindGateway, type } = event.data;
   return {
     ts: time,
     value: event.data.value,
     unit: tag.unit,
     quality,
+    ...(type === undefined ? {} : { type }),
     name: tag.displayName,
     description: tag.description,
     tag: tag.id,

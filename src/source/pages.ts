@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError, Malformed } from "../errors.ts";
 import { type Answer, isRecord } from "./reply.ts";
 import type { Page } from "./source.ts";
-import type { Note } from "./wire.ts";
+import { listIn, type Note } from "./wire.ts";
 
 /**
  * The pages of a list, one request each.
@@ -11,7 +11,8 @@ import type { Note } from "./wire.ts";
  * The service's `links.next` may have lost our filters (the usual framework forgets them), or name another machine.
  * So nothing is taken from it but the parameters that say where to continue, merged under our own query: address,
  * path and filters stay what they were. A listing that does not advance, changes its page size on the way or does
- * not end is `Malformed`, never a short list.
+ * not end is `Malformed`, never a short list. A page that does not say how many records there are shows what it shows,
+ * and no list of such pages is ever complete.
  */
 export interface Listing<T> {
   /** For messages and for remembering the page size, e.g. `alarms`. */
@@ -81,7 +82,7 @@ export function createPaging(options: PagingOptions): Paging {
       const startedMs = clock.monotonic();
       const first = await firstPage(listing);
       let queuedMs = first.asked.queuedMs;
-      let page = pageIn(first.asked.answer, listing, 1);
+      let page = pageIn(first.asked.answer, listing, 1, first.size);
       // A service that clamps the size without a word is asked for the size that it uses.
       const size = page.perPage ?? first.size;
       const seen = new Set([positionKey({})]);
@@ -103,7 +104,7 @@ export function createPaging(options: PagingOptions): Paging {
         seen.add(key);
         const asked = await listing.ask(queryOf(listing, size, position));
         queuedMs += asked.queuedMs;
-        page = pageIn(asked.answer, listing, number);
+        page = pageIn(asked.answer, listing, number, size);
         if (page.perPage !== null && page.perPage !== size) {
           throw new Malformed(`The list of ${listing.name} changed its page size on the way.`, "");
         }
@@ -131,11 +132,12 @@ interface ReadPage<T> {
   readonly link: string | null;
 }
 
-function pageIn<T>(answer: Answer, listing: Listing<T>, number: number): ReadPage<T> {
-  const { data, links, meta } = answer.envelope;
+function pageIn<T>(answer: Answer, listing: Listing<T>, number: number, size: number): ReadPage<T> {
+  const { links, meta } = answer.envelope;
+  const data = listIn(answer.envelope.data);
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
-  if (!Array.isArray(data)) throw broken("has no list of records");
-  const items = (data as unknown[]).map((record, index) => {
+  if (data === null) throw broken("has no list of records");
+  const items = data.map((record, index) => {
     const item = listing.Item.safeParse(record);
     if (!item.success) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
     return item.data;
@@ -143,15 +145,17 @@ function pageIn<T>(answer: Answer, listing: Listing<T>, number: number): ReadPag
 
   const facts = isRecord(meta) ? meta : {};
   const total = countIn(facts.total);
-  if (total === null) throw broken("does not say how many records there are");
   const current = countIn(facts.current_page);
   if (current !== null && current !== number) {
     throw broken(`answered page ${current} when asked for page ${number}`);
   }
-  const lastPage = countIn(facts.last_page) ?? number;
+  const lastPage = countIn(facts.last_page);
   const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;
-  const more = link !== null || lastPage > number;
-  const page = { items, number, lastPage: Math.max(lastPage, number), total, more };
+  const saysNext = isRecord(links) && links.next !== undefined;
+  // Where neither says whether it goes on (both came as the empty array of PHP), a full page may have a next one.
+  const mayGoOn = !saysNext && lastPage === null && total === null && items.length >= size;
+  const more = link !== null || (lastPage ?? 0) > number || mayGoOn;
+  const page = { items, number, lastPage: Math.max(lastPage ?? number, number), total, more };
   return { page, perPage: countIn(facts.per_page), link };
 }
 

@@ -112,7 +112,8 @@ function alarmSchema(field: Fields, askedSiteId: number | undefined) {
 function activitySchema(field: Fields) {
   return z
     .object({
-      id: field.id("alarm.last_active_event.id"),
+      // Without its id it says nothing: an empty object, or the empty array that PHP makes of one.
+      id: NumericId,
       source: field.text("alarm.last_active_event.source"),
       type: field.text("alarm.last_active_event.type"),
       triggered_on: field.text("alarm.last_active_event.triggered_on"),
@@ -244,9 +245,9 @@ function tokenInfoSchema(field: Fields) {
       }),
       token: z.object({
         name: field.text("me.token.name"),
-        abilities: z.array(z.string()),
+        abilities: field.list(z.string()),
         expires_at: field.timeOrNull("me.token.expires_at"),
-        sites: z.array(siteSchema(field)),
+        sites: field.list(siteSchema(field)),
       }),
     })
     .transform(

@@ -129,17 +129,25 @@ export interface Page<T> {
   /** 1 for the first page. */
   readonly number: number;
   readonly lastPage: number;
-  /** Records over all pages, as this page states it; it may change while paging. */
-  readonly total: number;
+  /** Records over all pages, as this page states it; it may change while paging. Null when the page does not say. */
+  readonly total: number | null;
   /** True when another page follows. */
   readonly more: boolean;
 }
 
 export interface ReadReply {
   readonly readings: readonly TagReading[];
+  /** Tags that were asked for and of which the reply says nothing that is a value. */
+  readonly leftOut?: readonly LeftOut[];
   /** Wall time, milliseconds since 1970, at which the reply was complete. */
   readonly receivedAtMs: number;
   readonly latencyMs: number;
+}
+
+export interface LeftOut {
+  readonly id: string;
+  /** One sentence. */
+  readonly reason: string;
 }
 
 export interface TagWrite {

@@ -4,29 +4,35 @@ import { Malformed } from "../errors.ts";
 import { wireTime } from "./iso-time.ts";
 import { type Answer, isRecord } from "./reply.ts";
 import type { RecordSchemas } from "./schema.ts";
-import type { Note } from "./wire.ts";
+import type { LeftOut } from "./source.ts";
+import { listIn, type Note } from "./wire.ts";
 
 /**
  * Values of tags out of read, write and history replies.
  *
  * A value is a number, a boolean or null (interface, Tag); null says that the gateway could not read the device, so
  * nothing else may become null. A value of another kind, also the text "21.5", says nothing that we could pass on:
- * the tag or bucket is left out, as if it had not been answered, and counted. What was not asked for is left out
- * too, and of a tag that comes twice the first counts.
+ * the tag or bucket is left out, as if it had not been answered, and counted, as is a tag that was not answered. What
+ * was not asked for is left out too, and of a tag that comes twice the first counts.
  */
 export interface ValueReader {
-  readings(answer: Answer, askedIds: readonly string[]): TagReading[];
+  readings(answer: Answer, askedIds: readonly string[]): Readings;
   logs(answer: Answer, askedIds: readonly string[]): TagLog[];
   totals(answer: Answer, askedIds: readonly string[]): TagTotal[];
 }
 
+export interface Readings {
+  readonly readings: readonly TagReading[];
+  readonly leftOut?: readonly LeftOut[];
+}
+
 export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
   function records(answer: Answer, askedIds: readonly string[]) {
-    const { data } = answer.envelope;
-    if (!Array.isArray(data)) throw new Malformed("The data of a tag reply are no list.", answer.sample);
+    const data = listIn(answer.envelope.data);
+    if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const asked = new Set(askedIds);
     const found: { tag: Tag; record: Readonly<Record<string, unknown>> }[] = [];
-    for (const record of data as unknown[]) {
+    for (const record of data) {
       const tag = schemas.tag.safeParse(record);
       if (!tag.success || !isRecord(record)) {
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
@@ -34,21 +40,31 @@ export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
       if (asked.delete(tag.data.id)) found.push({ tag: tag.data, record });
       else note("tag.id");
     }
+    for (const _id of asked) note("tag.unanswered");
     return found;
   }
 
   return {
     readings(answer, askedIds) {
-      return records(answer, askedIds).flatMap(({ tag, record }) => {
+      const readings: TagReading[] = [];
+      const leftOut = new Map(askedIds.map((id) => [id, "The reply does not list it."]));
+      for (const { tag, record } of records(answer, askedIds)) {
         const value = Value.safeParse(record.value);
-        if (value.success) return [{ ...tag, value: value.data }];
-        note("tag.value");
-        return [];
-      });
+        if (value.success) {
+          readings.push({ ...tag, value: value.data });
+          leftOut.delete(tag.id);
+        } else {
+          note("tag.value");
+          leftOut.set(tag.id, `Its value is ${kindOf(record.value)}, and no number, boolean or null.`);
+        }
+      }
+      const silent = [...leftOut].map(([id, reason]) => ({ id, reason }));
+      return { readings, ...(silent.length === 0 ? {} : { leftOut: silent }) };
     },
 
     logs(answer, askedIds) {
       return records(answer, askedIds).map(({ tag, record }) => {
+        // Strict: an empty log is booked as having no values, so it has to be said in the one way that says it.
         if (!Array.isArray(record.measurements)) {
           throw new Malformed(`The log of tag ${tag.id} has no list of measurements.`, answer.sample);
         }
@@ -69,6 +85,12 @@ export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
       });
     },
   };
+}
+
+function kindOf(value: unknown): string {
+  if (value === undefined) return "missing";
+  if (typeof value === "string") return "a text";
+  return Array.isArray(value) ? "a list" : typeof value === "number" ? "no finite number" : "an object";
 }
 
 const Value = z.union([z.number(), z.boolean(), z.null()]);

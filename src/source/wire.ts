@@ -93,10 +93,24 @@ export function fields(note: Note) {
         })
         .catch(noted(field, { text: null, raw: null })),
 
+    /** A list; PHP writes an empty one, and one with gaps in its numbers, as an object. */
+    list: <Item extends z.ZodType>(item: Item) =>
+      z.preprocess((value) => listIn(value) ?? value, z.array(item)),
+
     /** An object, or one without members where none came, so that its own fields can say what is missing. */
     inside: <Shape extends z.ZodRawShape>(shape: Shape) =>
       z.preprocess((value) => (isRecord(value) ? value : {}), z.object(shape)),
   };
+}
+
+/**
+ * A list as it came, or as PHP spells one: an empty one may be `{}`, and one from which something was taken out has
+ * its numbers as names. Null for what is no list. A name that is no number says that it is one thing, not many.
+ */
+export function listIn(value: unknown): readonly unknown[] | null {
+  if (Array.isArray(value)) return value;
+  if (!isRecord(value)) return null;
+  return Object.keys(value).every((name) => /^(0|[1-9]\d{0,8})$/.test(name)) ? Object.values(value) : null;
 }
 
 export type Fields = ReturnType<typeof fields>;

@@ -91,7 +91,7 @@ function healthWords({ health }: SourceReport): string {
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
 function workNotices(source: SourceReport): readonly string[] {
-  const { name, quota, clockSkewMs, setAside, plan } = source;
+  const { name, quota, clockSkewMs, setAside, leftOut, plan } = source;
   const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign ?? null;
   return [
     ...(clockSkewMs !== null && Math.abs(clockSkewMs) > SKEW_TOLD_MS
@@ -105,6 +105,7 @@ function workNotices(source: SourceReport): readonly string[] {
           `Another program seems to spend the quota of ${name}${foreign.perWindow === null ? "" : `, up to ${counted(foreign.perWindow, "request")} a minute`}, since ${isoUtc(foreign.sinceMs)}. Give it a token of another user, or leave it a share with quota.polite.`,
         ]),
     ...(plan === null || plan.fits ? [] : [stretchNotice(name, plan)]),
+    ...(leftOut.length === 0 ? [] : [leftOutNotice(name, leftOut)]),
     ...(setAside.length === 0 ? [] : [setAsideNotice(name, setAside)]),
   ];
 }
@@ -114,6 +115,12 @@ function stretchNotice(name: string, { load, classes }: NonNullable<SourceReport
   const stretched = classes.filter(({ stretch }) => stretch > 1);
   const worst = Math.max(1, ...stretched.map(({ stretch }) => stretch));
   return `Values of ${name} (${stretched.map((each) => each.name).join(", ")}) become up to ${worst.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
+}
+
+function leftOutNotice(name: string, leftOut: SourceReport["leftOut"]): string {
+  const named = leftOut.slice(0, NAMED).map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`);
+  const more = leftOut.length - named.length;
+  return `${counted(leftOut.length, "tag")} of ${name} ${leftOut.length === 1 ? "has" : "have"} no value in the replies: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.`;
 }
 
 function setAsideNotice(name: string, setAside: SourceReport["setAside"]): string {

@@ -5,7 +5,9 @@ import type { PlanReport } from "../sync/plan/report.ts";
 import {
   type Held,
   type HeldAlarm,
+  type HeldHealth,
   type HeldHistory,
+  type HeldLeftOut,
   type HeldPoll,
   type HeldQuarantine,
   type HeldToken,
@@ -56,6 +58,8 @@ export interface SourceReport {
   readonly clockSkewMs: number | null;
   /** Tags that made every request with them fail: each is asked alone once a day. */
   readonly setAside: readonly TagSetAside[];
+  /** Tags of which the replies say nothing that is a value, though they were asked for. */
+  readonly leftOut: readonly { readonly id: string; readonly since: string; readonly reason: string }[];
   /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
   readonly plan: PlanReport | null;
 }
@@ -75,14 +79,6 @@ export interface LiveSource {
   plan(): Promise<PlanReport>;
   /** Last good polls by job, UTC; what is written in the state can be a minute old. */
   lastPolls?(): Promise<ReadonlyMap<string, string>>;
-}
-
-/** The last word of the service's health check (documents `health/<source>`, key `health`). */
-export interface HeldHealth {
-  readonly status: string;
-  /** By the service's clock; null where it did not say. */
-  readonly time: string | null;
-  readonly askedAt: string;
 }
 
 /** A source as it is configured. */
@@ -152,6 +148,7 @@ export async function sourceReport(
     tokens,
     history,
     setAside,
+    leftOut,
     lastPolls,
   ] = await Promise.all([
     watched<Held<Site>>(documentSet("site", name)),
@@ -160,11 +157,12 @@ export async function sourceReport(
     watched<HeldAlarm>(documentSet("alarm", name)),
     watched<HeldValue>(documentSet("value", name)),
     watched<HeldPoll>(documentSet("poll", name)),
-    watched<HeldHealth>(`health/${name}`),
+    watched<HeldHealth>(syncSet("health", name)),
     watched<HeldUnavailability>(syncSet("availability", name)),
     watched<HeldToken>(documentSet("token", name)),
     steady<HeldHistory>(documentSet("history", name)),
     watched<HeldQuarantine>(syncSet("quarantine", name)),
+    watched<HeldLeftOut>(syncSet("left-out", name)),
     live?.lastPolls?.() ?? new Map<string, string>(),
   ]);
   const times = [...values.values()].map((value) => value.time);
@@ -244,6 +242,7 @@ export async function sourceReport(
       until,
       reason,
     })),
+    leftOut: [...leftOut].filter(([id]) => tags.has(id)).map(([id, one]) => ({ id, ...one })),
     plan: live === null ? null : await remembered.made(`plan of ${name}`, STEADY_MS, live.plan),
   };
 }

@@ -1,3 +1,4 @@
+import { type Failure, Malformed, Retryable, sentence } from "../errors.ts";
 import type { Page } from "../source/source.ts";
 
 /**
@@ -5,7 +6,8 @@ import type { Page } from "../source/source.ts";
  *
  * Only a complete listing says that something is *not* there: every page arrived, the total stayed the same from
  * page to page and equals the number of different ids. A list that moved while it was read (`shown` is not null)
- * proves what it shows and nothing about what it does not show. A list with a page missing proves nothing.
+ * proves what it shows and nothing about what it does not show. A list with a page missing proves nothing, unless its
+ * records count one by one (`keepsShown`): then what came before the missing page counts.
  */
 export type Listing<T> =
   | { readonly complete: true; readonly items: readonly T[]; readonly pages: number }
@@ -15,50 +17,87 @@ export type Listing<T> =
       readonly shown: readonly T[] | null;
       /** How many different records came before it ended. */
       readonly count: number;
+      /** How many records there are, as the last page that came said. */
+      readonly total: number | null;
+      /**
+       * Why it was not read to its end, where it was not: `pages`: they do not lead there, and will not at the next try
+       * either; `trouble`: a later page failed, which may pass by itself.
+       */
+      readonly brokenBy?: "pages" | "trouble";
+      /** What was thrown, where that broke it. */
+      readonly failure?: Failure;
     };
 
 export interface CollectOptions<T> {
   readonly idOf: (item: T) => string;
   /** Pages after which the list is given up; 1,000 unless told otherwise. */
   readonly maxPages?: number;
+  /** True for records that count one by one: a list that breaks off after its first page shows what it showed. */
+  readonly keepsShown?: boolean;
 }
 
 const MAX_PAGES = 1_000;
 
-/** Reads a list to its end. What the source throws, this throws: a failure is not an empty list. */
+/** Reads a list to its end. What the source throws before anything counts, this throws: a failure is no empty list. */
 export async function collect<T>(
   answers: AsyncIterable<Page<T>>,
   options: CollectOptions<T>,
 ): Promise<Listing<T>> {
-  const { idOf, maxPages = MAX_PAGES } = options;
+  const { idOf, maxPages = MAX_PAGES, keepsShown = false } = options;
   const byId = new Map<string, T>();
   let total: number | null = null;
   let pages = 0;
   let repeated = false;
   let moved = false;
   let ended = false;
-  for await (const page of answers) {
-    pages += 1;
-    if (total !== null && page.total !== total) moved = true;
-    total = page.total;
-    for (const item of page.items) {
-      const id = idOf(item);
-      if (byId.has(id)) repeated = true;
-      byId.set(id, item);
+  const incomplete = (reason: string, counts: boolean, brokenBy?: "pages" | "trouble") => ({
+    complete: false as const,
+    reason,
+    shown: counts ? [...byId.values()] : null,
+    count: byId.size,
+    total,
+    ...(brokenBy === undefined ? {} : { brokenBy }),
+  });
+
+  try {
+    for await (const page of answers) {
+      pages += 1;
+      if (total !== null && page.total !== null && page.total !== total) moved = true;
+      total = page.total ?? total;
+      const before = byId.size;
+      for (const item of page.items) {
+        const id = idOf(item);
+        if (byId.has(id)) repeated = true;
+        byId.set(id, item);
+      }
+      ended = !page.more;
+      if (ended) break;
+      // A pager that ignores the number of the page shows the same page until the last of a thousand.
+      if (pages > 1 && byId.size === before) {
+        return incomplete(`Page ${page.number} of the list shows nothing new.`, true, "trouble");
+      }
+      if (pages >= maxPages) {
+        return incomplete(`The list did not end within ${maxPages} pages.`, keepsShown, "pages");
+      }
     }
-    ended = !page.more;
-    if (ended) break;
-    if (pages >= maxPages) return broken(`The list did not end within ${maxPages} pages.`, byId.size);
+  } catch (error) {
+    const known = error instanceof Malformed || error instanceof Retryable;
+    if (!keepsShown || pages === 0 || !known) throw error;
+    const brokenBy = error instanceof Malformed ? "pages" : "trouble";
+    return { ...incomplete(sentence(error), true, brokenBy), failure: error };
   }
-  if (!ended || total === null) return broken("The list ended before its last page.", byId.size);
-  const shown = [...byId.values()];
-  const count = shown.length;
-  if (moved) return { complete: false, reason: "The list changed while it was read.", shown, count };
+  if (!ended) return incomplete("The list ended before its last page.", false);
+  if (moved) return incomplete("The list changed while it was read.", true);
+  if (total === null) return incomplete("The list does not say how many records there are.", true);
   if (repeated || total !== byId.size) {
-    const reason = `The list says ${total} records and shows ${byId.size} different ones.`;
-    return { complete: false, reason, shown, count };
+    return incomplete(`The list says ${total} records and shows ${byId.size} different ones.`, true);
   }
-  return { complete: true, items: shown, pages };
+  return { complete: true, items: [...byId.values()], pages };
+}
+
+/** What a listing shows, complete or not. */
+export function shownBy<T>(listing: Listing<T>): readonly T[] {
+  return listing.complete ? listing.items : (listing.shown ?? []);
 }
 
 /**
@@ -79,20 +118,21 @@ export async function collectSteady<T>(
   }
   if (fingerprint(first.items, options.sameAs) === fingerprint(second.items, options.sameAs)) return second;
   const shown = union(first.items, second.items, options.idOf);
-  return { complete: false, reason: "Two readings of the list differ.", shown, count: shown.length };
-}
-
-function broken(reason: string, count: number): Listing<never> {
-  return { complete: false, reason, shown: null, count };
+  const reason = "Two readings of the list differ.";
+  return { complete: false, reason, shown, count: shown.length, total: second.items.length };
 }
 
 /** The later reading wins; what only the earlier one shows may have slipped between two pages of the later. */
-function union<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
+export function union<T>(
+  earlier: readonly T[],
+  later: readonly T[],
+  idOf: (item: T) => string,
+): readonly T[] {
   const byId = new Map(earlier.map((item) => [idOf(item), item]));
   for (const item of later) byId.set(idOf(item), item);
   return [...byId.values()];
 }
 
-function fingerprint<T>(items: readonly T[], sameAs: (item: T) => string): string {
+export function fingerprint<T>(items: readonly T[], sameAs: (item: T) => string): string {
   return items.map(sameAs).sort().join("\n");
 }

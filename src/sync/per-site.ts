@@ -38,24 +38,28 @@ export function isRefusal(failure: Failure): boolean {
   return failure instanceof ConfigError;
 }
 
-/** The outcome of a round: repeated for what may pass by itself, remarked for what is refused. */
+/** The outcome of a round: repeated for what may pass by itself, remarked for what is refused or worth a person's look. */
 export function outcomeOf(
   failures: ReadonlyMap<number, Failure>,
   reasons: readonly string[] = [],
+  remarks: readonly string[] = [],
 ): JobOutcome {
   const passing = [...failures].filter(([, failure]) => !isRefusal(failure));
   const refused = [...failures].filter(([, failure]) => isRefusal(failure));
   const [trouble] = passing;
-  if (trouble !== undefined) return incomplete(`Site ${trouble[0]}: ${sentence(trouble[1])}`);
+  const said = (first: string) => [first, ...remarks].join(" ");
+  if (trouble !== undefined) return incomplete(said(`Site ${trouble[0]}: ${sentence(trouble[1])}`));
   const [reason] = reasons;
-  if (reason !== undefined) return incomplete(reason);
+  if (reason !== undefined) return incomplete(said(reason));
   const [refusal] = refused;
-  if (refusal === undefined) return OK;
   const ids = refused.map(([siteId]) => siteId).join(", ");
-  return { kind: "ok", remark: `Left out: site ${ids}. ${sentence(refusal[1])}` };
+  const leftOut = refusal === undefined ? [] : [`Left out: site ${ids}. ${sentence(refusal[1])}`];
+  const remark = [...leftOut, ...remarks].join(" ");
+  return remark === "" ? OK : { kind: "ok", remark };
 }
 
-function concernsAll(failure: Failure): boolean {
+/** A refused token, or an order to wait: no other request would fare better. */
+export function concernsAll(failure: Failure): boolean {
   return (
     failure instanceof Throttled || (failure instanceof ConfigError && failure.reason === "unauthenticated")
   );

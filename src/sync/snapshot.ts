@@ -14,6 +14,7 @@ export type SyncSet =
   | "availability"
   | "health"
   | "quarantine"
+  | "left-out"
   | "history-told"
   | "history-window"
   | "backfill"
@@ -124,6 +125,13 @@ export interface HeldQuarantine {
   /** When that was, UTC, and how often in a row; absent where an earlier rule, which could be wrong, said so. */
   readonly at?: string;
   readonly times?: number;
+}
+
+/** A tag that was asked for and of which the replies say nothing that is a value (set `left-out`, by tag id). */
+export interface HeldLeftOut {
+  /** Of the first such reply in a row, UTC. */
+  readonly since: string;
+  readonly reason: string;
 }
 
 /**

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/source/pages.ts";
 import { recordSchemas } from "#src/source/schema.ts";
+import { collect } from "#src/sync/listing.ts";
 import {
   alarmRecord,
   allItems,
@@ -254,10 +255,8 @@ describe("page sizes (trap 11)", () => {
 
 describe("a page that cannot be counted is malformed, never a short list", () => {
   it.each([
-    ["data is an object", { ...envelope([]), data: {} }],
+    ["data is one record", { ...envelope([]), data: tagRecord("1") }],
     ["data is null", { ...envelope([]), data: null }],
-    ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
-    ["no meta", { data: [tagRecord("1")] }],
     ["a record without id", envelope([tagRecord("1"), { type: "tags", attributes: {} }])],
     ["a record with an empty id", envelope([tagRecord("")])],
     ["a record with a null id", envelope([{ ...tagRecord("1"), id: null }])],
@@ -269,5 +268,40 @@ describe("a page that cannot be counted is malformed, never a short list", () =>
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
       kind: "malformed",
     });
+  });
+});
+
+describe("what PHP makes of an empty object or list", () => {
+  it.each([
+    ["data as an object", { ...envelope([]), data: {} }, []],
+    ["data with gaps in its numbers", { ...envelope([tagRecord("1")]), data: { 3: tagRecord("1") } }, ["1"]],
+    ["links as a list", { ...envelope([tagRecord("1")]), links: [] }, ["1"]],
+    ["errors as an object", { ...envelope([tagRecord("1")]), errors: {} }, ["1"]],
+    ["attributes as a list", envelope([{ ...tagRecord("1"), attributes: [] }]), ["1"]],
+  ])("%s fails no page", async (_name, body, ids) => {
+    const trial = trialSource(() => reply(200, body));
+    const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    expect(listing).toMatchObject({ complete: true });
+    expect(listing.complete && listing.items.map((tag) => tag.id)).toEqual(ids);
+  });
+
+  it.each([
+    ["meta as a list", { data: [tagRecord("1")], links: {}, meta: [] }],
+    ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
+    ["no meta", { data: [tagRecord("1")] }],
+  ])("%s: what is shown is shown, and nothing says that it is all", async (_name, body) => {
+    const trial = trialSource(() => reply(200, body));
+    const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
+    expect(listing).toMatchObject({ complete: false, count: 1, total: null });
+    expect(listing.complete ? [] : listing.shown).toHaveLength(1);
+  });
+
+  it("a full page that says nothing may have a next one; it ends with the first that is not full", async () => {
+    const trial = trialSource(({ path }) => {
+      const page = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? "1");
+      const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));
+      return reply(200, { data: records, links: [], meta: [] });
+    });
+    expect(await allItems(trial.source.tags({ siteId: 1 }, never()))).toHaveLength(103);
   });
 });

@@ -161,3 +161,30 @@ describe("the token information is strict about what it grants", () => {
     expect((await trial.source.me(never())).expiresAt).toBeNull();
   });
 });
+
+describe("an empty object that came as the empty array of PHP", () => {
+  const Alarm = recordSchemas(() => {}).alarm(undefined);
+  const of = (more: object) => {
+    const record = alarmRecord("a1");
+    return Alarm.parse({ ...record, attributes: { ...record.attributes, ...more } });
+  };
+
+  it.each([[[]], [{}]])("%j says nothing of an alarm's last event", (empty) => {
+    expect(of({ last_active_event: empty }).lastActiveEvent).toBeNull();
+  });
+
+  it.each(["site", "trigger", "last_active_event"])("%s costs nothing else of the record", (name) => {
+    const whole = of({});
+    const key = name === "last_active_event" ? "lastActiveEvent" : name;
+    expect({ ...of({ [name]: [] }), [key]: null }).toEqual({ ...whole, [key]: null });
+  });
+
+  it("lists of the token come as objects, too", () => {
+    const { data } = GOOD.me as { data: { token: object } };
+    const token = { ...data.token, abilities: { 0: "read:tags", 2: "read:alarms" }, sites: {} };
+    expect(recordSchemas(() => {}).tokenInfo.parse({ user: [], token })).toMatchObject({
+      abilities: ["read:tags", "read:alarms"],
+      sites: [],
+    });
+  });
+});

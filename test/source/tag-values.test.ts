@@ -31,6 +31,17 @@ describe("values of a read", () => {
     },
   );
 
+  it("what has no value is named with its reason, and counted", async () => {
+    const text = { ...tagRecord("1"), value: "21.5" };
+    const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
+    const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
+    expect(leftOut).toEqual([
+      { id: "1", reason: "Its value is a text, and no number, boolean or null." },
+      { id: "3", reason: "The reply does not list it." },
+    ]);
+    expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
+  });
+
   it("no value is not null", async () => {
     const trial = trialSource(() => reply(200, { data: [tagRecord("1")] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toEqual([]);

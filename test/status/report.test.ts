@@ -221,6 +221,17 @@ describe("what keeps values from being fresh", () => {
     ]);
   });
 
+  test("tags that have no value in the replies, with the reason", async () => {
+    const { store, status } = await shownBuilding();
+    await fillSource(store, "north", { tagNames: ["Supply"] });
+    const reason = "Its value is a text, and no number, boolean or null.";
+    const put = [["10001", { since: NOW, reason }]] as const;
+    await store.commit({ documents: [{ set: syncSet("left-out", "north"), put }] });
+    const { notices, sources } = await status.report();
+    expect(notices).toEqual([`1 tag of north has no value in the replies: 10001 (since ${NOW}: ${reason}).`]);
+    expect(sources[0]?.leftOut).toEqual([{ id: "10001", since: NOW, reason }]);
+  });
+
   test("tags that are set aside, named as far as a sentence bears it", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });

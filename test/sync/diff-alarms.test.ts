@@ -214,6 +214,8 @@ describe("for any sequence of worlds and observations", () => {
         for (const event of log) {
           const { alarm } = factOf(event);
           if (event.type === "alarm-resolved" || event.type === "alarm-vanished") open.delete(alarm.id);
+          // An acknowledgement may come after the end; its alarm says that it is over.
+          else if (event.type === "alarm-acknowledged" && alarm.status === "resolved") continue;
           else open.set(alarm.id, alarm);
         }
         const held = [...world.held().values()].filter((one) => one.state === "active");
@@ -327,6 +329,31 @@ const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
 const RETURNED = { before: new Set<number>(), after: new Set([ALARM.site.id]) };
 const kinds = (steps: readonly (readonly Event[])[]) =>
   steps.map((events) => events.map((event) => event.type));
+
+describe("the events of one alarm from one look", () => {
+  const at = (time: string) => `2026-11-02T06:${time}.000Z`;
+  const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
+    follow({ listed: [{ ...ACTIVE, ...before }] }, { listed: [{ ...ACTIVE, ...before, ...alarm }] })[1];
+
+  test("leave in the order of their times, in the order of life where these are equal", () => {
+    const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
+    const activity = {
+      ...ALARM.lastActiveEvent,
+      id: 2,
+      triggeredAt: at("20:00"),
+    } as Alarm["lastActiveEvent"];
+    const both = { ...acknowledgement, lastActiveEvent: activity };
+    expect(told(both)?.map(({ type }) => type)).toEqual(["alarm-retriggered", "alarm-acknowledged"]);
+    const equal = { ...both, acknowledgedAt: at("20:00") };
+    expect(told(equal)?.map(({ type }) => type)).toEqual(["alarm-acknowledged", "alarm-retriggered"]);
+  });
+
+  test("begin with the raise, also where nobody says when it was", () => {
+    const unsaid = { ...ACTIVE, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
+    const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
+    expect(first?.map(({ type }) => type)).toEqual(["alarm-raised", "alarm-acknowledged"]);
+  });
+});
 
 describe("an absent alarm", () => {
   test("has vanished after two complete misses with nothing to be found anywhere", () => {

@@ -59,6 +59,16 @@ describe("inventories tell the truth", () => {
     expect(tags.see([whole(1, tag("1", "New"), tag("2"))])).toEqual(["tag-changed site/1/tag/1"]);
   });
 
+  test("a record whose attributes came empty changes nothing of what is known", () => {
+    const tags = inventory("tag");
+    tags.see([whole(1, tag("1"))]);
+    expect(tags.see([whole(1, tag("1", ""))])).toEqual([]);
+    const gateways = inventory("gateway");
+    gateways.see([whole(1, gateway(true))]);
+    expect(gateways.see([whole(1, { ...gateway(null), displayName: "", version: null })])).toEqual([]);
+    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
+  });
+
   test("trap 25: what complete lists do not show is removed after seven days, not before", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1"), tag("2"))]);

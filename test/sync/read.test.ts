@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/building.ts";
 import { ConfigError, Rejected, Retryable } from "#src/errors.ts";
 import type { Event, TagValueFact } from "#src/event.ts";
@@ -11,7 +11,7 @@ import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/sync/read/live-reads.ts";
 import { createSlowTags } from "#src/sync/read/slow.ts";
-import { type HeldValue, syncSet } from "#src/sync/snapshot.ts";
+import { type HeldLeftOut, type HeldValue, syncSet } from "#src/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
@@ -148,6 +148,43 @@ describe("a reading", () => {
       nulls: 0,
       time: event?.time,
     });
+  });
+
+  test("of another type than the last is uncertain and says so, once; the second of the new type is good", async () => {
+    const values: TagValue[] = [20, null, true, true, false, 3, 4];
+    let round = 0;
+    const { source } = building((group) => all(values[Math.min(round++, 6)] as TagValue)(group));
+    await runFor(await live(source, ids(1), [{ name: "all", every: "30s" }]), 240_000);
+    const events = (await told()).slice(0, values.length);
+    expect(events.map(({ data }) => [data.value, data.quality, data.type?.now])).toEqual([
+      [20, "good", undefined],
+      [null, "bad", undefined],
+      [true, "uncertain", "boolean"],
+      [true, "good", undefined],
+      [false, "good", undefined],
+      [3, "uncertain", "number"],
+      [4, "good", undefined],
+    ]);
+    expect(events[2]?.data.type).toEqual({ before: "number", now: "boolean" });
+  });
+
+  test("that does not come is remembered with its reason until the tag has a value again", async () => {
+    let answers = false;
+    const { source } = building((group) => {
+      const { "101": first, ...rest } = all(20)(group);
+      return answers ? { "101": first ?? 20, ...rest } : rest;
+    });
+    const warn = vi.fn();
+    const reads = await live(source, ids(3), undefined, { log: { info: () => {}, warn, error: () => {} } });
+    await runFor(reads, 130_000);
+    const leftOut = () => store.documents<HeldLeftOut>(syncSet("left-out", "trial"));
+    expect([...(await leftOut())].map(([id, { reason }]) => [id, reason])).toEqual([
+      ["101", "The reply does not list it."],
+    ]);
+    expect(warn.mock.calls.filter(([, text]) => /no value in the reply/.test(text))).toHaveLength(1);
+    answers = true;
+    await runFor(reads, 130_000);
+    expect((await leftOut()).size).toBe(0);
   });
 
   test("that is null is bad and never 0, and keeps the last good value", async () => {

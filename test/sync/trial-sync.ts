@@ -33,6 +33,10 @@ export interface TrialSync {
   readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
   /** Called after each request that the service answered, e.g. to move the world between two pages. */
   onRequest(listener: (path: string, query: URLSearchParams) => void): void;
+  /** Changes the records of every list from now on, and what is around them; null: as the service says them. */
+  rewriteLists(change: ListChange | null): void;
+  /** Everything that was logged from `warn` up. */
+  readonly warnings: readonly string[];
   /** The client that the worker uses since its last start. */
   source(): Source;
   start(): Promise<void>;
@@ -43,6 +47,11 @@ export interface TrialSync {
   loseState(): Promise<void>;
   events(...kinds: readonly Kind[]): readonly Event[];
 }
+
+/** The list as the service sends it, to be changed in place; what is returned is sent instead. */
+export type ListChange = (list: WireList, path: string, query: URLSearchParams) => unknown;
+// biome-ignore lint/suspicious/noExplicitAny: records of the wire, which a test bends as it likes
+export type WireList = { data: any[]; links: any; meta: any };
 
 export interface TrialOptions {
   readonly simulator?: SimulatorOptionsInput;
@@ -88,7 +97,13 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   }) as typeof metrics.polls.inc;
   const requests: { path: string; query: URLSearchParams; atMs: number }[] = [];
   const listeners: ((path: string, query: URLSearchParams) => void)[] = [];
-  const log = pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
+  const warnings: string[] = [];
+  const shown = process.env.PLENUM_TEST_LOG;
+  const log = pino(
+    { level: shown ?? "warn" },
+    shown === undefined ? { write: (line: string) => void warnings.push(line) } : pino.destination(2),
+  );
+  let change: ListChange | null = null;
   let service: Service | null = null;
   let client: Source | null = null;
   let run = new AbortController();
@@ -99,6 +114,11 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
       requests.push({ path, query, atMs: clock.now() });
       for (const listener of listeners) listener(path, query);
     },
+    rewrite(body, path, query) {
+      if (change === null) return body;
+      const list = JSON.parse(body) as WireList;
+      return Array.isArray(list.data) ? JSON.stringify(change(list, path, query) ?? list) : body;
+    },
   });
 
   const trial: TrialSync = {
@@ -108,6 +128,10 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
     metrics,
     requests,
     polls,
+    rewriteLists(next) {
+      change = next;
+    },
+    warnings,
     source() {
       if (client === null) throw new Error("The trial has not been started.");
       return client;

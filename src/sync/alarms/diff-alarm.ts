@@ -65,10 +65,19 @@ export function goOn(before: HeldAlarm, alarm: Alarm, context: AlarmContext): St
 export function resolve(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step {
   const held: HeldAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
   const events: Event[] = [];
-  if (alarm.acknowledged && !before.alarm.acknowledged) events.push(acknowledged(held, context));
+  if (isAcknowledgedAnew(before.alarm, alarm)) events.push(acknowledged(held, context));
   const facts = [alarm.resolvedAt, held.returns];
   events.push(fact("alarm-resolved", held, timeOr(alarm.resolvedAt, context), facts, context));
   return { held, events };
+}
+
+/** Acknowledged only after its end; null when nothing is new. That an acknowledgement is gone by then is no news. */
+export function acknowledgeEnded(before: HeldAlarm, alarm: Alarm, context: AlarmContext): Step | null {
+  if (!isAcknowledgedAnew(before.alarm, alarm)) return null;
+  const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
+  const told = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
+  const held: HeldAlarm = { ...before, alarm: { ...before.alarm, ...told } };
+  return { held, events: [acknowledged(held, context)] };
 }
 
 /** Nobody says what became of it, and everybody was asked; or its id stands for another episode by now. */
@@ -110,8 +119,7 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
   if (recovering) {
     events.push(fact("alarm-recovering", held, context.at, [alarm.recoveringUntil, context.at], context));
   }
-  const sameAcknowledgement = ACKNOWLEDGEMENT.every((name) => alarm[name] === before[name]);
-  if (!sameAcknowledgement && alarm.acknowledged) events.push(acknowledged(held, context));
+  if (isAcknowledgedAnew(before, alarm)) events.push(acknowledged(held, context));
   if (!alarm.acknowledged && before.acknowledged) {
     const facts = [before.acknowledgedAt, context.at];
     events.push(fact("alarm-unacknowledged", held, context.at, facts, context));
@@ -136,6 +144,11 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
     );
   }
   return events;
+}
+
+/** Another person, text or time make it another acknowledgement. */
+function isAcknowledgedAnew(before: Alarm, alarm: Alarm): boolean {
+  return alarm.acknowledged && ACKNOWLEDGEMENT.some((name) => alarm[name] !== before[name]);
 }
 
 const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage", "acknowledgedAt"] as const;

@@ -14,7 +14,8 @@ import {
   type Step,
   vanish,
 } from "./diff-alarm.ts";
-import { episodeOf, isOlder, isResolved } from "./episode.ts";
+import { contradictsItself, episodeOf, filledFrom, isOlder, isResolved } from "./episode.ts";
+import { inOrderOfLife } from "./order.ts";
 
 /** What one poll of the active alarms saw, and what it asked because of that. */
 export interface AlarmObservation {
@@ -22,9 +23,12 @@ export interface AlarmObservation {
   readonly listed: readonly Alarm[];
   /**
    * What the list says about a site's other alarms: `complete`: they are not active; `moving`: nothing, the list
-   * changed while it was read; `none`: the site was not observed.
+   * changed while it was read or could not be read to its end, or its drop is to be confirmed; `none`: the site was
+   * not observed.
    */
   readonly coverage: (siteId: number) => Coverage;
+  /** Alarm ids that some answer showed, in a way that nothing can be concluded from yet (doubts.ts). */
+  readonly doubted?: ReadonlySet<string>;
   /** Records that the look-up of absent alarms brought, of whatever status. */
   readonly found: readonly Alarm[];
   /** Alarm ids that the look-up searched for in every page there is, of every status. */
@@ -79,25 +83,29 @@ export function diffAlarms(
 ): AlarmDiff {
   const put = new Map<string, HeldAlarm>();
   const events: Event[] = [];
-  const take = (step: Step) => {
-    const { held: next } = step;
-    const before = put.get(next.alarm.id) ?? held.get(next.alarm.id);
-    if (!isDeepStrictEqual(before, next)) put.set(next.alarm.id, next);
-    const silent = options.startup === "silent" && !options.isTakenOver(next.alarm.site.id);
-    if (!silent) events.push(...step.events);
+  const take = (steps: Iterable<Step>) => {
+    const told: Event[] = [];
+    for (const { held: next, events: news } of steps) {
+      const before = put.get(next.alarm.id) ?? held.get(next.alarm.id);
+      if (!isDeepStrictEqual(before, next)) put.set(next.alarm.id, next);
+      const silent = options.startup === "silent" && !options.isTakenOver(next.alarm.site.id);
+      if (!silent) told.push(...news);
+    }
+    events.push(...inOrderOfLife(told));
   };
 
   const shown = new Set<string>();
-  const evidence = byId([...seen.listed, ...seen.found].filter(isResolved));
-  const listed = [...seen.listed, ...seen.found].filter((alarm) => !isResolved(alarm));
+  const all = [...seen.listed, ...seen.found].map((alarm) => asKnown(held, alarm));
+  const evidence = byId(all.filter(isResolved));
+  const listed = all.filter((alarm) => !isResolved(alarm));
   for (const alarm of listed) {
     if (shown.has(alarm.id)) continue;
     shown.add(alarm.id);
-    for (const step of observe(held.get(alarm.id), alarm, evidence, options)) take(step);
+    take(observe(held.get(alarm.id), alarm, evidence, options));
   }
   for (const known of held.values()) {
     if (shown.has(known.alarm.id)) continue;
-    for (const step of missed(known, seen, evidence, options)) take(step);
+    take(missed(known, seen, evidence, options));
   }
   return { put, events };
 }
@@ -115,6 +123,8 @@ function* observe(
   if (known === undefined) {
     yield begin(alarm, initial, options);
   } else if (known.episode === episodeOf(alarm)) {
+    // An end that was told is taken back only by a record that states none.
+    if (known.state === "resolved" && contradictsItself(alarm)) return;
     const step = goOn(known, alarm, options);
     yield announcing
       ? { held: step.held, events: [announce(step.held, options.startedAt, options), ...step.events] }
@@ -138,7 +148,7 @@ function* missed(
     yield* believe(known, word, evidence, options);
     return;
   }
-  if (!isOpen(known) || seen.scope === null) return;
+  if (!isOpen(known) || seen.scope === null || seen.doubted?.has(known.alarm.id)) return;
   const siteId = known.alarm.site.id;
   if (!seen.scope.after.has(siteId)) {
     if (known.state !== "out-of-scope") yield leaveScope(known, options);
@@ -184,7 +194,14 @@ function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
 }
 
 export function isNewEpisode(known: HeldAlarm, alarm: Alarm): boolean {
-  return episodeOf(alarm) !== known.episode && !isOlder(alarm, known.alarm);
+  const filled = filledFrom(known.alarm, alarm);
+  return episodeOf(filled) !== known.episode && !isOlder(filled, known.alarm);
+}
+
+/** A record, completed with what is known of its alarm where it says nothing. */
+export function asKnown(held: ReadonlyMap<string, HeldAlarm>, alarm: Alarm): Alarm {
+  const known = held.get(alarm.id);
+  return known === undefined ? alarm : filledFrom(known.alarm, alarm);
 }
 
 /** Resolved records by alarm id. */

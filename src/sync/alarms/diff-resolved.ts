@@ -1,9 +1,10 @@
 import type { Alarm } from "../../building.ts";
 import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { type AlarmContext, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
-import { type AlarmDiff, believe, byId, isNewEpisode } from "./diff-alarms.ts";
+import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
+import { type AlarmDiff, asKnown, believe, byId, isNewEpisode } from "./diff-alarms.ts";
 import { episodeOf, instant, isResolved } from "./episode.ts";
+import { inOrderOfLife } from "./order.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
@@ -15,8 +16,8 @@ export interface ResolvedDiffOptions extends AlarmContext {
 }
 
 /**
- * What the list of resolved alarms adds to what the polls saw: ends that they missed, and whole episodes that began
- * and ended between two polls. Every record is the service's own word about one alarm; nothing is read from what
+ * What the list of resolved alarms adds to what the polls saw: ends that they missed, whole episodes that began
+ * and ended between two polls, and acknowledgements that came after the end. Every record is the service's own word about one alarm; nothing is read from what
  * the list does not show.
  */
 export function diffResolved(
@@ -26,22 +27,30 @@ export function diffResolved(
 ): AlarmDiff {
   const put = new Map<string, HeldAlarm>();
   const events: Event[] = [];
-  const resolved = records.filter(isResolved).sort((a, b) => (endOf(a) ?? 0) - (endOf(b) ?? 0));
+  const filled = records.map((record) => asKnown(held, record));
+  const resolved = filled.filter(isResolved).sort((a, b) => (endOf(a) ?? 0) - (endOf(b) ?? 0));
   const evidence = byId(resolved);
   for (const record of resolved) {
     const known = put.get(record.id) ?? held.get(record.id);
     const history = options.isHistory(record) || options.silent;
     const told = known !== undefined && episodeOf(record) === known.episode;
-    if (told && known.state === "resolved") continue;
+    if (told && known.state === "resolved") {
+      const step = known.untold === true ? null : acknowledgeEnded(known, record, options);
+      if (step !== null) put.set(record.id, step.held);
+      if (step !== null && !options.silent) events.push(...step.events);
+      continue;
+    }
     if (!told && ((endOf(record) ?? 0) < options.fromMs || (known && !isNewEpisode(known, record)))) continue;
     const steps: readonly Step[] =
       known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
+    const news: Event[] = [];
     for (const step of steps) {
       const open = known !== undefined && isOpen(known) && !options.silent;
       const tells = !history || open;
       put.set(record.id, tells ? step.held : { ...step.held, untold: true });
-      if (tells) events.push(...step.events);
+      if (tells) news.push(...step.events);
     }
+    events.push(...inOrderOfLife(news));
   }
   return { put, events };
 }

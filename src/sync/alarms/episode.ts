@@ -23,6 +23,54 @@ export function isResolved(alarm: Alarm): boolean {
   return start === null || end === null || end >= start;
 }
 
+/**
+ * Whether a record of the list of *active* alarms contradicts itself: resolved, but not since when, or with an end and
+ * not resolved. An end from before the alarm was last triggered is the end of another time and contradicts nothing.
+ */
+export function contradictsItself(alarm: Alarm): boolean {
+  return alarm.status === "resolved" ? alarm.resolvedAt === null : statesItsEnd(alarm);
+}
+
+/** Whether a time of resolution belongs to the present episode, as far as the times can be compared. */
+export function statesItsEnd(alarm: Alarm): boolean {
+  if (alarm.resolvedAt === null) return false;
+  const end = instant(alarm.resolvedAt);
+  const starts = [alarm.triggeredAt, alarm.lastActiveEvent?.triggeredAt ?? null].map(instant);
+  return end === null || starts.every((start) => start === null || end >= start);
+}
+
+/** Whether a record says nothing but an id: its attributes came as the empty array that PHP makes of an empty object. */
+export function saysNothing({ status, triggeredAt, trigger, resolvedAt, lastActiveEvent }: Alarm): boolean {
+  return (
+    status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null
+  );
+}
+
+/**
+ * The record, and in the places where it says nothing (an object that came empty, no time of its trigger) what was
+ * known before: that a thing is not said is not the news that it changed, and no new episode.
+ */
+export function filledFrom(known: Alarm, alarm: Alarm): Alarm {
+  if (saysNothing(alarm)) return known;
+  const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
+  const sameStart = unsaidStart || alarm.triggeredAt === known.triggeredAt;
+  const unsaidStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
+  return {
+    ...alarm,
+    status: unsaidStatus ? known.status : alarm.status,
+    site: saidSite(known, alarm),
+    trigger: alarm.trigger.id === 0 && alarm.trigger.displayName === "" ? known.trigger : alarm.trigger,
+    ...(unsaidStart ? { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw } : {}),
+    lastActiveEvent: alarm.lastActiveEvent ?? (sameStart ? known.lastActiveEvent : null),
+  };
+}
+
+/** A site without a name is the one that we know, or has none. */
+function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
+  if (site.id === 0) return known.site;
+  return site.displayName === "" && site.id === known.site.id ? known.site : site;
+}
+
 /** True when both say when they were triggered and the first was triggered before the second. */
 export function isOlder(first: Alarm, second: Alarm): boolean {
   const a = instant(first.triggeredAt);

@@ -1,10 +1,12 @@
 import type { Alarm } from "../../building.ts";
+import type { Clock } from "../../clock.ts";
 import type { Failure } from "../../errors.ts";
-import type { Source } from "../../source/source.ts";
-import { collectSteady, type Listing } from "../listing.ts";
+import type { Log } from "../../log.ts";
+import type { AlarmFilter, Source } from "../../source/source.ts";
+import { collect, collectSteady, fingerprint, type Listing, shownBy, union } from "../listing.ts";
 import { perSite } from "../per-site.ts";
 import type { Coverage } from "./diff-alarms.ts";
-import { episodeOf } from "./episode.ts";
+import { createSiteList, PAGES, type ReadHow, sameAs } from "./site-list.ts";
 
 /** What the active lists of one poll show. */
 export interface ActiveAlarms {
@@ -13,6 +15,8 @@ export interface ActiveAlarms {
   readonly failures: ReadonlyMap<number, Failure>;
   /** Why not everything is covered completely, as sentences. */
   readonly reasons: readonly string[];
+  /** What a person should know of how it was read, as sentences. */
+  readonly remarks: readonly string[];
 }
 
 export interface AlarmList {
@@ -28,63 +32,106 @@ export interface AlarmListOptions {
   readonly only: readonly number[] | null;
   /** The sites that the token is known to see. */
   readonly sites: () => Iterable<number>;
+  readonly clock: Clock;
+  readonly log: Pick<Log, "info" | "warn">;
 }
 
 /** When the alarms of all sites would fill this share of a page, one list of them all is tried again. */
 const FITS = 0.8;
+const idOf = (alarm: Alarm) => alarm.id;
 
 /**
  * One list of all sites while everything fits into one page: one request, and one answer that nothing can slip out
- * of. When it does not, a list for each site, so that most still come in one page each.
+ * of. When it does not, a list for each site, so that most still come in one page each (site-list.ts).
  */
 export function createAlarmList(options: AlarmListOptions): AlarmList {
-  const { source, only, sites } = options;
+  const { source, only, sites, clock, log } = options;
   const follows = (siteId: number) => only === null || only.includes(siteId);
   /** Records on a page that was not the last one; null while one page is enough for all sites. */
   let full: number | null = null;
   let perSiteLast = false;
 
-  const list = (siteId: number | null, careful: boolean, maxPages: number | null, signal: AbortSignal) =>
-    collectSteady(() => source.alarms({ status: "active", ...(siteId === null ? {} : { siteId }) }, signal), {
-      idOf: (alarm) => alarm.id,
-      sameAs: (alarm) => `${episodeOf(alarm)} ${alarm.status}`,
-      always: careful,
-      ...(maxPages === null ? {} : { maxPages }),
-    });
+  async function list(filter: Omit<AlarmFilter, "status">, careful: boolean, how: Partial<ReadHow>) {
+    const { maxPages, twice = true, signal = new AbortController().signal } = how;
+    const read = () => source.alarms({ status: "active", ...filter }, signal);
+    const limit = maxPages === undefined ? {} : { maxPages };
+    const settings = { idOf, keepsShown: true, ...limit };
+    const listing = twice
+      ? await collectSteady(read, { ...settings, sameAs, always: careful })
+      : await collect(read(), settings);
+    signal.throwIfAborted();
+    return listing;
+  }
+
+  let carefully = false;
+  const siteList = createSiteList({
+    clock,
+    log,
+    read: (siteId, part, how) => list({ siteId, ...part }, carefully, how),
+  });
 
   return {
     wasPerSite: () => perSiteLast,
 
     async read(careful, signal) {
       const followed = [...(only ?? sites())];
+      let shown: readonly Alarm[] = [];
       perSiteLast = false;
       if (full === null) {
-        const all = await list(null, careful, followed.length > 1 ? 1 : null, signal);
-        if (all.complete || all.shown !== null) {
+        const all = await list({}, careful, { signal, maxPages: followed.length > 1 ? 1 : PAGES });
+        shown = shownBy(all).filter((alarm) => follows(alarm.site.id));
+        // A record that does not say its site says it in the list of that site.
+        const placed = shownBy(all).every((alarm) => alarm.site.id !== 0);
+        const walked = all.complete || (all.brokenBy === undefined && all.shown !== null);
+        if ((walked && placed) || followed.length === 0) {
           return {
-            listed: (all.complete ? all.items : (all.shown ?? [])).filter((alarm) => follows(alarm.site.id)),
-            coverage: (siteId) => (follows(siteId) ? coverageOf(all) : "none"),
+            listed: shown,
+            coverage: (siteId) => (follows(siteId) ? (placed ? coverageOf(all) : "moving") : "none"),
             failures: new Map(),
             reasons: all.complete ? [] : [all.reason],
+            remarks: [],
           };
         }
-        full = all.count;
+        if (!walked) full = shownBy(all).length;
       }
       perSiteLast = true;
-      const visits = await perSite(followed, (siteId) => list(siteId, careful, null, signal), signal);
-      const lists = [...visits.seen.values()];
-      const listed = lists.flatMap((one) => (one.complete ? one.items : (one.shown ?? [])));
-      if (listed.length <= FITS * full && lists.every((one) => one.complete)) full = null;
+      carefully = careful;
+      const visits = await perSite(followed, (siteId) => siteList.read(siteId, careful, signal), signal);
+      const lists = [...visits.seen.values()].map(({ listing }) => listing);
+      const listed = lists.flatMap(shownBy);
+      if (full !== null && listed.length <= FITS * full && lists.every((one) => one.complete)) full = null;
       return {
-        listed,
+        listed: [...listed, ...shown.filter((alarm) => visits.failures.has(alarm.site.id))],
         coverage: (siteId) => {
           const one = visits.seen.get(siteId);
-          return one === undefined ? "none" : coverageOf(one);
+          return one === undefined ? "none" : coverageOf(one.listing);
         },
         failures: visits.failures,
         reasons: lists.flatMap((one) => (one.complete ? [] : [one.reason])),
+        remarks: [...visits.seen.values()].flatMap(({ remark }) => remark ?? []),
       };
     },
+  };
+}
+
+/** Two readings as one: both show what they show, and only where they agree they say that there is nothing else. */
+export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveAlarms {
+  const ofSite = (seen: ActiveAlarms, siteId: number) =>
+    fingerprint(
+      seen.listed.filter((alarm) => alarm.site.id === siteId),
+      sameAs,
+    );
+  return {
+    listed: union(first.listed, second.listed, idOf),
+    coverage(siteId) {
+      const both = [first.coverage(siteId), second.coverage(siteId)];
+      if (both.includes("none")) return both.every((one) => one === "none") ? "none" : "moving";
+      const same = ofSite(first, siteId) === ofSite(second, siteId);
+      return same && !both.includes("moving") ? "complete" : "moving";
+    },
+    failures: second.failures,
+    reasons: second.reasons,
+    remarks: second.remarks,
   };
 }
 

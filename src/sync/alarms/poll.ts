@@ -11,8 +11,10 @@ import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
-import { instant } from "./episode.ts";
-import { createAlarmList } from "./list.ts";
+import { createDoubts } from "./doubts.ts";
+import { contradictsItself, instant } from "./episode.ts";
+import { createDropHold, dropIn } from "./hold.ts";
+import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
 import { searchAlarms } from "./search.ts";
 
 export interface AlarmPoll {
@@ -25,10 +27,12 @@ export interface AlarmPoll {
 const SCOPE_CHECK_MS = 300_000;
 /** How long an episode without a known time of its end is remembered after it, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
+/** How many ends that nobody acknowledged are remembered longer than the sweep needs: some 4 MB. */
+const UNACKNOWLEDGED = 2_000;
 
 /** Follows the active alarms of one source: list, ask after what left it, compare, commit. */
 export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll {
-  const { source, config, clock, metrics, scope, holding } = parts;
+  const { source, config, clock, log, metrics, scope, holding } = parts;
   const { alarms: settings } = config;
   const alarmSet = documentSet("alarm", source.name);
   const siteSet = syncSet("alarm-site", source.name);
@@ -41,7 +45,13 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     source,
     only: settings.sites ?? null,
     sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
+    clock,
+    log,
   });
+  const doubts = createDoubts();
+  const dropHold = createDropHold(log);
+  const isUnacknowledged = ({ state, untold, alarm }: HeldAlarm) =>
+    state === "resolved" && untold !== true && !alarm.acknowledged;
   const patience = createPatience(settings.vanish_after_misses);
   const shownLabels = new Map<string, { site: string; priority: string }>();
 
@@ -71,13 +81,28 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     };
   }
 
+  /** What of the list dropped at once: measured on what it should show, whatever else it shows. */
+  function dropOf(seen: ActiveAlarms, found: ReadonlySet<string>, visible: (siteId: number) => boolean) {
+    const shown = new Set(seen.listed.map((alarm) => alarm.id));
+    const isThere = ({ alarm }: HeldAlarm) => shown.has(alarm.id) || found.has(alarm.id);
+    return dropIn(held(), isThere, (siteId) => visible(siteId) && seen.coverage(siteId) === "complete");
+  }
+
+  async function readList(careful: boolean, signal: AbortSignal): Promise<ActiveAlarms> {
+    const seen = await list.read(careful, signal);
+    if (careful || dropOf(seen, new Set(), () => true) === null) return seen;
+    return bothReadings(seen, await list.read(false, signal));
+  }
+
   async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
     await lookForNewScope(signal);
-    const seen = await list.read(careful, signal);
+    const seen = await readList(careful, signal);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
-    const absent = absentees(held(), seen, isVisible);
+    const { listed, doubted } = doubts.sift(held(), seen.listed, seen.coverage);
+    const absent = absentees(held(), { listed, coverage: seen.coverage }, isVisible);
     const asked = await search(absent, signal);
+    const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
     const found = new Set(asked.found.map((alarm) => alarm.id));
     const refused = new Set(
       [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
@@ -89,14 +114,19 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
         .some((known) => isFollowed(known) && (refused.has(known.alarm.site.id) || isHidden(known)));
     const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
 
+    const isSeen = (siteId: number) => seenScope?.after.has(siteId) ?? true;
+    const drop = dropOf(seen, found, isSeen);
+    const onHold = dropHold.judge(drop, (siteId) => seen.coverage(siteId) === "complete");
+
     const sites = holding.get<HeldAlarmSite>(siteSet);
     const at = isoUtc(clock.now());
     const diff = diffAlarms(
       held(),
       {
-        listed: seen.listed,
-        coverage: seen.coverage,
-        found: asked.found,
+        listed,
+        doubted: new Set([...doubted, ...unclear.map((alarm) => alarm.id)]),
+        coverage: (siteId) => (onHold.siteIds.has(siteId) ? "moving" : seen.coverage(siteId)),
+        found: asked.found.filter((alarm) => !unclear.includes(alarm)),
         searched: asked.searched,
         scope: seenScope,
       },
@@ -124,9 +154,16 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     ];
     await parts.commit("alarms", { documents, events: diff.events }, careful);
     patience.committed(absent);
+    doubts.committed();
     for (const siteId of covered) takenOver.add(siteId);
     showActive();
-    return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons);
+    const doubt = `${doubted.size} records of the list of active alarms contradict themselves or say nothing.`;
+    const remarks = [
+      ...seen.remarks,
+      ...(onHold.remark === null ? [] : [onHold.remark]),
+      ...(doubted.size > 0 ? [doubt] : []),
+    ];
+    return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons, remarks);
   }
 
   /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */
@@ -140,20 +177,27 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     if (list.wasPerSite() || outside()) await scope.tryRefresh(signal);
   }
 
-  /** Episodes that ended so long ago that no sweep will find them again. */
+  /**
+   * Episodes that ended so long ago that no sweep will find them again. Those whose end nobody has acknowledged are
+   * remembered for a week, the latest of them, because the acknowledgement may come the next morning.
+   */
   function forgotten(put: ReadonlyMap<string, HeldAlarm>): readonly string[] {
     const sweep = holding.get<HeldSweep>(syncSet("sweep", source.name)).get("resolved");
     const watermark = instant(sweep?.watermark ?? null);
     const ids: string[] = [];
+    const unacknowledged: [id: string, since: string][] = [];
     for (const [id, known] of held()) {
       if (isOpen(known) || put.has(id)) continue;
       const end = instant(known.alarm.resolvedAt);
       const swept = known.state === "resolved" && end !== null && watermark !== null;
       const beforeSweep = swept && end < watermark - 2 * settings.resolved_overlap;
       const age = clock.now() - Date.parse(known.since);
-      if (swept ? beforeSweep && age > 2 * settings.resolved_overlap : age > REMEMBER_MS) ids.push(id);
+      const old = swept ? beforeSweep && age > 2 * settings.resolved_overlap : age > REMEMBER_MS;
+      if (old && age <= REMEMBER_MS && isUnacknowledged(known)) unacknowledged.push([id, known.since]);
+      else if (old) ids.push(id);
     }
-    return ids;
+    const oldest = unacknowledged.sort(([, one], [, other]) => (one < other ? 1 : -1)).slice(UNACKNOWLEDGED);
+    return [...ids, ...oldest.map(([id]) => id)];
   }
 
   function newlyKnown(siteIds: readonly number[], at: string): readonly (readonly [string, HeldAlarmSite])[] {

@@ -1,4 +1,5 @@
 import type { Alarm } from "../../building.ts";
+import { Malformed } from "../../errors.ts";
 import type { Page } from "../../source/source.ts";
 import type { HeldSweep } from "../snapshot.ts";
 import { endOf } from "./diff-resolved.ts";
@@ -6,7 +7,7 @@ import { instant } from "./episode.ts";
 
 /** One reading of the list of resolved alarms. */
 export interface ResolvedReading {
-  /** Records that ended in the time that matters, whose end is not stated, or that are held to be open. */
+  /** Records that ended in the time that matters, whose end is not stated, or of which something is still awaited. */
   readonly records: readonly Alarm[];
   readonly pages: number;
   /** The latest end that was seen, milliseconds since 1970; null when there was none. */
@@ -16,6 +17,8 @@ export interface ResolvedReading {
   /** True when nothing can have slipped through: the total stayed the same, or the reading stopped where it may. */
   readonly steady: boolean;
   readonly tooLong: boolean;
+  /** Why its pages could not be walked to where they matter, as a sentence; null where they could. */
+  readonly brokenBy: string | null;
   readonly newestFirstBy: HeldSweep["newestFirstBy"];
 }
 
@@ -25,7 +28,8 @@ export interface ResolvedReadingOptions {
   /** The order that earlier readings learned; null to read every page. */
   readonly stopBy: HeldSweep["newestFirstBy"];
   readonly maxPages: number;
-  readonly isOpen: (alarmId: string) => boolean;
+  /** Whether an alarm is open as far as is known, or its end was told and its acknowledgement not yet. */
+  readonly isAwaited: (alarmId: string) => boolean;
 }
 
 const ORDERS = ["resolved", "triggered"] as const;
@@ -46,7 +50,7 @@ export async function readResolved(
 
   const take = (alarm: Alarm) => {
     const end = endOf(alarm);
-    if (fromMs === null || end === null || end >= fromMs || options.isOpen(alarm.id)) records.push(alarm);
+    if (fromMs === null || end === null || end >= fromMs || options.isAwaited(alarm.id)) records.push(alarm);
     if (end !== null && (latestMs === null || end > latestMs)) latestMs = end;
     for (const by of ORDERS) {
       const time = TIMES[by](alarm);
@@ -54,23 +58,34 @@ export async function readResolved(
       last[by] = time ?? last[by];
     }
   };
-  const result = (whole: boolean, steady: boolean, tooLong = false): ResolvedReading => {
+  const result = (
+    whole: boolean,
+    steady: boolean,
+    trouble: Partial<ResolvedReading> = {},
+  ): ResolvedReading => {
     const newestFirstBy = ORDERS.find((by) => falling[by]) ?? null;
-    return { records, pages: count, latestMs, whole, steady, tooLong, newestFirstBy };
+    const fine = { tooLong: false, brokenBy: null };
+    return { records, pages: count, latestMs, whole, steady, newestFirstBy, ...fine, ...trouble };
   };
 
-  for await (const page of pages) {
-    count += 1;
-    moved ||= total !== null && page.total !== total;
-    total = page.total;
-    page.items.forEach(take);
-    if (!page.more) return result(true, !moved);
-    if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs)
-      return result(false, true);
-    if (count >= maxPages) {
-      const enough = ORDERS.some((by) => falling[by] && (fromMs === null || last[by] < fromMs));
-      return result(enough, enough, !enough);
+  try {
+    for await (const page of pages) {
+      count += 1;
+      moved ||= total !== null && page.total !== total;
+      total = page.total;
+      page.items.forEach(take);
+      if (!page.more) return result(true, !moved);
+      if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs)
+        return result(false, true);
+      if (count >= maxPages) {
+        const enough = ORDERS.some((by) => falling[by] && (fromMs === null || last[by] < fromMs));
+        return result(enough, enough, { tooLong: !enough });
+      }
     }
+  } catch (error) {
+    // Each record is the service's word about one alarm, so what came before the pages went astray is told.
+    if (count === 0 || !(error instanceof Malformed)) throw error;
+    return result(false, false, { brokenBy: error.message });
   }
   return result(false, false);
 }

@@ -48,20 +48,17 @@ export function createResolvedSweep(
           fromMs,
           stopBy: trusted ? known.newestFirstBy : null,
           maxPages: settings.resolved_pages_max,
-          isOpen: (id) => openIds().has(id),
+          isAwaited,
         }),
       );
     }
     return alone(() => compare(known, fromMs, visible, readings));
   }
 
-  function openIds(): ReadonlySet<string> {
-    return new Set(
-      held()
-        .values()
-        .filter(isOpen)
-        .map((alarm) => alarm.alarm.id),
-    );
+  function isAwaited(alarmId: string): boolean {
+    const known = held().get(alarmId);
+    if (known === undefined) return false;
+    return isOpen(known) || (known.state === "resolved" && !known.untold && !known.alarm.acknowledged);
   }
 
   async function compare(
@@ -98,6 +95,8 @@ export function createResolvedSweep(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
       );
     }
+    const broken = readings.find((reading) => reading.brokenBy !== null);
+    if (broken !== undefined) return incomplete(`${broken.brokenBy} What it showed before is told.`);
     // What a moving list showed is told, and the watermark stays; only the very first reading has to be repeated.
     return steady || known !== undefined
       ? OK

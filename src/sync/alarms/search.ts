@@ -1,9 +1,10 @@
 import type { Alarm } from "../../building.ts";
+import { Malformed } from "../../errors.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
-import { collect } from "../listing.ts";
+import { collect, shownBy } from "../listing.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import { isNewEpisode } from "./diff-alarms.ts";
-import { episodeOf } from "./episode.ts";
+import { episodeOf, filledFrom } from "./episode.ts";
 
 /** What asking after absent alarms brought. */
 export interface SearchResult {
@@ -41,16 +42,23 @@ export async function searchAlarms(
   const found: Alarm[] = [];
   const note = (alarm: Alarm) => {
     const held = open.get(alarm.id);
-    if (held === undefined || (episodeOf(alarm) !== held.episode && !isNewEpisode(held, alarm))) return;
+    if (held === undefined) return;
+    const same = episodeOf(filledFrom(held.alarm, alarm)) === held.episode;
+    if (!same && !isNewEpisode(held, alarm)) return;
     found.push(alarm);
     open.delete(alarm.id);
   };
   const scan = async (filter: AlarmFilter, maxPages: number) => {
     let count = 0;
-    for await (const page of options.source.alarms(filter, signal)) {
-      for (const alarm of page.items) note(alarm);
-      count += 1;
-      if (open.size === 0 || count >= maxPages) return;
+    try {
+      for await (const page of options.source.alarms(filter, signal)) {
+        for (const alarm of page.items) note(alarm);
+        count += 1;
+        if (open.size === 0 || count >= maxPages) return;
+      }
+    } catch (error) {
+      // Pages that lead nowhere take nothing from what came before them.
+      if (count === 0 || !(error instanceof Malformed)) throw error;
     }
   };
 
@@ -69,7 +77,9 @@ export async function searchAlarms(
   const all = await collect(options.source.alarms({ siteId, status: "all" }, signal), {
     idOf,
     maxPages: options.maxPages,
+    keepsShown: true,
   });
-  for (const alarm of all.complete ? all.items : (all.shown ?? [])) note(alarm);
+  signal.throwIfAborted();
+  for (const alarm of shownBy(all)) note(alarm);
   return { found, searched: all.complete ? due.map((held) => held.alarm.id) : [] };
 }

@@ -127,6 +127,11 @@ function differences<N extends InventoryNoun>(
 
 /** A gateway whose record does not say whether it is online is as it was; the next word about it is told. */
 function withLastWord<T extends object>(before: T, item: T): T {
+  // Attributes that came empty, as PHP writes an object without members, say nothing: no name was taken away.
+  const said = Object.entries(item).filter(
+    ([name, value]) => name !== "id" && value !== null && value !== "",
+  );
+  if (said.length === 0) return before;
   const silent = "online" in item && item.online === null && "online" in before;
   return silent ? { ...item, online: before.online } : item;
 }

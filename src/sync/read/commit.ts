@@ -1,11 +1,13 @@
 import { type Clock, isoUtc } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
+import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
+import { createLeftOutTags } from "./left-out.ts";
 import { tell, valuesById, type WatchedTag } from "./tell.ts";
 
 /** Settles what live reads brought: one transaction per reply, and the board after it. */
@@ -19,6 +21,7 @@ export interface ReadCommitOptions {
   readonly source: Source;
   readonly store: Store;
   readonly clock: Clock;
+  readonly log: Pick<Log, "info" | "warn">;
   readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
   /** The offline gateway that a tag is behind, where the building says so; the interface links no tag to one. */
   readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
@@ -33,6 +36,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const { source, store, clock, metrics } = options;
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
+  const leftOut = createLeftOutTags(store, source.name, options.log);
 
   return {
     async values(asked, reply) {
@@ -52,14 +56,17 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           ];
         }),
       );
+      const left = await leftOut.change(asked, values, reply);
       const freed = board.aside().filter((id) => values.has(id));
       await store.commit({
         documents: [
           { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
           { set: quarantineSet, remove: freed },
+          left.documents,
         ],
         events: told.flatMap(({ event }) => event ?? []),
       });
+      left.settled();
       const nowMs = clock.monotonic();
       for (const id of freed) board.release(id);
       for (const id of asked) {

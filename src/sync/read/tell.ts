@@ -1,7 +1,14 @@
-import type { TagReading, TagValue } from "../../building.ts";
+import type { TagReading, TagScalar, TagValue } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { Malformed } from "../../errors.ts";
-import { type Event, makeEvent, type Quality, sourceUri, type TagValueFact } from "../../event.ts";
+import {
+  type Event,
+  makeEvent,
+  type Quality,
+  sourceUri,
+  type TagValueFact,
+  type ValueType,
+} from "../../event.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { PlacedTag } from "../inventory/held.ts";
 import type { HeldValue } from "../snapshot.ts";
@@ -23,6 +30,8 @@ export interface Told {
  * Turns one reading into what we believe and what we tell. Pure.
  *
  * Null says that the gateway could not read the device: quality `bad`, the last good value kept apart, never 0.
+ * A value of another type than the last one that was no null is `uncertain` and says so, once: the point may have been
+ * configured anew, or the reply may have mixed up two tags. A second reading of the new type settles it.
  * `time` is the receipt of the reply, because the service states none.
  */
 export function tell(
@@ -33,7 +42,9 @@ export function tell(
   context: { readonly source: string; readonly inDoubt: boolean; readonly behindGateway: string | null },
 ): Told {
   const time = isoUtc(reply.receivedAtMs);
-  const quality: Quality = value === null ? "bad" : context.inDoubt ? "uncertain" : "good";
+  const type = typeChange(before?.lastGood?.value ?? null, value);
+  const inDoubt = context.inDoubt || type !== null;
+  const quality: Quality = value === null ? "bad" : inDoubt ? "uncertain" : "good";
   const lastGood = value === null ? (before?.lastGood ?? null) : { value, time };
   const reading = { value, quality, time, lastGood, nulls: value === null ? (before?.nulls ?? 0) + 1 : 0 };
   const told = before?.told;
@@ -49,6 +60,7 @@ export function tell(
     latencyMs: Math.round(reply.latencyMs),
     lastGood,
     behindGateway: context.behindGateway,
+    ...(type === null ? {} : { type }),
   };
   const event = makeEvent({
     type: "tag-value",
@@ -60,6 +72,15 @@ export function tell(
     facts: [time],
   });
   return { held: { ...reading, told: { value, quality, time } }, event };
+}
+
+function typeChange(before: TagValue, now: TagValue): Required<TagValueFact>["type"] | null {
+  if (before === null || now === null || typeof before === typeof now) return null;
+  return { before: typeOf(before), now: typeOf(now) };
+}
+
+function typeOf(value: TagScalar): ValueType {
+  return typeof value === "number" ? "number" : "boolean";
 }
 
 /** Every sample by default, because a data lake wants the samples; changes and heartbeats where the class says so. */

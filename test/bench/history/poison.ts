@@ -80,9 +80,9 @@ function halve(refused: readonly number[], isGood: (group: readonly number[]) =>
   if (refused.length <= 1) return;
   const middle = Math.floor(refused.length / 2);
   const [first, second] = [refused.slice(0, middle), refused.slice(middle)];
-  if (isGood(first)) return halve(second, isGood);
-  halve(first, isGood);
-  if (!isGood(second)) halve(second, isGood);
+  const isFirstGood = isGood(first);
+  if (!isFirstGood) halve(first, isGood);
+  if (isFirstGood || !isGood(second)) halve(second, isGood);
 }
 
 /** Groups of 20 in order, the members of a refused one asked one by one. */
