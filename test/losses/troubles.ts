@@ -32,6 +32,8 @@ export interface Trouble {
   readonly dead?: readonly ("read" | "history")[];
   /** Tags that the service refuses by themselves, so that setting them aside is right. */
   readonly refusesTags?: ReadonlySet<string>;
+  /** It looks as if the service itself were away: nothing is refused. */
+  readonly seemsAway?: boolean;
   /** Tags that lists do not show, or that cannot be listed. */
   readonly hidesTags?: ReadonlySet<string>;
 }
@@ -192,11 +194,13 @@ const FAULTS: readonly (readonly [string, object])[] = [
   ["no answer for long", { kind: "slow", delay_ms: 40_000 }],
 ];
 
+const isRefusal = (name: string) => /403|422|missing/.test(name);
+
 /** Most of the time every request fails, and some of the time a part of them. */
 function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns): Make {
   return (world, random) => {
     const [name, fault] = random.pick(FAULTS);
-    const refuses = endpoints.includes("read") && /403|422|missing/.test(name);
+    const refuses = endpoints.includes("read") && isRefusal(name);
     const partly = random.chance(0.25);
     const when = partly ? { probability: 0.5 } : {};
     return {
@@ -204,6 +208,7 @@ function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns)
       concerns,
       rules: [{ match: { endpoints }, when, fault }],
       ...(partly ? {} : { dead: endpoints }),
+      ...(isRefusal(name) ? {} : { seemsAway: true }),
       // Whoever is refused alone and again, while the token may all of it, may be taken for the culprit.
       ...(refuses ? { refusesTags: new Set(allTags(world)) } : {}),
     };
@@ -218,6 +223,7 @@ const listsFail: Make = (world, random) => {
     // Without `me` and the sites nobody can say any more what belongs to the scope.
     concerns: endpoints.some((each) => each === "me" || each === "sites" || each === "tags") ? ALL : LISTS,
     rules: [{ match: { endpoints }, fault }],
+    ...(endpoints.includes("me") || !isRefusal(name) ? { seemsAway: true } : {}),
     ...(endpoints.includes("tags") ? { hidesTags: new Set(allTags(world)) } : {}),
   };
 };
@@ -230,6 +236,7 @@ const maintenance: Make = (_world, random) => {
     concerns: ALL,
     rules: [{ fault: { kind: "maintenance", body, ...stated } }],
     dead: ["read", "history"],
+    seemsAway: true,
   };
 };
 

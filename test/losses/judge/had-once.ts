@@ -136,7 +136,9 @@ export function nothingUnansweredIsHad(stage: Stage, far: FarEnd, named: NamedHo
     stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
     ({ tagId }) => tagId,
   );
-  return promised(stage, far).flatMap(({ tagId, resolution, fromMs, toMs }) => {
+  return promised(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
+    // What has no log is named by the classes; an order that ended with it is not listed any more.
+    if (order !== null && !hasLog(stage, tagId)) return [];
     const holes = named.get(seriesKey(tagId, resolution)) ?? [];
     const own = answered.get(tagId) ?? [];
     let atMs = fromMs;

@@ -57,7 +57,11 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   const disturbed: Span[] = [
     ...stage.troubles
       .filter(({ trouble }) => doesConcern(trouble, siteId, id))
-      .map(({ fromMs, toMs }): Span => [fromMs, Math.min(toMs, untilMs) + RECOVERY_MS]),
+      .map(({ trouble, fromMs, toMs }): Span => {
+        // A tag that was refused by itself is set aside for 10 minutes, an hour and longer, and that is right.
+        const isRested = trouble.refusesTags?.has(id) === true;
+        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + RECOVERY_MS];
+      }),
     // A stop takes two seconds of it before.
     ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
   ];

@@ -57,8 +57,8 @@ const ME_SLACK = 3;
 
 /** Rule 4: what the token may is asked once a minute on average, and by its schedule. */
 export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): readonly string[] {
-  // While the service is away as a whole, this is what it is probed with.
-  const away = troubles.filter(({ trouble }) => /503|ability me|lists me/.test(trouble.name));
+  // Where the service seems to be away, or is, it is probed with the same question; that is not about a refusal.
+  const away = troubles.filter(({ trouble }) => trouble.seemsAway === true);
   const asked = timesOf(
     virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me"),
   ).filter((atMs) => !away.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS));
