@@ -37,7 +37,8 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
         for (const [place, atMs] of marks.entries()) {
           const lateMs = atMs - (marks[place - 1] ?? atMs) - allowedMs;
           if (lateMs <= 0) continue;
-          const beside = besides(stage, marks[place - 1] ?? atMs, atMs);
+          const sinceMs = marks[place - 1] ?? atMs;
+          const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, id, sinceMs)}`;
           // One sentence for a cause and a class: a group of twenty is late together.
           const cause = `${own.name} ${beside}`;
           if (told.has(cause)) continue;
@@ -94,6 +95,14 @@ function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
     .filter((each) => each.fromMs < toMs && each.toMs + RECOVERY_MS > fromMs)
     .map(({ trouble }) => trouble.name);
   return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
+}
+
+/** What concerned the tag itself last, should it not have found back. */
+function after({ troubles }: Stage, siteId: number, id: string, atMs: number): string {
+  const last = troubles.findLast(
+    ({ trouble, toMs }) => toMs <= atMs && doesConcern(trouble, siteId, id),
+  )?.trouble;
+  return last === undefined ? "" : `; it was concerned last by: ${last.name}`;
 }
 
 export function clockTime(ms: number): string {
