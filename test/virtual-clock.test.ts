@@ -33,6 +33,19 @@ test("an aborted sleep rejects at once with the signal's reason", async () => {
   expect(clock.sleepers()).toBe(0);
 });
 
+test("who was due while the process stood still wakes late, in the old order", async () => {
+  const clock = createVirtualClock(1_000);
+  const seen: string[] = [];
+  const sleeper = (name: string, ms: number) =>
+    clock.sleep(ms).then(() => seen.push(`${name} ${clock.monotonic()} ${clock.now()}`));
+  const all = [sleeper("b", 20), sleeper("a", 10), sleeper("c", 600)];
+  clock.suspend(500);
+  expect(seen).toEqual([]);
+  await clock.advance(100);
+  await Promise.all(all);
+  expect(seen).toEqual(["a 500 1500", "b 500 1500", "c 600 1600"]);
+});
+
 test("the wall clock can be stepped without measured time noticing", async () => {
   const clock = createVirtualClock(1_000);
   await clock.advance(500);

@@ -12,6 +12,11 @@ export interface VirtualClock extends Clock {
   run(untilMs: number): Promise<void>;
   /** Moves on by so many milliseconds. */
   advance(ms: number): Promise<void>;
+  /**
+   * The process stands still for so long, as one that was stopped does: both clocks go on, nobody wakes meanwhile.
+   * What was due is late, and wakes with the next `run` or `advance`.
+   */
+  suspend(ms: number): void;
   /** Sets the wall clock forward or back, as a person or a time server does; measured time does not notice. */
   stepWall(ms: number): void;
   /** How many sleepers there are, to notice what was left behind. */
@@ -80,6 +85,9 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
       monotonicMs = Math.max(monotonicMs, untilMs);
     },
     advance: (ms) => clock.run(monotonicMs + ms),
+    suspend(ms) {
+      monotonicMs += ms;
+    },
     stepWall(ms) {
       wallOffsetMs += ms;
     },

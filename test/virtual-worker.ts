@@ -1,47 +1,69 @@
-import { rmSync } from "node:fs";
+import { cpSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
+import { Retryable } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
-import { createLog } from "#src/log.ts";
+import { createLog, type Log } from "#src/log.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import type { Transport } from "#src/source/transport.ts";
 import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker, type Worker } from "#src/worker.ts";
-import { freePort, temporaryFolder } from "./real-servers.ts";
-import { simulatedTransport } from "./simulated-transport.ts";
+import { temporaryFolder } from "./real-servers.ts";
+import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
 /** The whole worker, as `plenum run` builds it, beside the simulated service, on one clock that we move. */
 export interface VirtualWorker {
+  /** The one that runs now; `restart` puts another in its place. */
   readonly worker: Worker;
+  readonly config: Config;
   readonly simulator: Simulator;
   readonly clock: VirtualClock;
   /** Every event that was committed, the oldest first. */
   events(): Promise<readonly AnyEvent[]>;
+  /**
+   * Ends the worker and starts another on the same state. `crash`: as it lies on disk at this moment, and nothing of
+   * the first reaches the service any more.
+   */
+  restart(how: "stop" | "crash"): Promise<void>;
   clear(): Promise<void>;
 }
 
-const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
-const LATENCY_MS = 50;
-
-export async function startVirtualWorker(options: {
+export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
   /** A source's part of the configuration. */
   readonly source: object;
   readonly state?: object;
-  /** Where the file sink writes; among the rest unless given. */
-  readonly eventsFolder?: string;
-}): Promise<VirtualWorker> {
+  /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
+  readonly eventsFolder?: string | null;
+  readonly log?: Log;
+  readonly way?: Way;
+  /** Looks on as requests leave and replies arrive. */
+  readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
+}
+
+export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
+const LATENCY_MS = 50;
+
+export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
   const folder = temporaryFolder("virtual-worker");
-  const virtual = createVirtualClock(START_MS, { turns: 3 });
+  const { eventsFolder = join(folder, "events") } = options;
+  // Where nothing waits for real files, one turn of the event loop settles everything.
+  const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
   // The machine's wall clock has whole milliseconds, and the store keeps no others.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
-  const transport = simulatedTransport(simulator, clock, { thereMs: () => LATENCY_MS });
-  const worker = await createWorker({
-    config: Config.parse({
-      state: { ...options.state, folder: join(folder, "state") },
-      status: { port: await freePort() },
+  const direct = simulatedTransport(simulator, clock, options.way ?? { thereMs: () => LATENCY_MS });
+  const transport = options.around?.(direct, clock) ?? direct;
+  let lives = 0;
+  let config = configFor(join(folder, "state 0"));
+  let current = await start();
+
+  function configFor(state: string): Config {
+    return Config.parse({
+      state: { ...options.state, folder: state },
+      status: { port: 0 },
       sources: {
         main: {
           base_url: "http://127.0.0.1",
@@ -50,27 +72,60 @@ export async function startVirtualWorker(options: {
           ...options.source,
         },
       },
-      sinks: { files: { file: { folder: options.eventsFolder ?? join(folder, "events") } } },
-    }),
-    environment: { TOKEN: "simulator-token" },
-    clock,
-    log: createLog({ level: "silent" }),
-    transport,
-    ticker: clockTicker(clock),
-  });
-  await worker.start();
+      sinks: eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } },
+    });
+  }
+
+  async function start() {
+    const line = new AbortController();
+    const worker = await createWorker({
+      config,
+      environment: { TOKEN: "simulator-token" },
+      clock,
+      log: options.log ?? createLog({ level: "silent" }),
+      transport: (request, signal) => {
+        if (line.signal.aborted) throw new Retryable("The process has ended.");
+        return transport(request, AbortSignal.any([signal, line.signal]));
+      },
+      ticker: clockTicker(clock),
+    });
+    await worker.start();
+    return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };
+  }
+
+  async function stop({ worker }: { readonly worker: Worker }) {
+    const stopped = worker.stop(1_000);
+    await clock.advance(2_000);
+    await stopped;
+  }
+
   return {
-    worker,
+    get worker() {
+      return current.worker;
+    },
+    get config() {
+      return config;
+    },
     simulator,
     clock,
     async events() {
-      const latest = await worker.store.outbox.latest(1_000_000);
+      const latest = await current.worker.store.outbox.latest(1_000_000);
       return latest.map(({ event }) => event as AnyEvent).reverse();
     },
+    async restart(how) {
+      const before = current;
+      if (how === "crash") {
+        before.cut();
+        lives += 1;
+        const state = join(folder, `state ${lives}`);
+        cpSync(config.state.folder, state, { recursive: true });
+        config = configFor(state);
+      }
+      await stop(before);
+      current = await start();
+    },
     async clear() {
-      const stopped = worker.stop(1_000);
-      await clock.advance(2_000);
-      await stopped;
+      await stop(current);
       rmSync(folder, { recursive: true });
     },
   };

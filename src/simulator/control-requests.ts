@@ -32,6 +32,7 @@ const ChangeToken = z.strictObject({
   sites: z.union([z.literal("all"), z.array(z.int())]).optional(),
   visible_tags: z.array(z.string()).nullable().optional(),
   expires_at: z.iso.datetime({ offset: true }).optional(),
+  revoked: z.boolean().optional(),
 });
 const ChangeInventory = z.strictObject({
   kind: z.enum(INVENTORY_KINDS),

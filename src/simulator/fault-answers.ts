@@ -1,4 +1,4 @@
-import { errorReply, tooManyReply } from "./envelope.ts";
+import { errorReply, notFoundReply, tooManyReply } from "./envelope.ts";
 import { htmlReply, jsonReply, type SimReply, type Transport } from "./exchange.ts";
 import type { Fault } from "./fault-options.ts";
 import type { RetryAfter } from "./limit-options.ts";
@@ -24,6 +24,8 @@ export function answerInFront(fault: Fault): SimReply | undefined {
       return htmlReply(fault.status, "Redirecting", { location: fault.location });
     case "raw":
       return { status: fault.status, headers: fault.headers, body: fault.body };
+    case "missing_route":
+      return missingRoute(fault.body);
     case "reset":
       return fault.effect === "none"
         ? { status: 200, headers: {}, body: "", transport: { reset: true } }
@@ -58,6 +60,8 @@ export function spoiled(reply: SimReply, fault: Fault, world: World): SimReply {
       return edited(reply, (body) =>
         "links" in body ? { ...body, links: { ...asObject(body.links), next: fault.next } } : body,
       );
+    case "shrunken_list":
+      return edited(reply, (body) => shrunken(body, fault.keep));
     case "malformed":
       return { ...reply, body: fault.body };
     case "slow":
@@ -88,6 +92,46 @@ function maintenance(fault: Extract<Fault, { kind: "maintenance" }>): SimReply {
     case "empty":
       return { status: fault.status, headers, body: "" };
   }
+}
+
+function missingRoute(body: "json" | "html" | "inside"): SimReply {
+  switch (body) {
+    case "json":
+      return jsonReply(404, { message: "The route could not be found." });
+    case "html":
+      return htmlReply(404, "Not Found");
+    case "inside":
+      return notFoundReply();
+  }
+}
+
+/** What a list would say if it had so much less: records, links and counts agree with each other. */
+function shrunken(body: Body, keep: number): Body {
+  const meta = asObject(body.meta);
+  if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number")
+    return body;
+  const total = Math.floor(meta.total * keep);
+  const lastPage = Math.max(1, Math.ceil(total / meta.per_page));
+  const page = Number(meta.current_page);
+  const before = (page - 1) * meta.per_page;
+  const data = body.data.slice(0, Math.max(0, total - before));
+  const links = asObject(body.links);
+  return {
+    ...body,
+    data,
+    links: {
+      ...links,
+      next: page < lastPage ? links.next : null,
+      last: String(links.last).replace(/([?&]page=)\d+/, `$1${lastPage}`),
+    },
+    meta: {
+      ...meta,
+      total,
+      last_page: lastPage,
+      from: data.length === 0 ? null : before + 1,
+      to: data.length === 0 ? null : before + data.length,
+    },
+  };
 }
 
 function failure(fault: Extract<Fault, { kind: "error" }>): SimReply {

@@ -119,6 +119,21 @@ export const Fault = z.discriminatedUnion("kind", [
     body: z.string().default('{"data":[{"type":"tags","id":').meta({ description: "That body." }),
   }),
   z.strictObject({
+    kind: z.literal("missing_route").meta({ description: "An endpoint that is not there (any more): 404." }),
+    body: z.enum(["json", "html", "inside"]).default("json").meta({
+      description: "The framework's own message, a proxy's page, or an error inside HTTP 200.",
+    }),
+  }),
+  z.strictObject({
+    kind: z.literal("shrunken_list").meta({ description: "A whole, plausible list that lacks most of it." }),
+    keep: z
+      .number()
+      .min(0)
+      .max(1)
+      .default(0.3)
+      .meta({ description: "Share of the records, from the first on, that are still listed." }),
+  }),
+  z.strictObject({
     kind: z.literal("hostile_links").meta({ description: "links.next leads elsewhere." }),
     next: z.string().meta({ description: "Where to." }),
   }),

@@ -40,6 +40,9 @@ export const TokenOptions = z.strictObject({
     .datetime({ offset: true })
     .optional()
     .meta({ description: "End of the token. Default: one year after the epoch." }),
+  revoked: z.boolean().default(false).meta({
+    description: "Taken back before its end: 401, until the same text is accepted again.",
+  }),
 });
 export type TokenOptions = z.infer<typeof TokenOptions>;
 

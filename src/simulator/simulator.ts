@@ -37,6 +37,8 @@ export interface Truth {
   value(tagId: string, atMs: number): Value;
   /** The points that an unhurt history request would return now. */
   history(question: HistoryQuestion): Point[];
+  /** Whether the service keeps a log of the tag at all. */
+  hasLog(tagId: string): boolean;
 }
 
 export interface Simulator {
@@ -116,6 +118,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: Simulator
       value: (tagId, atMs) => asValue(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
       history: ({ tagId, fromMs, toMs, resolution, tz }) =>
         history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
+      hasLog: (tagId) => history.hasLog(tagOf(tagId)),
     },
     exportState: () => takeState(parts, epochMs, alarmsByHand),
     importState(state) {

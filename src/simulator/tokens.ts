@@ -11,17 +11,18 @@ export interface Token {
   /** Tags reachable through the views of a user with component permissions only; null: all. */
   readonly visibleTags: ReadonlySet<string> | null;
   readonly expiresAtMs: number;
+  readonly revoked: boolean;
 }
 
 /** What the control may change about a token while the simulator runs. */
 export type TokenChange = Partial<
-  Pick<TokenOptions, "abilities" | "permissions" | "sites" | "expires_at"> & {
+  Pick<TokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
     visible_tags: readonly string[] | null;
   }
 >;
 
 export interface Tokens {
-  /** The token of an Authorization header that is known and has not expired. */
+  /** The token of an Authorization header that is known, not revoked and has not expired. */
   authenticate(authorization: string | undefined, nowMs: number): Token | undefined;
   get(text: string): Token | undefined;
   change(text: string, change: TokenChange): void;
@@ -39,7 +40,7 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
     authenticate(authorization, nowMs) {
       const text = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
       const token = text === undefined ? undefined : tokens.get(text);
-      return token !== undefined && nowMs < token.expiresAtMs ? token : undefined;
+      return token !== undefined && !token.revoked && nowMs < token.expiresAtMs ? token : undefined;
     },
     change(text, change) {
       const token = tokens.get(text);
@@ -66,6 +67,7 @@ function tokenOf(setting: TokenOptions, epochMs: number): Token {
     abilities: setting.abilities,
     permissions: setting.permissions,
     sites: setting.sites,
+    revoked: setting.revoked,
     visibleTags: setting.visible_tags === undefined ? null : new Set(setting.visible_tags),
     expiresAtMs:
       setting.expires_at === undefined ? epochMs + TOKEN_LIFE_DAYS * DAY_MS : Date.parse(setting.expires_at),

@@ -40,6 +40,32 @@ describe("what a fault does", () => {
     expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
   });
 
+  test("an endpoint that is not there any more, whoever asks", () => {
+    const missing = (body: string) =>
+      faulty({ match: { endpoints: ["history"] }, fault: { kind: "missing_route", body } });
+    const asked = { tags: "10168", from: "2026-11-20T00:00:00Z", to: "2026-11-21T00:00:00Z" };
+    const history = (body: string) => missing(body).get("tags/history", asked, { authorization: "" });
+    expect(history("json")).toMatchObject({ status: 404, body: { message: expect.any(String) } });
+    expect(history("html")).toMatchObject({ status: 404, body: undefined });
+    expect([history("inside").status, errorsOf(history("inside"))]).toEqual([200, [404]]);
+    expect(errorsOf(missing("json").get("tags/read", READ))).toEqual([]);
+  });
+
+  test("a list that drops at once is whole and plausible, and has no next page", () => {
+    const service = faulty({ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: 0.3 } });
+    const page = (number: number) =>
+      service.get("tags", { site_id: 1, per_page: 25, page: number }).body as {
+        data: unknown[];
+        links: { next: string | null; last: string };
+        meta: object;
+      };
+    expect(page(1)).toMatchObject({ meta: { total: 39, last_page: 2, from: 1, to: 25 } });
+    expect(page(1).links.next).not.toBeNull();
+    expect(page(1).links.last).toMatch(/page=2$/);
+    expect([page(2).data.length, page(2).links.next]).toEqual([14, null]);
+    expect(page(3)).toMatchObject({ data: [], meta: { from: null, to: null } });
+  });
+
   test.each([301, 302, 303, 307, 308])("a redirect with %d", (status) => {
     const answer = faulty({ fault: { kind: "redirect", status, location: "http://elsewhere.test/" } }).get(
       "me",

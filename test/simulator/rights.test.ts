@@ -35,6 +35,14 @@ describe("tokens", () => {
     expect(service.get("healthcheck", {}, { authorization: "" }).body.status).toBe("healthy");
   });
 
+  test("a token can be taken back, and accepted again under the same text", () => {
+    const service = simulatedService();
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: true });
+    expect(ALL.map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual(ALL.map(() => 401));
+    service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: false });
+    expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
+  });
+
   test("me shows what the token may do", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["read:alarms"], sites: [6] });

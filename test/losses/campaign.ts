@@ -1,0 +1,215 @@
+import { createHash } from "node:crypto";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { START_MS } from "../virtual-worker.ts";
+import { createFarEnd, type FarEnd } from "./far-end.ts";
+import { noAgeIsFlattered } from "./judge/fresh.ts";
+import {
+  everyHoleIsNamed,
+  everyOrderIsDone,
+  everyPointIsHad,
+  noLogIsNamed,
+  noPointIsToldTwice,
+  nothingIsInvented,
+  nothingUnansweredIsHad,
+} from "./judge/had-once.ts";
+import { namedHoles } from "./judge/holes.ts";
+import { nobodyElseIsLate, whatReturnsIsReadAgain } from "./judge/punctual.ts";
+import {
+  nobodyIsCondemned,
+  nobodyIsSetAside,
+  nothingIsFlooded,
+  theQuotaIsKept,
+  theTokenIsAskedSparingly,
+} from "./judge/requests.ts";
+import { backfillOrder, createStage, type Lasting, type Stage } from "./stage.ts";
+import { anyTrouble, lonelyTrouble, type Trouble } from "./troubles.ts";
+
+/** What one seed came to. */
+export interface CampaignResult {
+  /** What went wrong, as sentences, by the name of the rule. */
+  readonly problems: readonly Problem[];
+  /** What was done to the world, as sentences, for whoever replays it. */
+  readonly story: readonly string[];
+  /** Over every event and every request: two runs of one seed have the same. */
+  readonly digest: string;
+  readonly requests: number;
+  readonly simulatedMs: number;
+}
+
+export interface Problem {
+  readonly rule: string;
+  readonly text: string;
+}
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const UNREST_MS = 24 * MINUTE;
+/**
+ * The rest after everything was given back: after 10 minutes, an hour, 6 and 24 a refused tag is asked again, and a
+ * log that was said to be missing after a day. The process stands still in between, for nothing happens then.
+ */
+const REST: readonly { readonly stillMs: number; readonly awakeMs: number }[] = [
+  { stillMs: 0, awakeMs: 4 * MINUTE },
+  { stillMs: 7 * MINUTE, awakeMs: 3 * MINUTE },
+  { stillMs: 50 * MINUTE, awakeMs: 3 * MINUTE },
+  { stillMs: 5 * HOUR, awakeMs: 3 * MINUTE },
+  { stillMs: 19 * HOUR, awakeMs: 8 * MINUTE },
+  { stillMs: 70 * MINUTE, awakeMs: 3 * MINUTE },
+];
+/** Until nothing of the past is open any more, at most so often. */
+const MORE_TURNS = 8;
+
+/** One random schedule: troubles and their ends, orders and restarts, then rest, and the judgement. */
+export async function campaign(seed: number): Promise<CampaignResult> {
+  const random = seededRandom(seed);
+  const chance = Math.random;
+  // The worker's own jitter has to be the same in every replay.
+  Math.random = seededRandom(seed + 1_000_000);
+  try {
+    return await play(seed, random);
+  } finally {
+    Math.random = chance;
+  }
+}
+
+async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {
+  const stage = await createStage(seed, random);
+  const far = createFarEnd(stage);
+  const { world, virtual } = stage;
+  const { clock, simulator } = virtual;
+  const problems = new Map<string, Problem>();
+  const story: string[] = [];
+  const at = () => new Date(stage.now()).toISOString().slice(5, 19);
+  const tell = (text: string) => story.push(`${at()} ${text}`);
+  const note = (rule: string, texts: readonly string[]) => {
+    for (const text of texts) problems.set(`${rule} ${text.split(",")[0]}`, { rule, text });
+  };
+  const gatewaysOf = (siteId: number) =>
+    [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
+  tell(`sites ${world.siteIds.join()}, ${[...world.tags.values()].flat().length} tags`);
+
+  async function look(): Promise<void> {
+    await far.look();
+    note("every hole is named", await everyHoleIsNamed(stage, far, await namedHoles(stage), unseen(stage)));
+    note("nobody is condemned", await nobodyIsCondemned(stage));
+    note("no age is flattered", await noAgeIsFlattered(stage, far));
+  }
+
+  const lasting: { readonly one: Lasting; readonly endMs: number }[] = [];
+  function take(trouble: Trouble, forMs: number): void {
+    tell(`${trouble.name}, for ${Math.round(forMs / SECOND)} s`);
+    lasting.push({ one: stage.begin(trouble), endMs: stage.now() + forMs });
+  }
+  /** Moves on, gives back what is due, and looks every few minutes. */
+  let lookMs = stage.now() + 3 * MINUTE;
+  async function pass(ms: number): Promise<void> {
+    const untilMs = stage.now() + ms;
+    while (stage.now() < untilMs) {
+      const dueMs = Math.min(...lasting.map(({ endMs }) => endMs));
+      await clock.advance(Math.max(0, Math.min(untilMs, dueMs, lookMs) - stage.now()));
+      for (const each of lasting.splice(0)) {
+        if (each.endMs > stage.now()) lasting.push(each);
+        else {
+          stage.end(each.one);
+          tell(`over: ${each.one.trouble.name}`);
+        }
+      }
+      if (stage.now() >= lookMs) {
+        lookMs = stage.now() + (3 + random.below(5)) * MINUTE;
+        await look();
+      }
+    }
+  }
+
+  let orders = 0;
+  async function disturb(): Promise<void> {
+    const dice = random();
+    if (dice < 0.15) {
+      orders += 1;
+      const order = backfillOrder(stage, random, `order ${orders}`);
+      tell(
+        `${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`,
+      );
+      await stage.order(order);
+    } else if (dice < 0.25) {
+      const how = random.chance(0.5) ? "stop" : "crash";
+      tell(`restart after a ${how}`);
+      await stage.restart(how);
+    } else if (dice < 0.65) {
+      take(anyTrouble(world, random, gatewaysOf), (20 + random.below(280)) * SECOND);
+    } else {
+      await pass(3 * MINUTE);
+      take(lonelyTrouble(world, random, gatewaysOf), (60 + random.below(300)) * SECOND);
+      await pass(3 * MINUTE);
+    }
+  }
+
+  // Some of the time the first start itself is disturbed.
+  await pass(random.chance(0.3) ? 5 * SECOND : (2 + random.below(4)) * MINUTE);
+  const unrestMs = stage.now() + UNREST_MS;
+  while (stage.now() < unrestMs) {
+    await disturb();
+    await pass((10 + random.below(110)) * SECOND);
+  }
+  while (lasting.length > 0) await pass(MINUTE);
+  tell("everything is given back");
+  const quietMs = stage.now();
+  for (const { stillMs, awakeMs } of REST) {
+    await stage.suspend(stillMs);
+    await clock.advance(awakeMs);
+    await far.look();
+  }
+  for (let turn = 0; turn < MORE_TURNS && (await isOpen(stage)); turn += 1) await clock.advance(4 * MINUTE);
+  await far.look();
+  const named = await namedHoles(stage);
+  note("every point is had", everyPointIsHad(stage, far));
+  note("no point is told twice", noPointIsToldTwice(far));
+  note("nothing is invented", nothingIsInvented(stage, far));
+  note("every order is done", await everyOrderIsDone(stage));
+  note("every hole is named", await everyHoleIsNamed(stage, far, named, new Set()));
+  note("what has no log is named", noLogIsNamed(stage, far, named));
+  note("nothing unanswered is had", nothingUnansweredIsHad(stage, far, named));
+  note("nobody else is late", nobodyElseIsLate(stage, far, quietMs));
+  note("what returns is read again", whatReturnsIsReadAgain(stage, far, quietMs));
+  note("the quota is kept", theQuotaIsKept(stage));
+  note("nothing is flooded", nothingIsFlooded(stage));
+  note("the token is asked sparingly", theTokenIsAskedSparingly(stage));
+  note("nobody is set aside", await nobodyIsSetAside(stage));
+  note("no age is flattered", await noAgeIsFlattered(stage, far));
+  const result = {
+    problems: [...problems.values()],
+    story,
+    digest: digestOf(stage, far),
+    requests: simulator.truth.requests().length,
+    simulatedMs: stage.now() - START_MS,
+  };
+  await virtual.clear();
+  return result;
+}
+
+/** How long it may take until lists show again what came back, in milliseconds. */
+const LISTED_MS = 15 * MINUTE;
+
+/** Tags that the token or the lists do not show, or did not lately. */
+function unseen({ troubles, now }: Stage): ReadonlySet<string> {
+  return new Set(
+    troubles
+      .filter(({ toMs }) => toMs + LISTED_MS > now())
+      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+  );
+}
+
+async function isOpen(stage: Stage): Promise<boolean> {
+  const named = await namedHoles(stage);
+  return [...named.values()].flat().some(({ kind }) => kind === "to come");
+}
+
+function digestOf({ virtual }: Stage, far: FarEnd): string {
+  const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const told = [...far.points].map(([key, points]) => [key, [...points]]);
+  return createHash("sha256")
+    .update(JSON.stringify([asked, told, [...far.values]]))
+    .digest("hex")
+    .slice(0, 16);
+}

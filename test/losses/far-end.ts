@@ -1,0 +1,72 @@
+import type { AnyEvent } from "#src/event.ts";
+import type { Stage } from "./stage.ts";
+
+/** What a sink would have got so far, as far as a judge needs it. Times are milliseconds since 1970. */
+export interface FarEnd {
+  /** By series (`<tag> <resolution>`), by the start of the bucket. */
+  readonly points: ReadonlyMap<string, ReadonlyMap<number, ToldPoint>>;
+  /** By tag, in the order of their telling. */
+  readonly values: ReadonlyMap<string, readonly ToldValue[]>;
+  /** When a tag was told to be there for the first time. */
+  readonly added: ReadonlyMap<string, number>;
+  /** Takes what was committed since the last look. */
+  look(): Promise<void>;
+}
+
+export interface ToldPoint {
+  /** As it was told last. */
+  readonly value: number | boolean | null;
+  /** How often it was told as new. */
+  readonly times: number;
+}
+
+export interface ToldValue {
+  readonly atMs: number;
+  readonly isNull: boolean;
+}
+
+export function seriesKey(tagId: string, resolution: string): string {
+  return `${tagId} ${resolution}`;
+}
+
+export function createFarEnd(stage: Stage): FarEnd {
+  const points = new Map<string, Map<number, ToldPoint>>();
+  const values = new Map<string, ToldValue[]>();
+  const added = new Map<string, number>();
+  let seen = 0;
+
+  function take(event: AnyEvent, atMs: number): void {
+    if (event.type === "tag-value") {
+      const { tag, time, value } = event.data;
+      const own = values.get(tag.id) ?? [];
+      values.set(tag.id, own);
+      own.push({ atMs: Date.parse(time), isNull: value === null });
+    } else if (event.type === "tag-added") {
+      const { id } = event.data.tag;
+      if (!added.has(id)) added.set(id, atMs);
+    } else if (event.type === "tag-history") {
+      const { tag, resolution, revised } = event.data;
+      const own = points.get(seriesKey(tag.id, resolution)) ?? new Map<number, ToldPoint>();
+      points.set(seriesKey(tag.id, resolution), own);
+      for (const { time, value } of event.data.points) {
+        const times = (own.get(Date.parse(time))?.times ?? 0) + (revised ? 0 : 1);
+        own.set(Date.parse(time), { value, times });
+      }
+    }
+  }
+
+  return {
+    points,
+    values,
+    added,
+    async look() {
+      const { outbox } = stage.virtual.worker.store;
+      const [last] = await outbox.latest(1);
+      if (last === undefined || last.position === seen) return;
+      const fresh = await outbox.latest(last.position - seen);
+      seen = last.position;
+      for (const { event, committedAt } of fresh.toReversed())
+        take(event as AnyEvent, Date.parse(committedAt));
+    },
+  };
+}

@@ -1,0 +1,73 @@
+import type { Resolution } from "#src/building.ts";
+import { createBuckets } from "#src/simulator/buckets.ts";
+import { selects } from "#src/sync/select.ts";
+import type { FarEnd } from "../far-end.ts";
+import type { Stage } from "../stage.ts";
+
+/** A stretch of a series that was promised. Milliseconds since 1970, whole buckets. */
+export interface Promised {
+  readonly tagId: string;
+  readonly resolution: Resolution;
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** The order that asked for it; null where a class of the configuration did. */
+  readonly order: string | null;
+}
+
+/** The simulator's own buckets: what one misreading cuts wrongly must not be judged by the same. */
+const buckets = createBuckets();
+
+export function bucketOf(resolution: Resolution, zone: string, atMs: number) {
+  return buckets.at(resolution, zone, atMs);
+}
+
+/** Time between being told that a tag is there and knowing that its history is wanted, in milliseconds. */
+const NOTICED_MS = 30 * 60_000;
+/** A bucket is left alone for so long after its end (`grace`), in milliseconds. */
+const GRACE_MS = 120_000;
+/** Time for the slot, the reply and the look at the clock, in milliseconds. */
+const SLACK_MS = 180_000;
+
+/** Everything that the classes and the orders promise by now, of tags that were told to be there. */
+export function promised(stage: Stage, { added }: FarEnd): readonly Promised[] {
+  const { world, orders } = stage;
+  const nowMs = stage.now();
+  const zone = world.timeZone;
+  const all = [...world.tags].flatMap(([siteId, ids]) => ids.map((tagId) => ({ siteId, tagId })));
+  const byClass = world.history.flatMap((entry) => {
+    const { resolution } = entry;
+    const isMeant = selects(entry.select);
+    return all.flatMap(({ siteId, tagId }): readonly Promised[] => {
+      const sinceMs = added.get(tagId);
+      const tag = { id: tagId, displayName: "", description: null, unit: null };
+      if (sinceMs === undefined || !isMeant({ tag, siteId, systemIds: [] })) return [];
+      const fromMs = bucketOf(resolution, zone, sinceMs - entry.backfill + NOTICED_MS).endMs;
+      const dueMs = nowMs - GRACE_MS - 2 * Math.max(entry.every, 60_000) - SLACK_MS;
+      const toMs = bucketOf(resolution, zone, dueMs).startMs;
+      return fromMs < toMs ? [{ tagId, resolution, fromMs, toMs, order: null }] : [];
+    });
+  });
+  const byOrder = orders.flatMap(({ id, held, tagIds, placedMs }) =>
+    [...tagIds].flatMap((tagId): readonly Promised[] => {
+      const { resolution } = held;
+      if ((added.get(tagId) ?? Number.POSITIVE_INFINITY) > placedMs) return [];
+      const fromMs = bucketOf(resolution, zone, Date.parse(held.from)).startMs;
+      const toMs = bucketOf(resolution, zone, Date.parse(held.to) - 1).endMs;
+      const closedMs = bucketOf(resolution, zone, nowMs - GRACE_MS - SLACK_MS).startMs;
+      return [{ tagId, resolution, fromMs, toMs: Math.min(toMs, closedMs), order: id }];
+    }),
+  );
+  return [...byClass, ...byOrder];
+}
+
+/** What the service has of it now. */
+export function available({ virtual, world }: Stage, { tagId, resolution, fromMs, toMs }: Promised) {
+  const { truth } = virtual.simulator;
+  return truth
+    .history({ tagId, fromMs, toMs, resolution, tz: world.timeZone })
+    .filter(({ startMs }) => startMs >= fromMs && startMs < toMs);
+}
+
+export function hasLog({ virtual }: Stage, tagId: string): boolean {
+  return virtual.simulator.truth.hasLog(tagId);
+}

@@ -1,0 +1,105 @@
+import { selects } from "#src/sync/select.ts";
+import { type HeldQuarantine, syncSet } from "#src/sync/snapshot.ts";
+import type { FarEnd } from "../far-end.ts";
+import type { Stage } from "../stage.ts";
+import { clockTime } from "./punctual.ts";
+
+/** Rule 5: nothing that is shown claims that values are fresher than they are, whenever one looks. */
+
+/** A figure may be as old as the scrape that it answers, milliseconds. */
+const SLACK_MS = 5_000;
+/** The plan on the status page says that it is up to 15 s old. */
+const PLAN_SLACK_MS = 20_000;
+/** What just changed about the token need not be known yet. */
+const NOTICED_MS = 180_000;
+
+export async function noAgeIsFlattered(stage: Stage, far: FarEnd): Promise<readonly string[]> {
+  const { virtual, world } = stage;
+  const nowMs = stage.now();
+  const url = virtual.worker.statusUrl();
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const status = (await (await fetch(`${url}/api/status`)).json()) as StatusShown;
+  const [source] = status.sources;
+  const counted = await countedTags(stage, far);
+  const problems: string[] = [];
+  for (const entry of world.read.filter(({ on_change }) => !on_change)) {
+    const ages = [...world.tags].flatMap(([siteId, ids]) =>
+      ids.flatMap((id) => {
+        const tag = { id, displayName: "", description: null, unit: null };
+        const own = world.read.find(({ select }) => selects(select)({ tag, siteId, systemIds: [] }));
+        const last = far.values.get(id)?.at(-1);
+        return own === entry && last !== undefined && counted.has(id) ? [nowMs - last.atMs] : [];
+      }),
+    );
+    if (ages.length === 0) continue;
+    const realMs = Math.max(...ages);
+    const claim = (what: string, seconds: number | null | undefined, slackMs: number) => {
+      if (seconds == null || seconds * 1_000 >= realMs - slackMs) return;
+      problems.push(
+        `${what} of ${entry.name} is ${Math.round(seconds)} s at ${clockTime(nowMs)}, and really ${Math.round(realMs / 1_000)} s`,
+      );
+    };
+    claim(
+      "the gauge",
+      gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`),
+      SLACK_MS,
+    );
+    const shown = source?.plan?.classes.find(({ name }) => name === entry.name);
+    claim("the status", shown?.measuredSeconds, PLAN_SLACK_MS);
+  }
+  const readMs = lastReadMs(stage);
+  const success = gauge(metrics, "plenum_poll_last_success_timestamp_seconds", 'job="live"');
+  const held = source?.jobs.find(({ name }) => name === "live")?.lastSuccess;
+  const hasTags = counted.size > 0 && readMs !== null;
+  if (hasTags && success !== null && success * 1_000 > readMs + SLACK_MS)
+    problems.push(
+      `live reads are said to have succeeded at ${clockTime(success * 1_000)}, the last read was answered at ${clockTime(readMs)}`,
+    );
+  if (hasTags && held != null && Date.parse(held) > readMs + SLACK_MS)
+    problems.push(
+      `the status says that live reads succeeded at ${held}, the last read was answered at ${clockTime(readMs)}`,
+    );
+  return problems;
+}
+
+interface StatusShown {
+  readonly sources: readonly {
+    readonly plan: {
+      readonly classes: readonly { readonly name: string; readonly measuredSeconds: number | null }[];
+    } | null;
+    readonly jobs: readonly { readonly name: string; readonly lastSuccess: string | null }[];
+  }[];
+}
+
+/** Tags that answer values, are not set aside, and that the token and the lists have shown for a while. */
+async function countedTags(stage: Stage, far: FarEnd): Promise<ReadonlySet<string>> {
+  const set = syncSet("quarantine", "main");
+  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  const nowMs = stage.now();
+  const away = new Set(
+    stage.troubles
+      .filter(({ toMs }) => toMs + NOTICED_MS > nowMs)
+      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+  );
+  const answering = [...far.values].filter(([, told]) => told.at(-1)?.isNull === false);
+  return new Set(answering.map(([id]) => id).filter((id) => !held.has(id) && !away.has(id)));
+}
+
+function lastReadMs({ virtual }: Stage): number | null {
+  const onTheWire = ["reset", "cut", "slow", "malformed"];
+  const good = virtual.simulator.truth
+    .requests()
+    .findLast(
+      ({ endpoint, httpStatus, errorStatus, faults }) =>
+        endpoint === "read" &&
+        httpStatus === 200 &&
+        errorStatus === null &&
+        !faults.some((kind) => onTheWire.includes(kind) || kind === "html"),
+    );
+  return good?.atMs ?? null;
+}
+
+function gauge(metrics: string, name: string, label: string): number | null {
+  const line = metrics.split("\n").find((each) => each.startsWith(`${name}{`) && each.includes(label));
+  return line === undefined ? null : Number(line.split(" ").at(-1));
+}

@@ -1,0 +1,166 @@
+import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
+import { type FarEnd, seriesKey } from "../far-end.ts";
+import type { Stage } from "../stage.ts";
+import { available, bucketOf, hasLog, promised } from "./expected.ts";
+import type { NamedHoles } from "./holes.ts";
+
+const iso = (ms: number) => new Date(ms).toISOString().slice(0, 16);
+
+/** In one sentence for a series: many points that lack for one cause are one problem. */
+function lacking(what: string, key: string, times: readonly number[]): string {
+  return `${what}: ${key}, ${times.length} points from ${iso(Math.min(...times))} to ${iso(Math.max(...times))}`;
+}
+
+/** Rule 1, at the end: every point that could be had was told, whatever asked for it. */
+export function everyPointIsHad(stage: Stage, far: FarEnd): readonly string[] {
+  return promised(stage, far).flatMap((promise) => {
+    if (!hasLog(stage, promise.tagId)) return [];
+    const key = seriesKey(promise.tagId, promise.resolution);
+    const told = far.points.get(key);
+    const missing = available(stage, promise).filter(
+      ({ startMs }) => told?.has(startMs) !== true && !mayStillCome(stage, promise.resolution, startMs),
+    );
+    const by = promise.order === null ? "never had" : `never had of order ${promise.order}`;
+    return missing.length === 0
+      ? []
+      : [
+          lacking(
+            by,
+            key,
+            missing.map(({ startMs }) => startMs),
+          ),
+        ];
+  });
+}
+
+/** Rule 1: no point is told as new twice. */
+export function noPointIsToldTwice(far: FarEnd): readonly string[] {
+  return [...far.points].flatMap(([key, points]) => {
+    const twice = [...points].filter(([, { times }]) => times > 1).map(([atMs]) => atMs);
+    return twice.length === 0 ? [] : [lacking("told twice", key, twice)];
+  });
+}
+
+/** Rule 1, at the end: nothing is told that the service does not have, and the last word is the service's value. */
+export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] {
+  const followed = new Set(stage.world.history.map(({ resolution }) => resolution as string));
+  return [...far.points].flatMap(([key, points]) => {
+    const [tagId = "", resolution = ""] = key.split(" ");
+    const times = [...points.keys()];
+    const res = resolution as Parameters<typeof bucketOf>[0];
+    const fromMs = Math.min(...times);
+    const toMs = bucketOf(res, stage.world.timeZone, Math.max(...times)).endMs;
+    const truth = new Map(
+      available(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [
+        each.startMs,
+        each.value,
+      ]),
+    );
+    const invented = times.filter((atMs) => !truth.has(atMs));
+    // Late samples change a bucket; only what is followed is read again, for a day and once a day.
+    const mayDiffer = (atMs: number) =>
+      stage.world.lateMs > 0 && (!followed.has(resolution) || mayStillCome(stage, res, atMs));
+    const other = times.filter(
+      (atMs) => truth.has(atMs) && truth.get(atMs) !== points.get(atMs)?.value && !mayDiffer(atMs),
+    );
+    return [
+      ...(invented.length === 0 ? [] : [lacking("told and not there", key, invented)]),
+      ...(other.length === 0 ? [] : [lacking("told with another value", key, other)]),
+    ];
+  });
+}
+
+/** Late samples are found by the reading that comes once a day. */
+function mayStillCome(stage: Stage, resolution: Parameters<typeof bucketOf>[0], atMs: number): boolean {
+  if (stage.world.lateMs === 0) return false;
+  const { endMs } = bucketOf(resolution, stage.world.timeZone, atMs);
+  return endMs + stage.world.lateMs > stage.now() - 27 * 3_600_000;
+}
+
+/** Rule 1, at the end: every order was carried out, and is said to be. */
+export async function everyOrderIsDone(stage: Stage): Promise<readonly string[]> {
+  const { store } = stage.virtual.worker;
+  const held = await store.documents<HeldBackfill>(syncSet("backfill", "main"));
+  return stage.orders.flatMap(({ id }) => (held.get(id)?.doneAt == null ? [`order ${id} is not done`] : []));
+}
+
+/**
+ * Rule 2, at any time: what is missing is named. `ignore`: tags of which nobody can know at this moment that they
+ * are there.
+ */
+export async function everyHoleIsNamed(
+  stage: Stage,
+  far: FarEnd,
+  named: NamedHoles,
+  ignore: ReadonlySet<string>,
+): Promise<readonly string[]> {
+  const { store } = stage.virtual.worker;
+  const held = await store.documents<HeldBackfill>(syncSet("backfill", "main"));
+  return promised(stage, far).flatMap((promise) => {
+    if (ignore.has(promise.tagId) || !hasLog(stage, promise.tagId)) return [];
+    const key = seriesKey(promise.tagId, promise.resolution);
+    const told = far.points.get(key);
+    const holes = named.get(key) ?? [];
+    const missing = available(stage, promise)
+      .map(({ startMs }) => startMs)
+      .filter((atMs) => told?.has(atMs) !== true && !mayStillCome(stage, promise.resolution, atMs));
+    if (missing.length === 0) return [];
+    if (promise.order !== null && held.get(promise.order)?.doneAt != null)
+      return [lacking(`order ${promise.order} is said to be done and is not`, key, missing)];
+    const covering = (atMs: number) => holes.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const unnamed = missing.filter((atMs) => covering(atMs).length === 0);
+    const asNoLog = missing.filter((atMs) => {
+      const covers = covering(atMs);
+      return covers.length > 0 && covers.every(({ kind }) => kind === "no log");
+    });
+    return [
+      ...(unnamed.length === 0 ? [] : [lacking("missing and not named", key, unnamed)]),
+      ...(asNoLog.length === 0 ? [] : [lacking("missing and said to have no log", key, asNoLog)]),
+    ];
+  });
+}
+
+/** Rule 2, at the end: a tag without a log is said to have none. */
+export function noLogIsNamed(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
+  const followed = new Set(stage.world.history.map(({ resolution }) => resolution));
+  return promised(stage, far).flatMap(({ tagId, resolution, order }) => {
+    if (order !== null || !followed.has(resolution) || hasLog(stage, tagId)) return [];
+    const holes = named.get(seriesKey(tagId, resolution)) ?? [];
+    return holes.some(({ kind }) => kind === "no log") ? [] : [`has no log, and nobody says so: ${tagId}`];
+  });
+}
+
+/** Rule 2, at the end: what no answer ever covered is not taken for had. */
+export function nothingUnansweredIsHad(stage: Stage, far: FarEnd, named: NamedHoles): readonly string[] {
+  const answered = Map.groupBy(
+    stage.answers.flatMap(({ tagIds, ...answer }) => tagIds.map((tagId) => ({ tagId, ...answer }))),
+    ({ tagId }) => tagId,
+  );
+  return promised(stage, far).flatMap(({ tagId, resolution, fromMs, toMs, order }) => {
+    // What has no log is named by the classes; an order that ended with it is not listed any more.
+    if (order !== null && !hasLog(stage, tagId)) return [];
+    const holes = named.get(seriesKey(tagId, resolution)) ?? [];
+    const own = answered.get(tagId) ?? [];
+    let atMs = fromMs;
+    while (atMs < toMs) {
+      const bucket = bucketOf(resolution, stage.world.timeZone, atMs);
+      const covers = (each: { readonly fromMs: number; readonly toMs: number }) =>
+        each.fromMs <= bucket.startMs && each.toMs >= bucket.endMs;
+      const direct = own.find((each) => each.resolution === resolution && covers(each));
+      const hole = holes.find(covers);
+      // A month that the answer leaves out has no sample; one that is null may have.
+      const month = own.find(
+        (each) => each.months !== null && covers(each) && !hasMonth(stage, each.months.get(tagId), atMs),
+      );
+      if (direct === undefined && hole === undefined && month === undefined)
+        return [`never answered and not named: ${tagId} ${resolution} at ${iso(atMs)}`];
+      atMs = Math.max(bucket.endMs, Math.min(direct?.toMs ?? 0, toMs));
+    }
+    return [];
+  });
+}
+
+function hasMonth(stage: Stage, months: readonly number[] | undefined, atMs: number): boolean {
+  const { startMs } = bucketOf("1mo", stage.world.timeZone, atMs);
+  return months === undefined || months.includes(startMs);
+}

@@ -1,0 +1,54 @@
+import { planSettings } from "#src/build-sync.ts";
+import { pastFromState } from "#src/sync/facts-for-plan.ts";
+import { type HoleReason, holesIn } from "#src/sync/history/gaps.ts";
+import { seriesKey } from "../far-end.ts";
+import type { Stage } from "../stage.ts";
+
+/**
+ * The worker's own word about what it has not told, as `plenum gaps` shows it. The only file of the judge that knows
+ * the words of the ledger; the rules below know three kinds of reason.
+ */
+export interface NamedHole {
+  /** Milliseconds since 1970; all of time where the worker does not say which span. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** `to come`: it will be asked for. `no log`: the service has none. `not had`: it was asked for in vain. */
+  readonly kind: "to come" | "no log" | "not had";
+  readonly why: string;
+}
+
+/** By series (`<tag> <resolution>`); a series that the worker does not know of is missing. */
+export type NamedHoles = ReadonlyMap<string, readonly NamedHole[]>;
+
+const KINDS: Readonly<Record<HoleReason, NamedHole["kind"]>> = {
+  ordered: "to come",
+  backfill: "to come",
+  behind: "to come",
+  between: "to come",
+  unproven: "to come",
+  refused: "not had",
+  "out-of-scope": "not had",
+  "no-log": "no log",
+  null: "not had",
+};
+
+export async function namedHoles({ virtual, now }: Stage): Promise<NamedHoles> {
+  const entry = virtual.config.sources.main;
+  if (entry === undefined) throw new Error("The configuration names no source.");
+  const nowMs = now();
+  const settings = planSettings("main", entry, virtual.config.state);
+  const { ledgers, orders } = await pastFromState(virtual.worker.store, settings, nowMs);
+  const named = new Map<string, NamedHole[]>();
+  for (const { placed, rules, total } of ledgers)
+    if (!total) named.set(seriesKey(placed.tag.id, rules.resolution), []);
+  for (const { tagId, resolution, total, from, to, why } of holesIn(ledgers, orders, nowMs)) {
+    if (total) continue;
+    named.get(seriesKey(tagId, resolution))?.push({
+      fromMs: from === null ? Number.NEGATIVE_INFINITY : Date.parse(from),
+      toMs: to === null ? Number.POSITIVE_INFINITY : Date.parse(to),
+      kind: KINDS[why] ?? "not had",
+      why,
+    });
+  }
+  return named;
+}

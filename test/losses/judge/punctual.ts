@@ -1,0 +1,154 @@
+import { selects } from "#src/sync/select.ts";
+import type { FarEnd } from "../far-end.ts";
+import type { Stage } from "../stage.ts";
+import type { Trouble } from "../troubles.ts";
+
+/**
+ * Rule 3: what is taken from one site, from the history or from lists makes no other value late. Judged where every
+ * sample is told, in the times in which nothing concerned the tag itself. Times are milliseconds.
+ */
+
+/** After what concerned a tag itself it may take so long to find back into the rhythm. */
+const RECOVERY_MS = 180_000;
+/** A worker that starts waits until nobody can have used its quota, and lists what there is. */
+const START_MS = 180_000;
+/** Two slots of 3 s, and a reply on its way. */
+const SLOTS_LATE = 2;
+const REPLY_MS = 500;
+
+type Span = readonly [fromMs: number, toMs: number];
+
+export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
+  const { world, virtual } = stage;
+  const polite = virtual.config.sources.main?.quota.polite ?? 1;
+  const slotMs = 3_000 / polite;
+  const problems: string[] = [];
+  const told = new Set<string>();
+  for (const [siteId, ids] of world.tags) {
+    for (const id of ids) {
+      const tag = { id, displayName: "", description: null, unit: null };
+      const own = world.read.find(({ select }) => selects(select)({ tag, siteId, systemIds: [] }));
+      if (own === undefined || own.on_change) continue;
+      const allowedMs = own.every + SLOTS_LATE * slotMs + REPLY_MS;
+      const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
+      for (const [fromMs, toMs] of undisturbed(stage, siteId, id, untilMs)) {
+        const inside = times.filter((atMs) => atMs >= fromMs && atMs <= toMs);
+        const marks = [fromMs, ...inside, toMs];
+        for (const [place, atMs] of marks.entries()) {
+          const lateMs = atMs - (marks[place - 1] ?? atMs) - allowedMs;
+          if (lateMs <= 0) continue;
+          const sinceMs = marks[place - 1] ?? atMs;
+          const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, id, sinceMs)}`;
+          // One sentence for a cause and a class: a group of twenty is late together.
+          const cause = `${own.name} ${beside}`;
+          if (told.has(cause)) continue;
+          told.add(cause);
+          problems.push(
+            `late by ${Math.round(lateMs / 1_000)} s beyond two slots: tag ${id} of ${own.name} at ${clockTime(atMs)}, beside ${beside}`,
+          );
+        }
+      }
+    }
+  }
+  return problems;
+}
+
+/** The times in which nothing that was done concerned this tag. */
+function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Span[] {
+  const disturbed: Span[] = [
+    ...stage.troubles
+      .filter(({ trouble }) => doesConcern(trouble, siteId, id))
+      .map(({ trouble, fromMs, toMs }): Span => {
+        // A tag that was refused by itself is set aside for 10 minutes, an hour and longer, and that is right.
+        const isRested = trouble.refusesTags?.has(id) === true;
+        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + RECOVERY_MS];
+      }),
+    // A stop takes two seconds of it before.
+    ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
+  ];
+  const spans: Span[] = [];
+  let fromMs = stage.starts[0] ?? 0;
+  for (const [beginMs, endMs] of disturbed.toSorted((a, b) => a[0] - b[0])) {
+    if (beginMs > fromMs) spans.push([fromMs, Math.min(beginMs, untilMs)]);
+    fromMs = Math.max(fromMs, endMs);
+  }
+  if (fromMs < untilMs) spans.push([fromMs, untilMs]);
+  return spans.filter(([beginMs, endMs]) => endMs > beginMs);
+}
+
+function doesConcern({ concerns }: Trouble, siteId: number, id: string): boolean {
+  switch (concerns.kind) {
+    case "all":
+      return true;
+    case "site":
+      return concerns.siteId === siteId;
+    case "tags":
+      return concerns.ids.has(id);
+    case "history":
+    case "lists":
+      return false;
+  }
+}
+
+function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
+  const names = troubles
+    .filter((each) => each.fromMs < toMs && each.toMs + RECOVERY_MS > fromMs)
+    .map(({ trouble }) => trouble.name);
+  return names.length === 0 ? "nothing" : [...new Set(names)].join(", ");
+}
+
+/** What concerned the tag itself last, should it not have found back. */
+function after({ troubles }: Stage, siteId: number, id: string, atMs: number): string {
+  const last = troubles.findLast(
+    ({ trouble, toMs }) => toMs <= atMs && doesConcern(trouble, siteId, id),
+  )?.trouble;
+  return last === undefined ? "" : `; it was concerned last by: ${last.name}`;
+}
+
+export function clockTime(ms: number): string {
+  return new Date(ms).toISOString().slice(11, 19);
+}
+
+/** The token is asked once a minute at most, so that is how long a return may go unnoticed. */
+const NOTICED_MS = 65_000;
+
+/** A site that is back in the scope is due at once, when nothing else is going on. */
+export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
+  const { world, troubles } = stage;
+  return troubles.flatMap((each, place) => {
+    const { trouble, fromMs, toMs } = each;
+    const { concerns } = trouble;
+    if (concerns.kind !== "site" || trouble.hidesTags === undefined) return [];
+    const dueMs = toMs + NOTICED_MS + 30_000;
+    const isAlone = troubles.every(
+      (other, n) => n === place || other.toMs + RECOVERY_MS < fromMs || other.fromMs > dueMs,
+    );
+    const isRestarted = stage.starts.some((atMs) => atMs + START_MS > fromMs && atMs < dueMs);
+    if (!isAlone || isRestarted || dueMs > untilMs || toMs - fromMs < 5_000) return [];
+    const silent = [...(world.tags.get(concerns.siteId) ?? [])].filter((id) => {
+      const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
+      const wasLost = !times.some((atMs) => atMs > fromMs && atMs <= toMs);
+      const isTold = world.read.every(({ on_change }) => !on_change) || isOften(stage, id);
+      const before = times.some((atMs) => atMs <= fromMs);
+      return (
+        isTold &&
+        wasLost &&
+        before &&
+        !times.some((atMs) => atMs > toMs && atMs <= dueMs + everyMs(stage, id))
+      );
+    });
+    return silent.length === 0
+      ? []
+      : [
+          `${silent.length} tags of site ${concerns.siteId} are not read again, back since ${clockTime(toMs)}`,
+        ];
+  });
+}
+
+function isOften({ world }: Stage, id: string): boolean {
+  return world.read[0]?.select.ids?.includes(id) ?? false;
+}
+
+function everyMs({ world }: Stage, id: string): number {
+  return (isOften({ world } as Stage, id) ? world.read[0] : world.read[1])?.every ?? 0;
+}

@@ -1,0 +1,91 @@
+import type { SeenRequest } from "#src/simulator/truth.ts";
+import { type HeldQuarantine, syncSet } from "#src/sync/snapshot.ts";
+import type { Stage } from "../stage.ts";
+import { clockTime } from "./punctual.ts";
+
+const MINUTE_MS = 60_000;
+/** Requests of the quota, of the lists at their pace (30 a minute) and some that have none. */
+const ALL_PER_MINUTE = 20 + 30 + 10;
+/** To an endpoint that has failed for a while. */
+const DEAD_PER_MINUTE = 6;
+const WHILE_MS = 2 * MINUTE_MS;
+
+/** The most within any span of this length, and when it ended. */
+function most(times: readonly number[], spanMs: number): { readonly count: number; readonly atMs: number } {
+  let best = { count: 0, atMs: 0 };
+  let first = 0;
+  for (const [place, atMs] of times.entries()) {
+    while ((times[first] ?? atMs) <= atMs - spanMs) first += 1;
+    if (place - first + 1 > best.count) best = { count: place - first + 1, atMs };
+  }
+  return best;
+}
+
+const timesOf = (requests: readonly SeenRequest[]) => requests.map(({ atMs }) => atMs);
+
+/** Rule 4: never more than 20 of the quota in any 60 s, as the service sees it. */
+export function theQuotaIsKept({ virtual }: Stage): readonly string[] {
+  const busiest = virtual.simulator.truth.busiestMinute();
+  return busiest <= 20 ? [] : [`${busiest} requests of the quota within 60 s`];
+}
+
+/** Rule 4: however much fails, the service is not flooded, and what is dead is asked ever more rarely. */
+export function nothingIsFlooded({ virtual, troubles }: Stage): readonly string[] {
+  const requests = virtual.simulator.truth.requests();
+  const all = most(timesOf(requests), MINUTE_MS);
+  const dead = troubles.flatMap(({ trouble, fromMs, toMs }) =>
+    (trouble.dead ?? []).flatMap((endpoint) => {
+      const inside = requests.filter(
+        (each) => each.endpoint === endpoint && each.atMs > fromMs + WHILE_MS && each.atMs < toMs,
+      );
+      const { count, atMs } = most(timesOf(inside), MINUTE_MS);
+      return count <= DEAD_PER_MINUTE
+        ? []
+        : [`${count} requests to ${endpoint} in a minute at ${clockTime(atMs)}, though ${trouble.name}`];
+    }),
+  );
+  return [
+    ...(all.count <= ALL_PER_MINUTE ? [] : [`${all.count} requests in a minute at ${clockTime(all.atMs)}`]),
+    ...dead,
+  ];
+}
+
+/** Ten minutes, so that a schedule and a start may fall into it. */
+const ME_SPAN_MS = 10 * MINUTE_MS;
+const ME_PER_START = 3;
+const ME_SLACK = 3;
+
+/** Rule 4: what the token may is asked once a minute on average, and by its schedule. */
+export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): readonly string[] {
+  // Where the service seems to be away, or is, it is probed with the same question; that is not about a refusal.
+  const away = troubles.filter(({ trouble }) => trouble.seemsAway === true);
+  const asked = timesOf(
+    virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me"),
+  ).filter((atMs) => !away.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS));
+  const begun = most(starts, ME_SPAN_MS).count;
+  const { count, atMs } = most(asked, ME_SPAN_MS);
+  const limit = ME_SPAN_MS / MINUTE_MS + ME_PER_START * begun + ME_SLACK;
+  return count <= limit ? [] : [`GET me ${count} times within ten minutes, at ${clockTime(atMs)}`];
+}
+
+/** Rule 4, at any time: a tag is set aside only when the service refused it by itself. */
+export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]> {
+  const set = syncSet("quarantine", "main");
+  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  const refused = new Set(stage.troubles.flatMap(({ trouble }) => [...(trouble.refusesTags ?? [])]));
+  const innocent = [...held.keys()].filter((id) => !refused.has(id));
+  if (innocent.length === 0) return [];
+  const why = held.get(innocent[0] ?? "")?.reason;
+  return [
+    `${innocent.length} tags set aside that were never refused by themselves, as ${innocent[0]}: ${why}`,
+  ];
+}
+
+/** Rule 4, at the end: everything was given back, so nobody is set aside. */
+export async function nobodyIsSetAside(stage: Stage): Promise<readonly string[]> {
+  const set = syncSet("quarantine", "main");
+  const held = await stage.virtual.worker.store.documents<HeldQuarantine>(set);
+  if (held.size === 0) return [];
+  const [[id, { until, reason }] = ["", { until: "", reason: "" }]] = held;
+  return [`${held.size} healthy tags are still set aside, as ${id} until ${until}: ${reason}`];
+}

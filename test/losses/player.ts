@@ -1,0 +1,16 @@
+import { campaign } from "./campaign.ts";
+import type { Report, Wanted } from "./players.ts";
+
+/** The process that plays seeds for `playAll`, one after the other. A rejection ends it, and with it the run. */
+process.on("message", (wanted: Wanted) => {
+  void play(wanted).then((report) => process.send?.(report));
+});
+process.on("disconnect", () => process.exit());
+
+async function play({ seed, twice }: Wanted): Promise<Report> {
+  const before = process.cpuUsage();
+  const result = await campaign(seed);
+  const { user, system } = process.cpuUsage(before);
+  const same = !twice || (await campaign(seed)).digest === result.digest;
+  return { seed, same, tookMs: (user + system) / 1_000, ...result };
+}

@@ -1,0 +1,56 @@
+import { fork } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { CampaignResult } from "./campaign.ts";
+
+/** Seeds on every core: one process each, because a worker's work is that of one thread. */
+export interface Report extends CampaignResult {
+  readonly seed: number;
+  /** Whether a second run came out the same; true where there was none. */
+  readonly same: boolean;
+  /** Processor time, milliseconds. */
+  readonly tookMs: number;
+}
+
+export interface Wanted {
+  readonly seed: number;
+  readonly twice: boolean;
+}
+
+/** Where a disk need not be waited for, when there is such a place. */
+const IN_MEMORY = "/dev/shm";
+
+/** Plays all of them and hands each report over as it comes. */
+export async function playAll(wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
+  const folder = mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-losses-"));
+  const left = [...wanted];
+  try {
+    await Promise.all(
+      Array.from({ length: Math.min(availableParallelism(), wanted.length) }, async () => {
+        const child = fork(fileURLToPath(new URL("player.ts", import.meta.url)), {
+          env: { ...process.env, TMPDIR: folder },
+          execArgv: [],
+        });
+        for (let next = left.shift(); next !== undefined; next = left.shift()) {
+          const { seed } = next;
+          const report = await new Promise<Report>((resolve, reject) => {
+            child.once("message", (message) => resolve(message as Report));
+            child.once("exit", (code) => reject(new Error(`seed ${seed}: the process ended with ${code}`)));
+            child.send(next);
+          });
+          child.removeAllListeners("exit");
+          take(report);
+        }
+        child.disconnect();
+      }),
+    );
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+export function replayOf(seed: number): string {
+  return `PLENUM_SEED=${seed} npm run history:long`;
+}

@@ -1,0 +1,198 @@
+import { isoUtc } from "#src/clock.ts";
+import type { Event } from "#src/event.ts";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import type { Transport, TransportReply, TransportRequest } from "#src/source/transport.ts";
+import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { ALL_RIGHTS, type Trouble } from "./troubles.ts";
+import { type LossWorld, lossWorld } from "./world.ts";
+
+/** A trouble and when it was there; `toMs` is infinite while it lasts. Milliseconds since 1970. */
+export interface Lasting {
+  readonly trouble: Trouble;
+  readonly fromMs: number;
+  toMs: number;
+}
+
+/** A history request of which the whole answer came. */
+export interface HistoryAnswer {
+  readonly tagIds: readonly string[];
+  readonly resolution: string;
+  readonly fromMs: number;
+  readonly toMs: number;
+  /** Stamps by tag, for the monthly questions after which the past is bounded; null where it was not looked. */
+  readonly months: ReadonlyMap<string, readonly number[]> | null;
+}
+
+export interface PlacedOrder {
+  readonly id: string;
+  readonly held: HeldBackfill;
+  readonly tagIds: ReadonlySet<string>;
+  readonly placedMs: number;
+}
+
+/** The whole worker, the world that it looks at, and what was done to both. */
+export interface Stage {
+  readonly world: LossWorld;
+  readonly virtual: VirtualWorker;
+  readonly troubles: readonly Lasting[];
+  /** When workers began; milliseconds since 1970. */
+  readonly starts: readonly number[];
+  readonly orders: readonly PlacedOrder[];
+  readonly answers: readonly HistoryAnswer[];
+  now(): number;
+  begin(trouble: Trouble): Lasting;
+  end(lasting: Lasting): void;
+  order(order: Omit<PlacedOrder, "placedMs">): Promise<void>;
+  restart(how: "stop" | "crash"): Promise<void>;
+  /** The process stands still, at a moment when no request is under way. */
+  suspend(ms: number): Promise<void>;
+}
+
+/** The client gives up after so many milliseconds. */
+const DEADLINE_MS = 30_000;
+
+export async function createStage(seed: number, random: SeededRandom): Promise<Stage> {
+  const world = lossWorld(seed, random);
+  const troubles: Lasting[] = [];
+  const starts: number[] = [];
+  const orders: PlacedOrder[] = [];
+  const answers: HistoryAnswer[] = [];
+  let underWay = 0;
+  const around =
+    (transport: Transport): Transport =>
+    async (request, signal) => {
+      underWay += 1;
+      try {
+        const reply = await transport(request, signal);
+        const answer = historyAnswer(request, reply);
+        if (answer !== null) answers.push(answer);
+        return reply;
+      } finally {
+        underWay -= 1;
+      }
+    };
+  const virtual = await startVirtualWorker({
+    simulator: world.simulator,
+    source: world.source,
+    state: { replay_window: "60d", max_age: "60d" },
+    eventsFolder: null,
+    around,
+    way: { thereMs: () => 20 + random() * 200, deadlineMs: DEADLINE_MS },
+  });
+  const { clock, simulator } = virtual;
+  const { control } = simulator;
+  starts.push(clock.now());
+  let rules = "[]";
+
+  /** The world as it is under all the troubles of now. */
+  function apply(): void {
+    const now = troubles
+      .filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY)
+      .map(({ trouble }) => trouble);
+    const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
+    control.changeToken(DEFAULT_TOKEN, {
+      sites: [...rights.sites],
+      abilities: [...rights.abilities],
+      permissions: [...rights.permissions],
+      visible_tags: rights.visibleTags,
+      revoked: rights.revoked,
+    });
+    const offline = new Set(now.flatMap(({ offlineGateways = [] }) => offlineGateways));
+    for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));
+    const removed = new Set(now.flatMap(({ removedTags = [] }) => removedTags));
+    for (const id of simulator.world.tags.keys())
+      control.changeInventory("tags", id, { removed: removed.has(id) });
+    const wanted = now.flatMap((trouble) => trouble.rules ?? []);
+    const text = JSON.stringify(wanted);
+    if (text !== rules) control.setFaults(wanted);
+    rules = text;
+  }
+
+  return {
+    world,
+    virtual,
+    troubles,
+    starts,
+    orders,
+    answers,
+    now: () => clock.now(),
+    begin(trouble) {
+      const lasting = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
+      troubles.push(lasting);
+      apply();
+      return lasting;
+    },
+    end(lasting) {
+      lasting.toMs = clock.now();
+      apply();
+    },
+    async order(order) {
+      const { store } = virtual.worker;
+      await store.commit({
+        documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }],
+      });
+      orders.push({ ...order, placedMs: clock.now() });
+    },
+    async restart(how) {
+      await virtual.restart(how);
+      starts.push(clock.now());
+    },
+    async suspend(ms) {
+      while (underWay > 0) await clock.advance(50);
+      clock.suspend(ms);
+    },
+  };
+}
+
+/** What a history request was told, where it was told anything. */
+function historyAnswer(request: TransportRequest, reply: TransportReply): HistoryAnswer | null {
+  if (!request.path.includes("/tags/history") || reply.status !== 200) return null;
+  const start = new TextDecoder().decode(reply.body.subarray(0, 8));
+  if (!start.startsWith('{"data"')) return null;
+  const query = new URLSearchParams(request.path.split("?")[1]);
+  if (query.has("scalar")) return null;
+  const resolution = query.get("resolution") ?? "";
+  return {
+    tagIds: (query.get("tags") ?? "").split(","),
+    resolution,
+    fromMs: Date.parse(query.get("from") ?? ""),
+    toMs: Date.parse(query.get("to") ?? ""),
+    months: resolution === "1mo" ? stamps(reply) : null,
+  };
+}
+
+function stamps(reply: TransportReply): ReadonlyMap<string, readonly number[]> {
+  const { data } = JSON.parse(new TextDecoder().decode(reply.body)) as {
+    data: { id: string; measurements: { timestamp: string }[] }[];
+  };
+  return new Map(data.map((log) => [log.id, log.measurements.map(({ timestamp }) => Date.parse(timestamp))]));
+}
+
+/** An order as `plenum backfill` writes it. */
+export function backfillOrder(stage: Stage, random: SeededRandom, id: string): Omit<PlacedOrder, "placedMs"> {
+  const { world } = stage;
+  const site = random.pick(world.siteIds);
+  const own = world.tags.get(site) ?? [];
+  const [select, tagIds] = random.pick<readonly [object, readonly string[]]>([
+    [{}, [...world.tags.values()].flat()],
+    [{ sites: [site] }, own],
+    [{ ids: own.slice(0, 3) }, own.slice(0, 3)],
+  ]);
+  const resolution = random.pick(["5m", "1h", "1d"] as const);
+  const lengthMs = { "5m": 6, "1h": 48, "1d": 24 * 10 }[resolution] * 3_600_000;
+  // What may still come late is not for an order to find.
+  const toMs = stage.now() - world.lateMs - 3_600_000 * (1 + random.below(40));
+  const held: HeldBackfill = {
+    from: isoUtc(toMs - lengthMs),
+    to: isoUtc(toMs),
+    resolution,
+    select,
+    askedAt: isoUtc(stage.now()),
+    doneAt: null,
+  };
+  return { id, held, tagIds: new Set(tagIds) };
+}
+
+export type TagHistory = Event<"tag-history">;

@@ -1,0 +1,290 @@
+import { ABILITIES } from "#src/simulator/options.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+import type { LossWorld } from "./world.ts";
+
+/** What the token may, as far as the troubles change it. */
+export interface Rights {
+  readonly sites: readonly number[];
+  readonly abilities: readonly string[];
+  readonly permissions: readonly ("gateways" | "hosts" | "documents")[];
+  readonly visibleTags: readonly string[] | null;
+  readonly revoked: boolean;
+}
+
+/**
+ * Whose a trouble is: of one site, of the history alone, of lists that no value needs, of single tags, or of all.
+ * What is not concerned has to go on as if nothing were.
+ */
+export type Concerns =
+  | { readonly kind: "site"; readonly siteId: number }
+  | { readonly kind: "history" | "lists" | "all" }
+  | { readonly kind: "tags"; readonly ids: ReadonlySet<string> };
+
+/** Something that is taken away, and given back when it ends. */
+export interface Trouble {
+  readonly name: string;
+  readonly concerns: Concerns;
+  readonly rights?: (rights: Rights) => Rights;
+  readonly rules?: readonly object[];
+  readonly offlineGateways?: readonly number[];
+  readonly removedTags?: readonly string[];
+  /** Endpoints that answer nothing but errors as long as it lasts. */
+  readonly dead?: readonly ("read" | "history")[];
+  /** Tags that the service refuses by themselves, so that setting them aside is right. */
+  readonly refusesTags?: ReadonlySet<string>;
+  /** It looks as if the service itself were away: nothing is refused. */
+  readonly seemsAway?: boolean;
+  /** Tags that lists do not show, or that cannot be listed. */
+  readonly hidesTags?: ReadonlySet<string>;
+}
+
+export const ALL_RIGHTS = (world: LossWorld): Rights => ({
+  sites: world.siteIds,
+  abilities: [...ABILITIES],
+  permissions: ["gateways", "hosts", "documents"],
+  visibleTags: null,
+  revoked: false,
+});
+
+type Make = (world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf) => Trouble;
+export type GatewaysOf = (siteId: number) => readonly number[];
+
+const HISTORY = { kind: "history" } as const;
+const LISTS = { kind: "lists" } as const;
+const ALL = { kind: "all" } as const;
+
+const without = <T>(list: readonly T[], ...gone: readonly T[]) => list.filter((each) => !gone.includes(each));
+const tagsOf = (world: LossWorld, siteId: number) => new Set(world.tags.get(siteId) ?? []);
+const allTags = (world: LossWorld) => [...world.tags.values()].flat();
+
+function some(world: LossWorld, random: SeededRandom): ReadonlySet<string> {
+  const all = allTags(world);
+  const most = random.pick([1, 2, 5, Math.ceil(all.length / 2)]);
+  return new Set(Array.from({ length: most }, () => random.pick(all)));
+}
+
+const scope: Make = (world, random) => {
+  const siteId = random.pick(world.siteIds);
+  return {
+    name: `site ${siteId} leaves the scope`,
+    concerns: { kind: "site", siteId },
+    rights: (rights) => ({ ...rights, sites: without(rights.sites, siteId) }),
+    hidesTags: tagsOf(world, siteId),
+  };
+};
+
+const noSites: Make = (world) => ({
+  name: "the token is scoped to nothing",
+  concerns: ALL,
+  rights: (rights) => ({ ...rights, sites: [] }),
+  hidesTags: new Set(allTags(world)),
+});
+
+const readAbility: Make = (world) => ({
+  name: "read:tags is taken away",
+  concerns: ALL,
+  rights: (rights) => ({ ...rights, abilities: without(rights.abilities, "read:tags") }),
+  hidesTags: new Set(allTags(world)),
+  dead: ["read", "history"],
+});
+
+const otherAbility: Make = (_world, random) => {
+  const ability = random.pick(["read:alarms", "read:gateways", "read:hosts"]);
+  return {
+    name: `${ability} is taken away`,
+    concerns: LISTS,
+    rights: (rights) => ({ ...rights, abilities: without(rights.abilities, ability) }),
+  };
+};
+
+const permission: Make = (_world, random) => {
+  const lost = random.pick(["gateways", "hosts"] as const);
+  return {
+    name: `the user may not read ${lost}`,
+    concerns: LISTS,
+    rights: (rights) => ({ ...rights, permissions: without(rights.permissions, lost) }),
+  };
+};
+
+const views: Make = (world, random) => {
+  const ids = some(world, random);
+  return {
+    name: `the views show ${ids.size} tags less`,
+    concerns: { kind: "tags", ids },
+    rights: (rights) => ({
+      ...rights,
+      visibleTags: (rights.visibleTags ?? allTags(world)).filter((id) => !ids.has(id)),
+    }),
+    hidesTags: ids,
+    refusesTags: ids,
+  };
+};
+
+const revoked: Make = () => ({
+  name: "the token is revoked and renewed under the same text",
+  concerns: ALL,
+  rights: (rights) => ({ ...rights, revoked: true }),
+});
+
+const gateway: Make = (world, random, gatewaysOf) => {
+  const siteId = random.pick(world.siteIds);
+  return {
+    name: `the gateways of site ${siteId} are offline`,
+    concerns: { kind: "site", siteId },
+    offlineGateways: gatewaysOf(siteId),
+  };
+};
+
+const removed: Make = (world, random) => {
+  const ids = some(world, random);
+  return {
+    name: `${ids.size} tags do not exist for a while`,
+    concerns: { kind: "tags", ids },
+    removedTags: [...ids],
+    hidesTags: ids,
+    refusesTags: ids,
+  };
+};
+
+const shrunken: Make = (world, random) => ({
+  name: "the list of tags drops at once",
+  concerns: ALL,
+  rules: [{ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: random.pick([0, 0.3]) } }],
+  hidesTags: new Set(allTags(world)),
+});
+
+const siteForbidden: Make = (world, random) => {
+  const siteId = random.pick(world.siteIds);
+  const fault = { kind: "error", status: 403, real_status: random.chance(0.5) };
+  return {
+    name: `403 for the tags of site ${siteId}, though the token sees it`,
+    concerns: { kind: "site", siteId },
+    rules: [{ match: { endpoints: ["read", "history"], site_id: siteId }, fault }],
+    refusesTags: tagsOf(world, siteId),
+  };
+};
+
+const tagRefused: Make = (world, random) => {
+  const id = random.pick(allTags(world));
+  const status = random.pick([403, 404, 422, 500]);
+  return {
+    name: `tag ${id} is answered with ${status}`,
+    concerns: { kind: "tags", ids: new Set([id]) },
+    rules: [{ match: { endpoints: ["read", "history"], tag_id: id }, fault: { kind: "error", status } }],
+    refusesTags: new Set([id]),
+  };
+};
+
+/** How an endpoint can fail: as the interface says, as a proxy does, on the wire. */
+const FAULTS: readonly (readonly [string, object])[] = [
+  ["500", { kind: "error", status: 500 }],
+  ["a real 500", { kind: "error", status: 500, real_status: true }],
+  ["504", { kind: "error", status: 504 }],
+  ["403", { kind: "error", status: 403 }],
+  ["a real 403", { kind: "error", status: 403, real_status: true }],
+  ["a 403 page", { kind: "html", status: 403, title: "Forbidden" }],
+  ["422", { kind: "error", status: 422 }],
+  ["a log-in page", { kind: "html", status: 200 }],
+  ["a proxy's 502 page", { kind: "html", status: 502, title: "Bad Gateway" }],
+  ["a missing route", { kind: "missing_route", body: "json" }],
+  ["a missing route as a page", { kind: "missing_route", body: "html" }],
+  ["a broken body", { kind: "malformed" }],
+  ["resets", { kind: "reset" }],
+  ["cut bodies", { kind: "cut", after_bytes: 60 }],
+  ["no answer for long", { kind: "slow", delay_ms: 40_000 }],
+];
+
+const isRefusal = (name: string) => /403|422|missing/.test(name);
+
+/** Most of the time every request fails, and some of the time a part of them. */
+function failing(endpoints: readonly ("read" | "history")[], concerns: Concerns): Make {
+  return (world, random) => {
+    const [name, fault] = random.pick(FAULTS);
+    const refuses = endpoints.includes("read") && isRefusal(name);
+    const partly = random.chance(0.25);
+    const when = partly ? { probability: 0.5 } : {};
+    return {
+      name: `${endpoints.join(" and ")}: ${name}${partly ? ", half of the time" : ""}`,
+      concerns,
+      rules: [{ match: { endpoints }, when, fault }],
+      ...(partly ? {} : { dead: endpoints }),
+      ...(isRefusal(name) ? {} : { seemsAway: true }),
+      // Whoever is refused alone and again, while the token may all of it, may be taken for the culprit.
+      ...(refuses ? { refusesTags: new Set(allTags(world)) } : {}),
+    };
+  };
+}
+
+const listsFail: Make = (world, random) => {
+  const endpoints = random.pick([["tags"], ["sites"], ["gateways", "hosts"], ["alarms"], ["me"]]);
+  const [name, fault] = random.pick(FAULTS.filter(([each]) => !each.includes("long")));
+  return {
+    name: `lists ${endpoints.join(" and ")}: ${name}`,
+    // Without `me` and the sites nobody can say any more what belongs to the scope.
+    concerns: endpoints.some((each) => each === "me" || each === "sites" || each === "tags") ? ALL : LISTS,
+    rules: [{ match: { endpoints }, fault }],
+    ...(endpoints.includes("me") || !isRefusal(name) ? { seemsAway: true } : {}),
+    ...(endpoints.includes("tags") ? { hidesTags: new Set(allTags(world)) } : {}),
+  };
+};
+
+const maintenance: Make = (_world, random) => {
+  const body = random.pick(["json", "html", "empty"]);
+  const stated = random.chance(0.5) ? { retry_after: 20 + random.below(100) } : {};
+  return {
+    name: `503 ${"retry_after" in stated ? "with" : "without"} Retry-After`,
+    concerns: ALL,
+    rules: [{ fault: { kind: "maintenance", body, ...stated } }],
+    dead: ["read", "history"],
+    seemsAway: true,
+  };
+};
+
+const throttled: Make = (_world, random) => ({
+  name: "429 from somebody else's limit",
+  concerns: ALL,
+  rules: [
+    {
+      match: { endpoints: random.pick([["read"], ["history"], ["read", "history"]]) },
+      when: { count: 1 + random.below(3) },
+      fault: { kind: "throttled", retry_after_s: 1 + random.below(50) },
+    },
+  ],
+});
+
+/** Those of one site, of the history or of the lists, which nobody else may notice. */
+const LONELY: readonly Make[] = [
+  scope,
+  scope,
+  gateway,
+  otherAbility,
+  permission,
+  siteForbidden,
+  failing(["history"], HISTORY),
+  failing(["history"], HISTORY),
+];
+
+const ANY: readonly Make[] = [
+  ...LONELY,
+  noSites,
+  readAbility,
+  readAbility,
+  views,
+  revoked,
+  removed,
+  shrunken,
+  tagRefused,
+  failing(["read"], ALL),
+  failing(["read", "history"], ALL),
+  listsFail,
+  maintenance,
+  throttled,
+];
+
+export function lonelyTrouble(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): Trouble {
+  return random.pick(LONELY)(world, random, gatewaysOf);
+}
+
+export function anyTrouble(world: LossWorld, random: SeededRandom, gatewaysOf: GatewaysOf): Trouble {
+  return random.pick(ANY)(world, random, gatewaysOf);
+}
