@@ -15,6 +15,7 @@ const WHY: Readonly<Record<HoleReason, string>> = {
   between: "nobody asked for it",
   refused: "asked for and refused",
   "out-of-scope": "the token does not see its site now",
+  "not-listed": "the listings of tags do not show it lately",
   unproven: "not known yet whether it has a log",
   "no-log": "the service says that it has no log of it",
   null: "answered, without a value",

@@ -61,7 +61,7 @@ export async function factsFromState(
     silent,
     ...past,
     // What cannot be seen now costs nothing now.
-    tags: past.tags.filter(({ outOfScope }) => outOfScope !== true),
+    tags: past.tags.filter(({ outOfSight }) => outOfSight === undefined),
     nowMs: clock.now(),
     live,
   });

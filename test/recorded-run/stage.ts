@@ -135,7 +135,6 @@ sources:
     schedules:
       alarms: "*/4 * * * * *"
       resolved_sweep: "*/15 * * * * *"
-      history: "*/5 * * * * *"
     read:
       - { name: climate, select: { units: ["°C"] }, every: 15s }
       - { name: rest, every: 2m }

@@ -86,6 +86,7 @@ describe("a worker that has only just started", () => {
     await clock.advance(10 * MINUTE);
     const { notices, sources } = await status.report();
     expect(sources[0]?.jobs.filter(({ late }) => late).map(({ name }) => name)).toEqual([
+      "sites",
       "alarms",
       "resolved_sweep",
       "gateways",

@@ -294,7 +294,7 @@ describe("the holes of a series", () => {
   });
 
   test("are those of a site that the token does not see, of a log that is gone, of a series that nobody knows", () => {
-    expect(named(silent, { placed: { outOfScope: true } })).toEqual([
+    expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([
       ["out-of-scope", wishedFrom(silent), null],
     ]);
     expect(named(withoutLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);

@@ -95,12 +95,12 @@ async function pull(
 /** Works until there is nothing left to ask for, in virtual time; what it threw, or null. */
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
-/** As the scheduler would: it works, rests where it fails, and works on, for a while. */
-async function follow(history: HistoryPull, forMs: number, restMs = 15 * MINUTE_MS): Promise<void> {
+/** Works until it is idle, again and again, for a while; in between nothing runs, as after a stop. */
+async function follow(history: HistoryPull, forMs: number, everyMs = 15 * MINUTE_MS): Promise<void> {
   const endAtMs = clock.monotonic() + forMs;
   while (clock.monotonic() < endAtMs) {
-    if ((await followFor(clock, history, Math.min(restMs, endAtMs - clock.monotonic()))) !== null)
-      await clock.advance(restMs);
+    await runOnce(history);
+    await clock.advance(everyMs);
   }
   await runOnce(history);
 }
@@ -253,13 +253,13 @@ describe("the backfill", () => {
     const tags = ids(20);
     logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
-    await runOnce(history);
+    await followFor(clock, history, 5 * MINUTE_MS);
     const { requestsLeft, resolutions } = history.progress();
     expect(requestsLeft).toBeGreaterThan(200);
     expect(resolutions[0]?.done).toBeGreaterThan(0.1);
     await clock.advance(15 * MINUTE_MS);
     const asked = service.asked.length;
-    await runOnce(history);
+    await followFor(clock, history, MINUTE_MS);
     expect(Date.parse(service.asked[asked]?.to ?? "")).toBeGreaterThan(START);
   });
 });

@@ -25,7 +25,8 @@ export interface Hole {
 /**
  * Not had: `ordered`, asked for by `plenum backfill`. `backfill`, the configured past, still to be fetched. `behind`,
  * closed lately and overdue. `between`, nobody asked for it, though there is something told before it. `refused`, asked
- * for and refused. `out-of-scope`, the token does not see the site. `unproven`, it is not known yet whether there is a
+ * for and refused. `out-of-scope`, the token does not see the site. `not-listed`, the
+ * listings of tags do not show it lately. `unproven`, it is not known yet whether there is a
  * log. Had: `no-log`, the service says that it has none. `null`, it answered, and without a value.
  */
 export type HoleReason =
@@ -35,6 +36,7 @@ export type HoleReason =
   | "between"
   | "refused"
   | "out-of-scope"
+  | "not-listed"
   | "unproven"
   | "no-log"
   | "null";
@@ -79,7 +81,8 @@ export function holesIn(
       }
     };
     for (const span of spansIn(held.spans)) if (span.why === "refused") give("refused", [span], span);
-    if (placed.outOfScope === true) give("out-of-scope", left);
+    if (placed.outOfSight !== undefined)
+      give(placed.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
     const words = held.refusal ?? {};
     if (held.state !== "following") {
       const why = held.state === "unproven" && held.refusal !== null ? "refused" : held.state;

@@ -44,15 +44,16 @@ interface Said {
 
 const FROM_OVERVIEW = "the monthly overview lists nothing so early";
 
-/** `wantedFrom`: from when on anybody wants the series, milliseconds since 1970. `sees`: whether a site can be seen. */
+/** `wantedFrom`: from when on anybody wants the series, milliseconds since 1970. `isInSight`: whether it can be asked for now. */
 export function createHistoryProbe(
   book: HistoryBook,
   size: number,
   wantedFrom: (series: Series) => number = ({ held }) => ms(held.wished),
-  sees: (siteId: number) => boolean = () => true,
+  isInSight: (series: Series) => boolean = () => true,
 ): HistoryProbe {
   const testing = createGroupTesting<string>(size);
-  const known = new Set<string>();
+  /** Tags that wait for their verdict. One that had it is asked again when a new series of it is wanted. */
+  const waiting = new Set<string>();
 
   const about = (tagIds: readonly string[], nowMs: number): HistoryQuery | null => {
     const series = tagIds.flatMap((id) => book.ofTag(id));
@@ -72,7 +73,7 @@ export function createHistoryProbe(
 
   const isSeen = (tagId: string) => {
     const [series] = book.ofTag(tagId);
-    return series === undefined || sees(series.placed.siteId);
+    return series === undefined || isInSight(series);
   };
 
   /** Series that are followed learn of their log by following, and may be under way just now. */
@@ -80,7 +81,7 @@ export function createHistoryProbe(
 
   const forget = (tagIds: readonly string[]) => {
     testing.leave(new Set(tagIds));
-    for (const id of tagIds) known.delete(id);
+    for (const id of tagIds) waiting.delete(id);
   };
 
   /** What a tag's ledgers become, now that it has a log. */
@@ -105,15 +106,15 @@ export function createHistoryProbe(
       const unproven = book
         .series()
         .filter(
-          ({ held, placed }) =>
-            held.state === "unproven" &&
-            held.refusal === null &&
-            sees(placed.siteId) &&
-            !known.has(placed.tag.id),
+          (series) =>
+            series.held.state === "unproven" &&
+            series.held.refusal === null &&
+            isInSight(series) &&
+            !waiting.has(series.placed.tag.id),
         )
         .map((series) => series.placed.tag.id);
       const fresh = [...new Set(unproven)];
-      for (const id of fresh) known.add(id);
+      for (const id of fresh) waiting.add(id);
       testing.add(fresh);
     },
     next(nowMs) {
@@ -126,23 +127,26 @@ export function createHistoryProbe(
         const query = about(group, nowMs);
         if (query !== null) return { query, again: false };
         // All of them have left the building meanwhile.
+        for (const id of group) waiting.delete(id);
         testing.settle(true);
       }
       const due = book
         .series()
         .find(
-          ({ held, placed }) =>
-            held.state !== "following" &&
-            held.refusal !== null &&
-            !isResting(held, nowMs) &&
-            sees(placed.siteId),
+          (series) =>
+            series.held.state !== "following" &&
+            series.held.refusal !== null &&
+            !isResting(series.held, nowMs) &&
+            isInSight(series),
         );
       const query = due === undefined ? null : about([due.placed.tag.id], nowMs);
       return query === null ? null : { query, again: true };
     },
     settle({ query, again }, isAnswered) {
       if (again) return isAnswered ? [] : query.tagIds;
-      return testing.settle(isAnswered).bad;
+      const { good, bad } = testing.settle(isAnswered);
+      for (const id of [...good, ...bad]) waiting.delete(id);
+      return bad;
     },
     proven(tagIds, logs, nowMs) {
       const byId = new Map(logs.map((log) => [log.id, log]));

@@ -72,7 +72,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
   const orders = createOpenOrders({ store, source: source.name, clock, log, book });
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
-  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, scope.sees);
+  const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
+  const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
   const settle = createHistorySettle({ store, clock, source: source.name });
   const counted = metrics === undefined ? {} : { metrics };
   const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
@@ -119,10 +120,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       .series()
       .filter(
         (series) =>
-          isFollowed(series) &&
-          !series.busy &&
-          series.notBeforeMs <= clock.monotonic() &&
-          scope.sees(series.placed.siteId),
+          isFollowed(series) && !series.busy && series.notBeforeMs <= clock.monotonic() && isInSight(series),
       );
     const limit = { size: TAGS_PER_REQUEST, values: window.values(), aloneFirst: !wasAlone };
     if (kind === "totals") {

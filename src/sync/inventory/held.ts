@@ -9,8 +9,11 @@ export interface PlacedTag {
   readonly siteId: number;
   /** Systems whose listing shows it; empty unless the configuration asks for systems (`inventory.tags_of_systems`). */
   readonly systemIds: readonly string[];
-  /** The last complete listing of sites did not show its site; absent while it does. */
-  readonly outOfScope?: true;
+  /**
+   * Why it is not there to be asked for now, though it is expected back: the last complete listing of sites did not show
+   * its site, or the listings of tags do not show it lately. Absent while both do.
+   */
+  readonly outOfSight?: "site" | "tag";
 }
 
 /**
@@ -19,10 +22,10 @@ export interface PlacedTag {
  * is one whose id no request can name.
  */
 export async function heldTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
-  return (await expectedTags(store, source)).filter(({ outOfScope }) => outOfScope !== true);
+  return (await expectedTags(store, source)).filter(({ outOfSight }) => outOfSight === undefined);
 }
 
-/** As `heldTags`, and the tags of sites that the token does not see now but saw before: they are expected back. */
+/** As `heldTags`, and the tags that are out of sight and were there before: they are expected back. */
 export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
   const [tags, places, sites] = await Promise.all([
     store.documents<Held<Tag>>(documentSet("tag", source)),
@@ -34,10 +37,11 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   );
   const placed: PlacedTag[] = [];
   for (const [id, held] of tags) {
-    if (held.missingSince !== null || held.siteId === null || !missing.has(held.siteId)) continue;
+    if (held.siteId === null || !missing.has(held.siteId)) continue;
     if (!isAskable(id)) continue;
     const place = { tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] };
-    placed.push(missing.get(held.siteId) === true ? { ...place, outOfScope: true } : place);
+    const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
+    placed.push(outOfSight === null ? place : { ...place, outOfSight });
   }
   return placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
 }

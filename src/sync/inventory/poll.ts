@@ -15,6 +15,10 @@ export interface Poll {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
+/** A list that lost more than half, and so many at least, is read again for this long before it is believed, milliseconds. */
+const DROP_LEAST = 5;
+const DROP_BELIEVED_MS = 600_000;
+
 type SiteNoun = Exclude<InventoryNoun, "site">;
 type Read<T> = (siteId: number, signal: AbortSignal) => AsyncIterable<Page<T>>;
 
@@ -43,8 +47,26 @@ export function createInventoryPoll<N extends SiteNoun>(
   noun: N,
   read: Read<InventoryNouns[N]>,
 ): Poll {
-  const { source, scope, holding } = parts;
+  const { source, scope, holding, clock, log } = parts;
   const held = () => holding.get<Held<InventoryNouns[N]>>(documentSet(noun, source.name));
+  /** By site, since when its list has been without most of what it showed, on the monotonic clock. */
+  const dropped = new Map<number, number>();
+
+  /** Whether a list that is much shorter than before is not believed yet: it is read again, for some minutes. */
+  function isDoubted(siteId: number, items: readonly { readonly id: string | number }[]): boolean {
+    if (!hasDropped(held(), siteId, items)) {
+      dropped.delete(siteId);
+      return false;
+    }
+    const sinceMs = dropped.get(siteId) ?? clock.monotonic();
+    if (!dropped.has(siteId))
+      log.warn(
+        { job, site: siteId, shown: items.length },
+        "most of a list is gone at once: it is read again",
+      );
+    dropped.set(siteId, sinceMs);
+    return clock.monotonic() - sinceMs < DROP_BELIEVED_MS;
+  }
 
   return {
     async run(signal) {
@@ -62,8 +84,13 @@ export function createInventoryPoll<N extends SiteNoun>(
         },
         signal,
       );
+      const doubted = new Set(
+        [...visits.seen].flatMap(([siteId, list]) =>
+          list.complete && isDoubted(siteId, list.items) ? [siteId] : [],
+        ),
+      );
       const misses = [...visits.seen].some(
-        ([siteId, list]) => list.complete && isMissingOne(held(), siteId, list.items),
+        ([siteId, list]) => list.complete && !doubted.has(siteId) && isMissingOne(held(), siteId, list.items),
       );
       const seenScope = misses ? await scope.tryRefresh(signal) : null;
       const observations: InventoryObservation<InventoryNouns[N]>[] = [...visits.seen].map(
@@ -72,13 +99,15 @@ export function createInventoryPoll<N extends SiteNoun>(
           items: list.complete ? list.items : (list.shown ?? []),
           complete:
             list.complete &&
+            !doubted.has(siteId) &&
             (seenScope?.before.has(siteId) ?? false) &&
             (seenScope?.after.has(siteId) ?? false),
         }),
       );
       await commitDiff(parts, job, noun, observations);
       const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
-      return outcomeOf(visits.failures, reasons);
+      const doubts = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
+      return outcomeOf(visits.failures, [...doubts, ...reasons]);
     },
   };
 }
@@ -170,6 +199,18 @@ async function readList<T extends { readonly id: string | number }>(
   const options = { idOf: (item: T) => String(item.id) };
   const first = await collect(read(), options);
   return first.complete || first.shown === null ? first : await collect(read(), options);
+}
+
+/** Whether more than half of what a site showed, and five at least (fewer go in everyday life), is gone at once. */
+function hasDropped<T>(
+  held: ReadonlyMap<string, Held<T>>,
+  siteId: number,
+  items: readonly { readonly id: string | number }[],
+): boolean {
+  const shown = new Set(items.map((item) => String(item.id)));
+  const present = [...held].filter(([, known]) => known.siteId === siteId && known.missingSince === null);
+  const gone = present.filter(([id]) => !shown.has(id)).length;
+  return gone >= DROP_LEAST && gone > present.length / 2;
 }
 
 function isMissingOne<T>(

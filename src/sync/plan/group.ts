@@ -24,6 +24,11 @@ export interface PlannedTag {
    * ordinary ones.
    */
   readonly apart: string | null;
+  /**
+   * Among those that travel apart: `punctual` has its turn as the ordinary ones have, because it holds up nobody;
+   * `patient` takes only what nobody needs.
+   */
+  readonly turn?: "punctual" | "patient" | null;
   /** It is being read: it is not to be chosen, but it comes round again. */
   readonly underWay?: boolean;
 }
@@ -100,13 +105,20 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
   }
   const needs = needsByDeadline([...ordinary, ...comingRound], rules);
-  for (const places of apart.values()) {
+  const worstOrdinary = Math.max(0, ...ordinary.map((place) => place.index));
+  // Who is searched comes last.
+  const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b));
+  for (const places of groups) {
     const worst = Math.max(...places.map((place) => place.index));
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
     // starving before every ordinary tag has its first.
     const isUnread = worst === Number.POSITIVE_INFINITY;
     const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
-    if ((worst >= STARVING && !isUnread) || (worst >= 1 && isFree)) {
+    const turn = places[0]?.tag.turn ?? null;
+    const isDue = turn === "punctual" && places.some(({ slotsLeft }) => slotsLeft === 0);
+    const hasTurn = isDue && !isUnread && (needs.length === 0 || worst >= worstOrdinary);
+    const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
+    if (hasTurn || isStarving || (worst >= 1 && isFree)) {
       return { group: fill(places, [], rules.size) };
     }
   }
@@ -115,6 +127,10 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
   if (!eager || ordinary.length === 0) return { group: [] };
   return { group: fill(ordinary, [], rules.size) };
+}
+
+function patience([first]: readonly Place[]): number {
+  return first?.tag.turn === "patient" ? 1 : 0;
 }
 
 function placeOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Place {

@@ -16,7 +16,7 @@ export interface Board {
   planned(nowMs: number): readonly PlannedTag[];
   /** A tag that was set aside and whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
-  /** The tags that were answered last, of those that nobody suspects; to see whether anything can be read at all. */
+  /** Tags of one site, those that were answered last and that nobody suspects; to see whether anything can be read. */
   control(count: number): readonly string[];
   sent(ids: readonly string[]): void;
   /** The service answered for it: with a value, with null, or not at all although it answered the others. */
@@ -84,13 +84,15 @@ export interface BoardSurroundings {
   sees(siteId: number): boolean;
   /** Tags with the same text travel together, apart from the others. */
   labelOf(id: string): string | null;
+  /** How one that travels apart has its turn; null where it is slow. */
+  turnOf(id: string): PlannedTag["turn"];
   /** Before this the tag is not asked. */
   notBeforeMs(id: string): number;
 }
 
 /** Nulls in a row after which a tag counts as silent: no promise is kept for it. */
 const SILENT = 3;
-/** A request that failed by itself is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
+/** A tag whose request failed is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
 const RETRY_MS = 15_000;
 
 interface State {
@@ -164,6 +166,7 @@ export function createBoard(around: BoardSurroundings): Board {
           intervalMs,
           lastMs: state.lastMs,
           apart: around.labelOf(id),
+          turn: around.turnOf(id) ?? null,
           underWay: state.underWay || waits,
         });
       }
@@ -178,10 +181,13 @@ export function createBoard(around: BoardSurroundings): Board {
       return undefined;
     },
     control(count) {
-      return [...states]
-        .filter(([id, state]) => isPromised(state) && !state.underWay && around.labelOf(id) === null)
+      const known = [...states]
+        .filter(([id, state]) => isPromised(state) && !state.underWay && around.turnOf(id) !== "patient")
         .filter(([, { lastMs }]) => lastMs !== null)
-        .sort(([, a], [, b]) => (b.lastMs ?? 0) - (a.lastMs ?? 0))
+        .sort(([, a], [, b]) => (b.lastMs ?? 0) - (a.lastMs ?? 0));
+      const siteId = known[0]?.[1].watched.siteId;
+      return known
+        .filter(([, { watched }]) => watched.siteId === siteId)
         .slice(0, count)
         .map(([id]) => id);
     },
@@ -202,7 +208,8 @@ export function createBoard(around: BoardSurroundings): Board {
     failed(ids, nowMs) {
       for (const id of ids) {
         change(id, (state) => {
-          const waitMs = RETRY_MS * 2 ** Math.min(state.failures, 10);
+          // In a smaller group it is asked again when it is due; alone it waits ever longer.
+          const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
           state.failures += 1;
           state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervals(state).intervalMs));
         });

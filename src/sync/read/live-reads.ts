@@ -6,7 +6,7 @@ import { loop } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { heldTags } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
-import { planGroup } from "../plan/group.ts";
+import { type PlannedTag, planGroup } from "../plan/group.ts";
 import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
 import type { TokenScope } from "../scope.ts";
@@ -15,7 +15,7 @@ import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { standInLine } from "../standing.ts";
 import { namedMember, refusalOf } from "../tag-group/refusal.ts";
 import { createSuspects } from "../tag-group/suspects.ts";
-import { type ClassFreshness, createBoard, type TagState } from "./board.ts";
+import { type Board, type ClassFreshness, createBoard, type TagState } from "./board.ts";
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createSlowTags } from "./slow.ts";
@@ -61,6 +61,8 @@ const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
+/** Who is searched takes slots that nobody needs, and, so that it ends under full load, one this often, milliseconds. */
+const SEARCH_EVERY_MS = 30_000;
 /** Refusals in a row after which a group that was read lately is asked: is it about tags at all? */
 const REFUSALS_IN_DOUBT = 8;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
@@ -70,11 +72,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const { source, store, clock, log, classes, scope, demand } = options;
   const classOf = firstMatch(classes);
   const slow = createSlowTags();
-  const suspects = createSuspects();
-  const board = createBoard({
+  const suspects = createSuspects((id) => board.watched(id)?.siteId);
+  const board: Board = createBoard({
     gatewayOffline: (tag) => options.offlineGatewayOf?.(tag) != null,
     sees: (siteId) => scope.sees(siteId),
     labelOf: (id) => suspects.labelOf(id) ?? slow.labelOf(id),
+    turnOf: (id) => suspects.turnOf(id),
     notBeforeMs: (id) => suspects.notBeforeMs(id),
   });
   const commit = createReadCommit(options, board);
@@ -84,6 +87,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** Refusals since anything was read. */
   let refusals = 0;
   let control: readonly string[] = [];
+  let searchedAtMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
     const { buckets } = source.quota();
@@ -157,7 +161,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       control = board.control(TAGS_PER_REQUEST);
       if (control.length > 0) return control;
     }
-    const { group } = planGroup(board.planned(nowMs), nowMs, {
+    const planned = board.planned(nowMs);
+    const searched = nowMs - searchedAtMs >= SEARCH_EVERY_MS ? searchGroup(planned, nowMs) : [];
+    if (searched.length > 0) {
+      searchedAtMs = nowMs;
+      return searched;
+    }
+    const { group } = planGroup(planned, nowMs, {
       slotMs: slotMs(),
       size: TAGS_PER_REQUEST,
       leadMs: replyMs(),
@@ -208,6 +218,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const refusal = refusalOf(failure);
     if (refusal === null || group.length === 0) {
       board.failed(group, atMs);
+      suspects.failed(group);
       if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
       failures++;
       if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
@@ -232,7 +243,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       throw failure;
     }
     const named = namedMember(group, failure);
-    const proven = suspects.refused(group, { atMs, tokenSaidAtMs: scope.saidAtMs(), siteOf, named });
+    const proven = suspects.refused(group, { atMs, tokenSaidAtMs: scope.saidAtMs(), named });
     // One that was set aside and asked again alone needs no further proof.
     const again = group.length === 1 && board.aside().includes(group[0] ?? "") ? (group[0] ?? null) : null;
     const guilty = proven ?? (why === "unexplained" ? again : null);
@@ -284,6 +295,16 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };
     },
   };
+}
+
+/** Of the tags that are searched and due, the group of the one that waits longest. */
+function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly string[] {
+  const ageOf = ({ lastMs, intervalMs }: PlannedTag) =>
+    lastMs === null ? Number.POSITIVE_INFINITY : (nowMs - lastMs) / intervalMs;
+  const due = planned.filter((tag) => tag.turn === "patient" && tag.underWay !== true && ageOf(tag) >= 1);
+  const [first] = due.toSorted((a, b) => ageOf(b) - ageOf(a));
+  const group = planned.filter(({ apart, underWay }) => apart === first?.apart && underWay !== true);
+  return first === undefined ? [] : group.slice(0, TAGS_PER_REQUEST).map(({ id }) => id);
 }
 
 function worstFactor(stretch: Stretch | null): number {

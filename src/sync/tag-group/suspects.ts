@@ -1,43 +1,44 @@
 /**
- * Finds the tags that make whole requests refused, without a request that delays anybody else. Deterministic; times
- * are monotonic milliseconds.
+ * Finds the tags that make whole requests fail, without a request that delays anybody else. Deterministic; times are
+ * monotonic milliseconds.
  *
- * The members of a refused group are suspected: from then on they travel in groups of their own, first one for each
- * site (a refusal of one site must not cost another), then in halves, until a group is answered (its tags are cleared)
- * or one tag is left. When one half is answered the other is divided without being asked whole, because it is likely
- * to hold the culprit; when one half is refused, the other joins those that are likely to be clean, who travel together.
- * Neither proves anything. A tag is set aside only after it was refused alone twice, a minute
- * apart at least, with the service's word in between that the token may read it: a scope, a view or a service that was
- * away for a moment condemns nobody.
+ * When a request for tags of several sites fails, the sites are in doubt: each of their tags travels with tags of its
+ * own site only, as punctually as any other, until a request of that site is answered. So a site that is refused costs
+ * the others one slot. When a request for tags of one site fails, its members are suspects: they travel apart, in
+ * halves, in slots that nobody needs, until a group is answered (its tags are cleared) or one tag is left. When one half
+ * is answered the other is divided without being asked whole, because it is likely to hold the culprit; when one half
+ * fails, the other joins those that are likely to be clean. Neither proves anything.
+ *
+ * A tag is proven to be refused only after it was refused alone twice, a minute apart at least, with the service's word
+ * in between that the token may read it: a scope, a view or a service that was away for a moment condemns nobody.
  */
 export interface Suspects {
   /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
   labelOf(id: string): string | null;
+  /** `punctual`: only its site is in doubt. `patient`: it is searched, in slots that nobody needs. */
+  turnOf(id: string): "punctual" | "patient" | null;
   /** Before this a tag is not asked again; a tag that was refused alone waits for its second look. */
   notBeforeMs(id: string): number;
   /** These were answered: nobody of them is to blame. */
   cleared(ids: readonly string[]): void;
-  /**
-   * These were refused together. Returns the tag that is proven now, or null. `named`: the place in the request that
-   * the service blamed, if it did. `tokenSaidAtMs`: when the service last said that the token may read all of them.
-   */
+  /** These failed together, for a reason that need not be theirs. */
+  failed(ids: readonly string[]): void;
+  /** These were refused together. Returns the tag that is proven now, or null. */
   refused(ids: readonly string[], refusal: Refusal): string | null;
-  /** Nothing is proven against anybody. */
+  /** Nothing is suspected of anybody. */
   forget(): void;
 }
 
 export interface Refusal {
   readonly atMs: number;
+  /** When the service last said that the token may read all of them. */
   readonly tokenSaidAtMs: number;
-  readonly siteOf: (id: string) => number | undefined;
+  /** The tag that the service itself blamed, if it did. */
   readonly named: string | null;
 }
 
 /** Between the two looks at a tag that is refused alone, in milliseconds. */
 const SECOND_LOOK_MS = 60_000;
-
-/** Those who are likely to be clean: their sibling was refused. */
-const LIKELY_CLEAN = "suspects, likely clean";
 
 interface Suspicion {
   readonly label: string;
@@ -47,8 +48,9 @@ interface Suspicion {
   readonly aloneAtMs: number | null;
 }
 
-export function createSuspects(): Suspects {
+export function createSuspects(siteOf: (id: string) => number | undefined): Suspects {
   const suspicions = new Map<string, Suspicion>();
+  const sitesInDoubt = new Set<number | undefined>();
   let groups = 0;
 
   const nextLabel = () => {
@@ -73,60 +75,79 @@ export function createSuspects(): Suspects {
   const members = (label: string) =>
     [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id);
 
+  /** The other halves of these are likely to be clean. */
+  function relieveSiblings(ids: readonly string[]): void {
+    for (const sibling of new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null))) {
+      if (sibling === null) continue;
+      const rest = members(sibling);
+      part(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`, null);
+    }
+  }
+
+  function narrow(ids: readonly string[], named: string | null): void {
+    const sites = new Set(ids.map(siteOf));
+    for (const site of sites) sitesInDoubt.add(site);
+    if (sites.size > 1) return;
+    relieveSiblings(ids);
+    if (named !== null && ids.includes(named)) {
+      const rest = ids.filter((id) => id !== named);
+      part([named], nextLabel(), null);
+      part(rest, nextLabel(), null);
+    } else divide(ids);
+  }
+
   return {
-    labelOf: (id) => suspicions.get(id)?.label ?? null,
+    labelOf(id) {
+      const own = suspicions.get(id)?.label;
+      if (own !== undefined) return own;
+      const site = siteOf(id);
+      return sitesInDoubt.has(site) ? `site ${site}` : null;
+    },
+    turnOf(id) {
+      if (suspicions.has(id)) return "patient";
+      return sitesInDoubt.has(siteOf(id)) ? "punctual" : null;
+    },
     notBeforeMs(id) {
       const aloneAtMs = suspicions.get(id)?.aloneAtMs ?? null;
       return aloneAtMs === null ? Number.NEGATIVE_INFINITY : aloneAtMs + SECOND_LOOK_MS;
     },
     cleared(ids) {
       const siblings = new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null));
-      for (const id of ids) suspicions.delete(id);
+      for (const id of ids) {
+        suspicions.delete(id);
+        sitesInDoubt.delete(siteOf(id));
+      }
       for (const sibling of siblings) {
         if (sibling === null) continue;
         const rest = members(sibling);
         if (rest.length > 1) divide(rest);
       }
     },
-    refused(ids, { atMs, tokenSaidAtMs, siteOf, named }) {
+    failed(ids) {
+      if (ids.length > 1) narrow(ids, null);
+    },
+    refused(ids, { atMs, tokenSaidAtMs, named }) {
       const [only] = ids;
-      if (ids.length === 1 && only !== undefined) {
-        const aloneAtMs = suspicions.get(only)?.aloneAtMs ?? null;
-        const isProven =
-          aloneAtMs !== null && atMs - aloneAtMs >= SECOND_LOOK_MS && tokenSaidAtMs >= aloneAtMs;
-        if (isProven) {
-          suspicions.delete(only);
-          return only;
-        }
-        const sibling = suspicions.get(only)?.sibling ?? null;
-        if (sibling !== null) part(members(sibling), LIKELY_CLEAN, null);
-        // Without the token's word the first look does not count; it is looked at for the first time again.
-        const counts = aloneAtMs !== null && atMs - aloneAtMs < SECOND_LOOK_MS;
-        suspicions.set(only, {
-          label: suspicions.get(only)?.label ?? nextLabel(),
-          sibling: null,
-          aloneAtMs: counts ? aloneAtMs : atMs,
-        });
+      if (ids.length > 1 || only === undefined) {
+        narrow(ids, named);
         return null;
       }
-      for (const sibling of new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null))) {
-        if (sibling !== null) part(members(sibling), LIKELY_CLEAN, null);
+      const known = suspicions.get(only);
+      const aloneAtMs = known?.aloneAtMs ?? null;
+      const isSecond = aloneAtMs !== null && atMs - aloneAtMs >= SECOND_LOOK_MS;
+      if (isSecond && tokenSaidAtMs >= aloneAtMs) {
+        suspicions.delete(only);
+        return only;
       }
-      const bySite = Map.groupBy(ids, siteOf);
-      if (bySite.size > 1) {
-        for (const group of bySite.values()) part(group, nextLabel(), null);
-      } else if (named !== null && ids.includes(named)) {
-        part([named], nextLabel(), null);
-        part(
-          ids.filter((id) => id !== named),
-          nextLabel(),
-          null,
-        );
-      } else {
-        divide(ids);
-      }
+      relieveSiblings(ids);
+      // Without the token's word the first look does not count; it is looked at for the first time again.
+      const firstMs = aloneAtMs !== null && !isSecond ? aloneAtMs : atMs;
+      suspicions.set(only, { label: known?.label ?? nextLabel(), sibling: null, aloneAtMs: firstMs });
       return null;
     },
-    forget: () => suspicions.clear(),
+    forget() {
+      suspicions.clear();
+      sitesInDoubt.clear();
+    },
   };
 }

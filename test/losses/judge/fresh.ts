@@ -10,8 +10,8 @@ import { clockTime } from "./punctual.ts";
 const SLACK_MS = 5_000;
 /** The plan on the status page says that it is up to 15 s old. */
 const PLAN_SLACK_MS = 20_000;
-/** What just changed about the token need not be known yet. */
-const NOTICED_MS = 180_000;
+/** A tag that came back is known of with the next listing, every 10 minutes here, milliseconds. */
+const NOTICED_MS = 780_000;
 
 export async function noAgeIsFlattered(stage: Stage, far: FarEnd): Promise<readonly string[]> {
   const { virtual, world } = stage;

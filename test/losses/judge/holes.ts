@@ -28,6 +28,7 @@ const KINDS: Readonly<Record<HoleReason, NamedHole["kind"]>> = {
   unproven: "to come",
   refused: "not had",
   "out-of-scope": "not had",
+  "not-listed": "not had",
   "no-log": "no log",
   null: "not had",
 };

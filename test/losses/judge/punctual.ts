@@ -38,7 +38,7 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
           const lateMs = atMs - (marks[place - 1] ?? atMs) - allowedMs;
           if (lateMs <= 0) continue;
           const sinceMs = marks[place - 1] ?? atMs;
-          const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, id, sinceMs)}`;
+          const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
           // One sentence for a cause and a class: a group of twenty is late together.
           const cause = `${own.name} ${beside}`;
           if (told.has(cause)) continue;
@@ -57,7 +57,7 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
 function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number): readonly Span[] {
   const disturbed: Span[] = [
     ...stage.troubles
-      .filter(({ trouble }) => doesConcern(trouble, siteId, id))
+      .filter(({ trouble }) => doesConcern(stage, trouble, siteId))
       .map(({ trouble, fromMs, toMs }): Span => {
         // A tag that was refused by itself is set aside for 10 minutes, an hour and longer, and that is right.
         const isRested = trouble.refusesTags?.has(id) === true;
@@ -76,14 +76,15 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   return spans.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
-function doesConcern({ concerns }: Trouble, siteId: number, id: string): boolean {
+/** Also of the site of a tag that fails by itself: its neighbours are served while it is searched, in slots that nobody needs. */
+function doesConcern({ world }: Stage, { concerns }: Trouble, siteId: number): boolean {
   switch (concerns.kind) {
     case "all":
       return true;
     case "site":
       return concerns.siteId === siteId;
     case "tags":
-      return concerns.ids.has(id);
+      return (world.tags.get(siteId) ?? []).some((id) => concerns.ids.has(id));
     case "history":
     case "lists":
       return false;
@@ -98,9 +99,9 @@ function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
 }
 
 /** What concerned the tag itself last, should it not have found back. */
-function after({ troubles }: Stage, siteId: number, id: string, atMs: number): string {
-  const last = troubles.findLast(
-    ({ trouble, toMs }) => toMs <= atMs && doesConcern(trouble, siteId, id),
+function after(stage: Stage, siteId: number, atMs: number): string {
+  const last = stage.troubles.findLast(
+    ({ trouble, toMs }) => toMs <= atMs && doesConcern(stage, trouble, siteId),
   )?.trouble;
   return last === undefined ? "" : `; it was concerned last by: ${last.name}`;
 }
