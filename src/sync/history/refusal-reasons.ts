@@ -40,7 +40,7 @@ export class Unclear extends Retryable {}
 /** What an ask of history needs of the token (interface, GET tags/history). */
 const ABILITY = "read:tags";
 /** Refusals in a row, with no answer to anybody, after which it is not about single tags. */
-const HOPELESS = 8;
+const HOPELESS = 4;
 const SAID_MAX = 300;
 
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &

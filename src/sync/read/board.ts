@@ -86,6 +86,8 @@ export interface BoardSurroundings {
   labelOf(id: string): string | null;
   /** How one that travels apart has its turn; null where it is slow. */
   turnOf(id: string): PlannedTag["turn"];
+  /** Whether it is suspected, by itself, of being refused. */
+  isSuspect(id: string): boolean;
   /** Before this the tag is not asked. */
   notBeforeMs(id: string): number;
 }
@@ -103,6 +105,7 @@ interface State {
   retryMs: number;
   underWay: boolean;
   asideUntilMs: number | null;
+  gatewayWasOffline: boolean;
 }
 
 export function createBoard(around: BoardSurroundings): Board {
@@ -147,6 +150,7 @@ export function createBoard(around: BoardSurroundings): Board {
           failures: 0,
           retryMs: Number.NEGATIVE_INFINITY,
           underWay: false,
+          gatewayWasOffline: false,
           // Without a count it was set aside by a rule that could be wrong: it is asked again.
           asideUntilMs: aside?.times === undefined ? null : known.toMonotonic(aside.until),
         });
@@ -159,7 +163,10 @@ export function createBoard(around: BoardSurroundings): Board {
       const tags: PlannedTag[] = [];
       for (const [id, state] of states) {
         if (state.asideUntilMs !== null || !isInSight(state)) continue;
-        const { intervalMs } = intervals(state);
+        const { intervalMs, offline } = intervals(state);
+        // Its nulls were those of a gateway that is back: it is due as wished.
+        if (state.gatewayWasOffline && !offline) state.nulls = 0;
+        state.gatewayWasOffline = offline;
         const waits = state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
         tags.push({
           id,
@@ -182,7 +189,7 @@ export function createBoard(around: BoardSurroundings): Board {
     },
     control(count) {
       const known = [...states]
-        .filter(([id, state]) => isPromised(state) && !state.underWay && around.turnOf(id) !== "patient")
+        .filter(([id, state]) => isPromised(state) && !state.underWay && !around.isSuspect(id))
         .filter(([, { lastMs }]) => lastMs !== null)
         .sort(([, a], [, b]) => (b.lastMs ?? 0) - (a.lastMs ?? 0));
       const siteId = known[0]?.[1].watched.siteId;

@@ -61,10 +61,12 @@ const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
-/** Who is searched takes slots that nobody needs, and, so that it ends under full load, one this often, milliseconds. */
-const SEARCH_EVERY_MS = 30_000;
+/** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
+const SEARCH_EVERY_SLOTS = 20;
 /** Refusals in a row after which a group that was read lately is asked: is it about tags at all? */
-const REFUSALS_IN_DOUBT = 8;
+const REFUSALS_IN_DOUBT = 3;
+/** The same where nothing was ever read. */
+const REFUSALS_MAX = 8;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
 
@@ -78,6 +80,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     sees: (siteId) => scope.sees(siteId),
     labelOf: (id) => suspects.labelOf(id) ?? slow.labelOf(id),
     turnOf: (id) => suspects.turnOf(id),
+    isSuspect: (id) => suspects.isSuspect(id),
     notBeforeMs: (id) => suspects.notBeforeMs(id),
   });
   const commit = createReadCommit(options, board);
@@ -162,7 +165,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       if (control.length > 0) return control;
     }
     const planned = board.planned(nowMs);
-    const searched = nowMs - searchedAtMs >= SEARCH_EVERY_MS ? searchGroup(planned, nowMs) : [];
+    const isSearchTime =
+      nowMs - searchedAtMs >= SEARCH_EVERY_SLOTS * slotMs() && !planned.some((tag) => isDoubtDue(tag, nowMs));
+    const searched = isSearchTime ? searchGroup(planned, nowMs) : [];
     if (searched.length > 0) {
       searchedAtMs = nowMs;
       return searched;
@@ -235,7 +240,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     refusals++;
     const isControl = group === control;
-    if (isControl || (refusals > REFUSALS_IN_DOUBT && control.length === 0)) {
+    if (isControl || (refusals > REFUSALS_MAX && control.length === 0)) {
       // Also what was read a moment ago is refused: it is about no single tag.
       suspects.forget();
       refusals = 0;
@@ -297,12 +302,19 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   };
 }
 
+/** Whether a tag of a site in doubt waits for the request that clears it. */
+function isDoubtDue({ turn, underWay, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
+  return turn === "punctual" && underWay !== true && (lastMs === null || nowMs - lastMs >= intervalMs / 2);
+}
+
 /** Of the tags that are searched and due, the group of the one that waits longest. */
 function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly string[] {
   const ageOf = ({ lastMs, intervalMs }: PlannedTag) =>
     lastMs === null ? Number.POSITIVE_INFINITY : (nowMs - lastMs) / intervalMs;
   const due = planned.filter((tag) => tag.turn === "patient" && tag.underWay !== true && ageOf(tag) >= 1);
-  const [first] = due.toSorted((a, b) => ageOf(b) - ageOf(a));
+  // First whoever is not suspected by itself: one answer clears a whole site.
+  const isSuspect = ({ apart }: PlannedTag) => (apart?.startsWith("site ") ? 0 : 1);
+  const [first] = due.toSorted((a, b) => isSuspect(a) - isSuspect(b) || ageOf(b) - ageOf(a));
   const group = planned.filter(({ apart, underWay }) => apart === first?.apart && underWay !== true);
   return first === undefined ? [] : group.slice(0, TAGS_PER_REQUEST).map(({ id }) => id);
 }

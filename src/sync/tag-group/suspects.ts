@@ -15,8 +15,10 @@
 export interface Suspects {
   /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
   labelOf(id: string): string | null;
-  /** `punctual`: only its site is in doubt. `patient`: it is searched, in slots that nobody needs. */
+  /** `punctual`: only its site is in doubt. `patient`: it, or its whole site, is searched, in slots that nobody needs. */
   turnOf(id: string): "punctual" | "patient" | null;
+  /** Whether it is suspected by itself, and not only as one of its site. */
+  isSuspect(id: string): boolean;
   /** Before this a tag is not asked again; a tag that was refused alone waits for its second look. */
   notBeforeMs(id: string): number;
   /** These were answered: nobody of them is to blame. */
@@ -40,6 +42,10 @@ export interface Refusal {
 /** Between the two looks at a tag that is refused alone, in milliseconds. */
 const SECOND_LOOK_MS = 60_000;
 
+/** Requests for tags of one site alone that fail in a row, after which it is likely to be the site. */
+const SITE_FAILURES = 2;
+const MANY_PARTS = 4;
+
 interface Suspicion {
   readonly label: string;
   /** The label of the other half, where there is one. */
@@ -50,7 +56,8 @@ interface Suspicion {
 
 export function createSuspects(siteOf: (id: string) => number | undefined): Suspects {
   const suspicions = new Map<string, Suspicion>();
-  const sitesInDoubt = new Set<number | undefined>();
+  /** Sites in doubt, and how many requests for their tags alone failed since one was answered. */
+  const sitesInDoubt = new Map<number | undefined, number>();
   let groups = 0;
 
   const nextLabel = () => {
@@ -84,9 +91,24 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
     }
   }
 
+  /**
+   * A site that answers again after it had failed in many parts: who was not refused alone is likely to be clean. One
+   * culprit alone leaves no more than three parts at a time.
+   */
+  function gather(site: number | undefined): void {
+    const parted = [...suspicions].filter(([id, each]) => each.aloneAtMs === null && siteOf(id) === site);
+    if (new Set(parted.map(([, { label }]) => label)).size < MANY_PARTS) return;
+    part(
+      parted.map(([id]) => id),
+      `likely clean, site ${site}`,
+      null,
+    );
+  }
+
   function narrow(ids: readonly string[], named: string | null): void {
     const sites = new Set(ids.map(siteOf));
-    for (const site of sites) sitesInDoubt.add(site);
+    for (const site of sites)
+      sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
     relieveSiblings(ids);
     if (named !== null && ids.includes(named)) {
@@ -105,8 +127,10 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
     },
     turnOf(id) {
       if (suspicions.has(id)) return "patient";
-      return sitesInDoubt.has(siteOf(id)) ? "punctual" : null;
+      const failures = sitesInDoubt.get(siteOf(id));
+      return failures === undefined ? null : failures < SITE_FAILURES ? "punctual" : "patient";
     },
+    isSuspect: (id) => suspicions.has(id),
     notBeforeMs(id) {
       const aloneAtMs = suspicions.get(id)?.aloneAtMs ?? null;
       return aloneAtMs === null ? Number.NEGATIVE_INFINITY : aloneAtMs + SECOND_LOOK_MS;
@@ -122,6 +146,7 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
         const rest = members(sibling);
         if (rest.length > 1) divide(rest);
       }
+      for (const site of new Set(ids.map(siteOf))) gather(site);
     },
     failed(ids) {
       if (ids.length > 1) narrow(ids, null);
