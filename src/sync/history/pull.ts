@@ -44,7 +44,7 @@ export interface HistoryPullOptions {
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
   /** Where it says what its promises take of the quota. */
-  readonly demand?: Pick<Demand, "setHistory">;
+  readonly demand?: Pick<Demand, "setHistory" | "isFull">;
   /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
   readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
@@ -103,7 +103,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     probe.refresh();
     if (metrics !== undefined) showStates(metrics, source.name, book.series());
     refreshedAtMs = clock.monotonic();
-    options.demand?.setHistory(plannedRate());
+    const following = followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST);
+    options.demand?.setHistory({ following, learning: learningRate() });
     await orders.end();
   }
 
@@ -129,7 +130,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     }
     const live = nextFollowing(free, nowMs, limit);
     const learnsInMs = learnedAtMs + 60_000 / Math.max(1, learningRate()) - clock.monotonic();
-    const toLearn = probing || (!past && learnsInMs > 0) ? null : probe.next(nowMs);
+    // Where live reads leave slots over, learning waits for one of those.
+    const isOwnTurn = learnsInMs <= 0 && (options.demand?.isFull() ?? true);
+    const toLearn = probing || (!past && !isOwnTurn) ? null : probe.next(nowMs);
     const isDue = live !== null || (toLearn !== null && learnsInMs <= 0);
     if (isDue) dueSinceMs ??= clock.monotonic();
     else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
@@ -144,7 +147,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return ask === null || (probing && !isFull) ? null : { ask };
   }
 
-  const learningRate = () => learningPerMinute(probe.waiting(), TAGS_PER_REQUEST);
+  const learningRate = () => learningPerMinute(probe.waiting());
 
   const plannedRate = () =>
     followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST) + learningRate();

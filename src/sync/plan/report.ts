@@ -181,9 +181,7 @@ export function planReport(facts: PlanFacts): PlanReport {
       requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn === 0
-        ? null
-        : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.size)) },
+      toLearn === 0 ? null : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn)) },
     backfill:
       requestsLeft === 0
         ? null
