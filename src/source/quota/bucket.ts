@@ -7,7 +7,7 @@ import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
 import { createPace } from "./pace.ts";
 import type { QuotaRecord } from "./record.ts";
-import { createSlotLog, type Slot } from "./slot-log.ts";
+import { createSpentSlots, type Slot } from "./spent-slots.ts";
 
 /** One request on its way through a bucket. */
 export interface QuotaRequest extends Waiting {
@@ -19,7 +19,7 @@ export interface QuotaRequest extends Waiting {
   started: boolean;
 }
 
-/** One count of the service: a queue by lanes, and the log that says when its next request may leave. */
+/** One count of the service: a queue by lanes, and the spent slots that say when its next request may leave. */
 export interface QuotaBucket {
   run(request: QuotaRequest): Promise<unknown>;
   /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
@@ -68,7 +68,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
     concurrency: options.concurrency,
     queueClass: lanes.Queue,
   });
-  const log = createSlotLog(occupiedMs, options.inherited);
+  const spent = createSpentSlots(occupiedMs, options.inherited);
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
   const inFlight = new Set<Slot>();
@@ -107,7 +107,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const readyAt = (lane: Lane, now: number, overdue = false) => {
     const { slots, everyLanePaced } = terms(now);
     const reserved = lane === "write" || overdue ? 0 : options.reserve;
-    const free = log.freeAt(now, Math.max(1, slots - reserved));
+    const free = spent.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
     return Math.max(now, heldUntil, free, paced);
   };
@@ -156,7 +156,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       sentAt: now,
       countedBy: Number.POSITIVE_INFINITY,
     };
-    log.add(slot);
+    spent.add(slot);
     options.onSlot(request);
     return slot;
   };
@@ -166,7 +166,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       await record.beforeSend(slot);
       request.signal.throwIfAborted();
     } catch (error) {
-      log.drop(slot);
+      spent.drop(slot);
       release();
       throw error;
     }
@@ -211,7 +211,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       // Requests that were under way together are refused together: that is one lesson.
       if (refused && now >= heldUntil) {
         const known = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
-        caution.refused(now, log.used(now) - 1, known);
+        caution.refused(now, spent.used(now) - 1, known);
         if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
       }
       if (refused) throttled += 1;
@@ -225,7 +225,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       }
       let since = now;
       for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
-      foreign.excess(now, clock.now(), log.unexplained(taken, since));
+      foreign.excess(now, clock.now(), spent.unexplained(taken, since));
     },
     status() {
       const now = clock.monotonic();
@@ -235,7 +235,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
         perMinute: limit,
         pacedPerMinute,
         lastingPerMinute,
-        used: log.used(now),
+        used: spent.used(now),
         waiting: lanes.counts(),
         heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
         nextSlotInMs: readyAt("live", now) - now,
@@ -244,7 +244,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       };
     },
     foreign: () => foreign.use(clock.monotonic()),
-    slots: () => log.slots(),
+    slots: () => spent.slots(),
     heldUntil: () => heldUntil,
     retire() {
       isRetired = true;

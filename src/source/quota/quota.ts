@@ -7,17 +7,17 @@ import type { ForeignUse } from "./foreign.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import { createQuotaRecord, type HoldScope } from "./record.ts";
 import { createSharingEvidence } from "./sharing.ts";
-import type { Slot } from "./slot-log.ts";
+import type { Slot } from "./spent-slots.ts";
 
 /**
  * The quota of one source: never exceeded, hardly ever idle.
  *
- * p-queue holds what waits, by lane; the slot log (slot-log.ts) says when the next request may leave; the record
- * (record.ts) keeps the log over restarts; caution (caution.ts) learns from refusals. Measured against
+ * p-queue holds what waits, by lane; the spent slots (spent-slots.ts) say when the next request may leave; the record
+ * (record.ts) keeps them over restarts; caution (caution.ts) learns from refusals. Measured against
  * seven kinds of limiters by `npm run bench:quota`.
  */
 export interface QuotaOptions {
-  /** Name of the source; part of the stored log's name and a label of the metrics. */
+  /** Name of the source; part of the name in the memory and a label of the metrics. */
   readonly source: string;
   readonly clock: Clock;
   readonly store: StoredQuotaLog;
@@ -47,7 +47,7 @@ export interface QuotaOptions {
 }
 
 export interface Quota extends Limiter {
-  /** Loads the stored log; `run` does it by itself. Rejects when the store cannot be read. */
+  /** Loads the stored slots; `run` does it by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   /** What is known of somebody else who uses the same token; null when nothing is. */
   foreign(): ForeignUse | null;

@@ -1,11 +1,11 @@
 import type { Clock } from "../../clock.ts";
 import type { QuotaSlot, StoredQuotaLog } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
-import type { Slot } from "./slot-log.ts";
+import type { Slot } from "./spent-slots.ts";
 
 /**
- * Keeps the slot log over restarts. A slot is durable before its request leaves, with the latest moment at which
- * the service can count it, so that a kill at any moment leaves a log that says at least as much as the service
+ * Keeps the spent slots over restarts. A slot is durable before its request leaves, with the latest moment at which
+ * the service can count it, so that a kill at any moment leaves a record that says at least as much as the service
  * knows. Stored stamps are wall time, the only time that survives a process; where the wall clock has jumped they
  * are put right before anybody reads them.
  */
