@@ -20,7 +20,7 @@ export interface Store {
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
-  readonly quotaLog: StoredQuotaLog;
+  readonly quotaMemory: QuotaMemory;
   /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
   close(): Promise<void>;
@@ -230,7 +230,7 @@ export interface PruneReport {
 }
 
 /** Requests that may still count against a quota; written before each request leaves. */
-export interface StoredQuotaLog {
+export interface QuotaMemory {
   load(bucket: string): Promise<readonly QuotaSlot[]>;
   save(bucket: string, slot: QuotaSlot): Promise<void>;
   forget(bucket: string, beforeMs: number): Promise<void>;

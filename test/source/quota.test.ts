@@ -2,7 +2,14 @@ import { describe, expect, test } from "vitest";
 import { Retryable, Throttled } from "#src/errors.ts";
 import type { Lane } from "#src/source/source.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryLog, createRig, mostInAMinute, type Rig, START_MS, usedBefore } from "./quota-rig.ts";
+import {
+  createRig,
+  createVolatileMemory,
+  mostInAMinute,
+  type Rig,
+  START_MS,
+  usedBefore,
+} from "./quota-rig.ts";
 
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
@@ -256,7 +263,7 @@ describe("restarts (trap 29)", () => {
 
   test("a slot is durable, with its upper bound, before its request leaves", async () => {
     const clock = createVirtualClock(START_MS);
-    const store = usedBefore(createMemoryLog(() => clock.sleep(50)));
+    const store = usedBefore(createVolatileMemory(() => clock.sleep(50)));
     const rig = createRig({ clock, store });
     void rig.ask("write", "write", { latencyMs: 1_000 });
     await clock.run(40);
@@ -272,7 +279,7 @@ describe("restarts (trap 29)", () => {
   test("a disk slower than the bound allows for is written again before the request leaves", async () => {
     const clock = createVirtualClock(START_MS);
     let commitMs = 5_000;
-    const store = usedBefore(createMemoryLog(() => clock.sleep(commitMs)));
+    const store = usedBefore(createVolatileMemory(() => clock.sleep(commitMs)));
     const rig = createRig({ clock, store });
     void rig.ask("write");
     await clock.run(4_000);
@@ -284,7 +291,7 @@ describe("restarts (trap 29)", () => {
   });
 
   test("nothing leaves when the slot cannot be stored", async () => {
-    const store = usedBefore(createMemoryLog(() => Promise.reject(new Error("disk full"))));
+    const store = usedBefore(createVolatileMemory(() => Promise.reject(new Error("disk full"))));
     const rig = createRig({ store });
     await expect(rig.ask("write")).rejects.toThrow("disk full");
     expect(rig.left).toHaveLength(0);
@@ -334,12 +341,12 @@ describe("restarts (trap 29)", () => {
   });
 
   test("without a record it is careful for one window, and waits only when told to", async () => {
-    const first = createRig({ store: createMemoryLog() });
+    const first = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void first.ask("on-demand");
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
     expect(first.left.length).toBeLessThanOrEqual(17);
-    const waits = createRig({ store: createMemoryLog(), withoutRecord: "wait" });
+    const waits = createRig({ store: createVolatileMemory(), withoutRecord: "wait" });
     void waits.ask("write");
     await waits.clock.run(60_000);
     expect(waits.left).toHaveLength(0);
@@ -348,7 +355,7 @@ describe("restarts (trap 29)", () => {
   });
 
   test("the status says the careful pace of the first window, and the pace that lasts", async () => {
-    const rig = createRig({ store: createMemoryLog() });
+    const rig = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void rig.ask("live");
     await rig.clock.run(30_000);
     const [first, second] = rig.left.map(({ at }) => at);

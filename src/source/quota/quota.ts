@@ -1,7 +1,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
-import type { StoredQuotaLog } from "../../store/store.ts";
+import type { QuotaMemory } from "../../store/store.ts";
 import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./bucket.ts";
 import type { ForeignUse } from "./foreign.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
@@ -20,7 +20,7 @@ export interface QuotaOptions {
   /** Name of the source; part of the name in the memory and a label of the metrics. */
   readonly source: string;
   readonly clock: Clock;
-  readonly store: StoredQuotaLog;
+  readonly store: QuotaMemory;
   /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
   /** Share of the limit that is used at most, so that others of the same user find room; 1 uses all of it. */

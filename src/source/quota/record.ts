@@ -1,5 +1,5 @@
 import type { Clock } from "../../clock.ts";
-import type { QuotaSlot, StoredQuotaLog } from "../../store/store.ts";
+import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import type { Slot } from "./spent-slots.ts";
 
@@ -25,7 +25,7 @@ export interface QuotaRecord {
 export type HoldScope = QuotaEndpoint | "everything";
 
 export interface QuotaRecordOptions {
-  readonly store: StoredQuotaLog;
+  readonly store: QuotaMemory;
   readonly source: string;
   readonly clock: Clock;
   /** How long a slot is occupied after the service counted it, in milliseconds. */

@@ -1,5 +1,5 @@
 import type { Clock } from "#src/clock.ts";
-import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
@@ -43,7 +43,7 @@ export interface Disk {
 }
 
 /** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
-export function createDiskLog(disk: Disk, clock: Clock, commitMs: () => number): StoredQuotaLog {
+export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaMemory {
   const slotsOf = (bucket: string) => {
     const slots = disk.slots.get(bucket) ?? new Map<number, QuotaSlot>();
     disk.slots.set(bucket, slots);

@@ -1,7 +1,7 @@
 import type { Database } from "./sqlite.ts";
-import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "./store.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
-export function createQuotaLog(database: Database): StoredQuotaLog {
+export function createQuotaMemory(database: Database): QuotaMemory {
   return {
     async load(bucket) {
       return database
