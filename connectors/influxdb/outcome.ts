@@ -62,7 +62,7 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
     const header = error.headers?.["retry-after"];
     const waitMs = retryAfterMs(typeof header === "string" ? header : undefined, nowMs);
     return new Throttled(`${said}: it asks us to wait.`, waitMs, {
-      scope: status === 429 ? "bucket" : "everything",
+      scope: status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 408 || status === 425 || status >= 500) {

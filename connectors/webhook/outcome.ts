@@ -39,7 +39,7 @@ export function failureOf(answer: Answer, origin: string, nowMs: number): Failur
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(answer.retryAfter, nowMs), {
-      scope: status === 429 ? "bucket" : "everything",
+      scope: status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 413) {

@@ -10,7 +10,7 @@ import type { TransportReply } from "./transport.ts";
  * | Seen                                             | Becomes                                        |
  * | ------------------------------------------------ | ---------------------------------------------- |
  * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
- * | 429                                              | `Throttled` bucket, always with a time         |
+ * | 429                                              | `Throttled` allowance, always with a time      |
  * | 503, whatever its body                           | `Throttled` everything, null when nobody said  |
  * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
  * | 404 in the body: of history, of read and write   | `NoLog`, `Rejected`                            |

@@ -194,7 +194,7 @@ export function createSend(options: SendOptions): Send {
       const { endpoint } = call;
       const limit: Limit = {
         observe: (headers) => limiter.observe(endpoint, headers),
-        refused: (_startedMs, forMs) => limiter.hold(forMs, "bucket", endpoint),
+        refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
       // What was chosen once is asked for again as it is.
       const turn = <T>(task: () => Promise<T>, isFirst: boolean) =>

@@ -231,12 +231,12 @@ export interface PruneReport {
 
 /** Requests that may still count against a quota; written before each request leaves. */
 export interface QuotaMemory {
-  load(bucket: string): Promise<readonly QuotaSlot[]>;
-  save(bucket: string, slot: QuotaSlot): Promise<void>;
-  forget(bucket: string, beforeMs: number): Promise<void>;
+  load(key: string): Promise<readonly QuotaSlot[]>;
+  save(key: string, slot: QuotaSlot): Promise<void>;
+  forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; the next one takes its place. */
-  loadHold(bucket: string): Promise<QuotaHold | undefined>;
-  saveHold(bucket: string, hold: QuotaHold): Promise<void>;
+  loadHold(key: string): Promise<QuotaHold | undefined>;
+  saveHold(key: string, hold: QuotaHold): Promise<void>;
 }
 
 /** Wall times, milliseconds since 1970. */

@@ -34,26 +34,26 @@ export function createVolatileMemory(
   beforeCommit: () => Promise<void> = async () => undefined,
 ): VolatileMemory {
   const slots = new Map<string, Map<number, QuotaSlot>>();
-  const of = (bucket: string) => {
-    const known = slots.get(bucket) ?? new Map<number, QuotaSlot>();
-    slots.set(bucket, known);
+  const of = (key: string) => {
+    const known = slots.get(key) ?? new Map<number, QuotaSlot>();
+    slots.set(key, known);
     return known;
   };
   const holds = new Map<string, QuotaHold>();
   return {
     slots,
     holds,
-    loadHold: async (bucket) => holds.get(bucket),
-    async saveHold(bucket, hold) {
-      holds.set(bucket, hold);
+    loadHold: async (key) => holds.get(key),
+    async saveHold(key, hold) {
+      holds.set(key, hold);
     },
-    load: async (bucket) => [...of(bucket).values()],
-    async save(bucket, slot) {
+    load: async (key) => [...of(key).values()],
+    async save(key, slot) {
       await beforeCommit();
-      of(bucket).set(slot.id, slot);
+      of(key).set(slot.id, slot);
     },
-    async forget(bucket, beforeMs) {
-      for (const slot of of(bucket).values()) if (slot.sentAtMs < beforeMs) of(bucket).delete(slot.id);
+    async forget(key, beforeMs) {
+      for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);
     },
   };
 }

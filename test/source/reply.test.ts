@@ -16,7 +16,7 @@ function outcome(status: number, body: unknown, headers = {}, reading: Partial<R
 const MEANINGS: readonly (readonly [number, object])[] = [
   [401, { kind: "config", reason: "unauthenticated" }],
   [403, { kind: "config", reason: "forbidden" }],
-  [429, { kind: "throttled", scope: "bucket" }],
+  [429, { kind: "throttled", scope: "allowance" }],
   [503, { kind: "throttled", scope: "everything" }],
   [422, { kind: "config", reason: "validation" }],
   [400, { kind: "config", reason: "validation" }],

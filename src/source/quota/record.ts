@@ -44,7 +44,7 @@ const FORGET_EVERY_REPLIES = 500;
 
 export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   const { store, source, clock, occupiedMs, longestWayMs } = options;
-  const bucketOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
+  const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let live: Slot[] = [];
   let lastId = 0;
   let replies = 0;
@@ -56,7 +56,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       sentAtMs: Math.floor(slot.sentAt + wallOffset),
       countedByMs: Math.ceil(slot.countedBy + wallOffset),
     };
-    await store.save(bucketOf(slot.endpoint), stored);
+    await store.save(keyOf(slot.endpoint), stored);
   };
 
   const followWallClock = async () => {
@@ -89,7 +89,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       wallOffset = clock.now() - now;
       let found = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
-        for (const stored of await store.load(bucketOf(endpoint))) {
+        for (const stored of await store.load(keyOf(endpoint))) {
           found = true;
           lastId = Math.max(lastId, stored.id);
           // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
@@ -130,7 +130,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       await save(slot);
       replies += 1;
       if (replies % FORGET_EVERY_REPLIES === 0) {
-        await store.forget(bucketOf(slot.endpoint), clock.now() - KEEP_MS);
+        await store.forget(keyOf(slot.endpoint), clock.now() - KEEP_MS);
       }
     },
   };

@@ -217,6 +217,6 @@ async function decoded(quota: Quota, send: () => Promise<Verdict>, headers: bool
     quota.observe("read", { limit: 20, remaining: verdict.remaining });
   if (verdict.ok) return;
   const waitMs = (verdict.retryAfterS + 1) * 1000;
-  quota.hold(waitMs, "bucket", "read");
+  quota.hold(waitMs, "allowance", "read");
   throw new Throttled("refused", waitMs);
 }

@@ -1,6 +1,6 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
-import type { Lane, QuotaBucketStatus } from "../source.ts";
+import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
 import { createForeignWatch, type ForeignUse } from "./foreign.ts";
 import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
@@ -9,7 +9,7 @@ import { createPace } from "./pace.ts";
 import type { QuotaRecord } from "./record.ts";
 import { createSpentSlots, type Slot } from "./spent-slots.ts";
 
-/** One request on its way through a bucket. */
+/** One request on its way through an allowance. */
 export interface QuotaRequest extends Waiting {
   readonly endpoint: QuotaEndpoint;
   readonly task: () => Promise<unknown>;
@@ -20,22 +20,22 @@ export interface QuotaRequest extends Waiting {
 }
 
 /** One count of the service: a queue by lanes, and the spent slots that say when its next request may leave. */
-export interface QuotaBucket {
+export interface Allowance {
   run(request: QuotaRequest): Promise<unknown>;
   /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
   hold(untilMs: number, refused: boolean): void;
   /** The service says that it has counted `taken` requests and allows `limit`. */
   observe(endpoint: QuotaEndpoint, taken: number, limit: number): void;
-  status(): QuotaBucketStatus;
+  status(): AllowanceStatus;
   foreign(): ForeignUse | null;
   slots(): readonly Slot[];
   heldUntil(): number;
-  /** Rejects what waits, so that it can queue in another bucket; what is under way ends here. */
+  /** Rejects what waits, so that it can queue in another allowance; what is under way ends here. */
   retire(): void;
   retired(): boolean;
 }
 
-export interface QuotaBucketOptions {
+export interface AllowanceOptions {
   readonly name: string;
   readonly clock: Clock;
   readonly record: QuotaRecord;
@@ -61,7 +61,7 @@ const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
 /** While the record is missing, this share of the pace. */
 const CAREFUL_SHARE = 0.8;
 
-export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
+export function createAllowance(options: AllowanceOptions): Allowance {
   const { clock, record, occupiedMs } = options;
   const lanes = createLanes();
   const queue = new PQueue<InstanceType<typeof lanes.Queue>, LaneOptions>({
