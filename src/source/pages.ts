@@ -1,7 +1,7 @@
 import type { ZodType } from "zod";
 import type { Clock } from "../clock.ts";
 import { ConfigError, Malformed } from "../errors.ts";
-import { type Answer, isRecord } from "./reply.ts";
+import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Page } from "./source.ts";
 import { listIn, type Note } from "./wire.ts";
 
@@ -24,7 +24,7 @@ export interface Listing<T> {
 }
 
 export interface Asked {
-  readonly answer: Answer;
+  readonly answer: DecodedReply;
   /** Milliseconds that the request waited for our own limits; a listing is not to blame for them. */
   readonly queuedMs: number;
 }
@@ -132,7 +132,7 @@ interface ReadPage<T> {
   readonly link: string | null;
 }
 
-function pageIn<T>(answer: Answer, listing: Listing<T>, number: number, size: number): ReadPage<T> {
+function pageIn<T>(answer: DecodedReply, listing: Listing<T>, number: number, size: number): ReadPage<T> {
   const { links, meta } = answer.envelope;
   const data = listIn(answer.envelope.data);
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { decodeReply, type Reading } from "#src/source/reply.ts";
+import { decodeReply, type ReplyContext } from "#src/source/reply.ts";
 import { CALLS, failureOf, GOOD, reply, TOKEN, trialSource } from "./trial-source.ts";
 
-const READING: Reading = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
+const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
 
-function outcome(status: number, body: unknown, headers = {}, reading: Partial<Reading> = {}): unknown {
+function outcome(status: number, body: unknown, headers = {}, reading: Partial<ReplyContext> = {}): unknown {
   try {
     return decodeReply(reply(status, body, headers), { ...READING, ...reading }).envelope;
   } catch (error) {
