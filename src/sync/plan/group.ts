@@ -69,7 +69,7 @@ const STARVING = 2;
 /** Of its interval, before which a tag does not ride along for the sake of a later slot. */
 const HALF_WAY = 0.5;
 
-interface Place {
+interface Urgency {
   readonly tag: PlannedTag;
   /** Slots that may still be left out before it is late; 0 = it must go now. */
   readonly slotsLeft: number;
@@ -86,38 +86,38 @@ interface Place {
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
   if (tags.length === 0) return { group: [] };
-  const ordinary: Place[] = [];
-  const comingRound: Place[] = [];
-  const apart = new Map<string, Place[]>();
+  const ordinary: Urgency[] = [];
+  const comingRound: Urgency[] = [];
+  const apart = new Map<string, Urgency[]>();
   for (const tag of tags) {
     if (tag.underWay === true) {
       // As if its reply came just now.
-      comingRound.push(placeOf({ ...tag, lastMs: nowMs }, nowMs, rules));
+      comingRound.push(urgencyOf({ ...tag, lastMs: nowMs }, nowMs, rules));
       continue;
     }
-    const place = placeOf(tag, nowMs, rules);
-    if (tag.apart === null) ordinary.push(place);
-    else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
+    const candidate = urgencyOf(tag, nowMs, rules);
+    if (tag.apart === null) ordinary.push(candidate);
+    else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), candidate]);
   }
   const needs = needsByDeadline([...ordinary, ...comingRound], rules);
-  for (const places of apart.values()) {
-    const worst = Math.max(...places.map((place) => place.index));
+  for (const candidates of apart.values()) {
+    const worst = Math.max(...candidates.map((candidate) => candidate.index));
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
     // starving before every ordinary tag has its first.
     const isUnread = worst === Number.POSITIVE_INFINITY;
     const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
     if ((worst >= STARVING && !isUnread) || (worst >= 1 && isFree)) {
-      return { group: fill(places, [], rules.size) };
+      return { group: fill(candidates, [], rules.size) };
     }
   }
   if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };
   // A tag that was never read takes any slot that the promises to the others leave.
-  const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
+  const eager = rules.eager || ordinary.some((candidate) => candidate.tag.lastMs === null);
   if (!eager || ordinary.length === 0) return { group: [] };
   return { group: fill(ordinary, [], rules.size) };
 }
 
-function placeOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Place {
+function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Urgency {
   const periodSlots = Math.max(
     1,
     Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
@@ -144,9 +144,9 @@ interface Need {
  * can be left out. `demand[d]` counts the places needed at slot d: a tag that goes there is needed again one
  * interval later.
  */
-function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly Need[] {
+function needsByDeadline(candidates: readonly Urgency[], rules: PlanRules): readonly Need[] {
   const demand = new Float64Array(HORIZON_SLOTS);
-  for (const { slotsLeft, periodSlots } of places) {
+  for (const { slotsLeft, periodSlots } of candidates) {
     for (let slot = slotsLeft; slot < HORIZON_SLOTS; slot += periodSlots) {
       demand[slot] = (demand[slot] ?? 0) + 1;
     }
@@ -168,27 +168,27 @@ function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly N
 
 /** Meets the needs, then takes the tags that are worst off; ties by interval and id, so that it is repeatable. */
 function fill(
-  places: readonly Place[],
+  candidates: readonly Urgency[],
   needs: readonly Need[],
   size: number,
-  order = worse,
+  compare = worse,
 ): readonly string[] {
-  const worstFirst = [...places].sort(worse);
-  const chosen = new Set<Place>();
+  const worstFirst = [...candidates].sort(worse);
+  const chosen = new Set<Urgency>();
   for (const need of needs) {
-    let missing = need.count - [...chosen].filter((place) => relieves(place, need.slotsLeft)).length;
-    for (const place of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
+    let missing = need.count - [...chosen].filter((candidate) => relieves(candidate, need.slotsLeft)).length;
+    for (const candidate of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
       if (missing <= 0 || chosen.size >= size) break;
-      if (chosen.has(place) || !relieves(place, need.slotsLeft)) continue;
-      chosen.add(place);
+      if (chosen.has(candidate) || !relieves(candidate, need.slotsLeft)) continue;
+      chosen.add(candidate);
       missing--;
     }
   }
-  for (const place of order === worse ? worstFirst : [...places].sort(order)) {
+  for (const candidate of compare === worse ? worstFirst : [...candidates].sort(compare)) {
     if (chosen.size >= size) break;
-    chosen.add(place);
+    chosen.add(candidate);
   }
-  return [...chosen].map((place) => place.tag.id);
+  return [...chosen].map((candidate) => candidate.tag.id);
 }
 
 /**
@@ -196,21 +196,21 @@ function fill(
  * largest bunch are late by a slot, whose bunch is then torn: whole, it would meet the others again, and the same tags
  * could be late for ever.
  */
-function bunchesTorn(places: readonly Place[]): readonly Place[] {
+function bunchesTorn(candidates: readonly Urgency[]): readonly Urgency[] {
   const taken = new Map<number, number>();
-  return places
-    .filter((place) => place.slotsLeft === 0)
-    .map((place) => {
-      const turn = taken.get(place.periodSlots) ?? 0;
-      taken.set(place.periodSlots, turn + 1);
-      return { place, turn };
+  return candidates
+    .filter((candidate) => candidate.slotsLeft === 0)
+    .map((candidate) => {
+      const turn = taken.get(candidate.periodSlots) ?? 0;
+      taken.set(candidate.periodSlots, turn + 1);
+      return { candidate, turn };
     })
-    .sort((a, b) => a.turn - b.turn || a.place.periodSlots - b.place.periodSlots)
-    .map(({ place }) => place);
+    .sort((a, b) => a.turn - b.turn || a.candidate.periodSlots - b.candidate.periodSlots)
+    .map(({ candidate }) => candidate);
 }
 
 /** Whether reading it now, instead of when it is due, saves a place up to that slot. */
-function relieves({ slotsLeft, periodSlots }: Place, slot: number): boolean {
+function relieves({ slotsLeft, periodSlots }: Urgency, slot: number): boolean {
   return slotsLeft <= slot && Math.floor((slot - slotsLeft) / periodSlots) === Math.floor(slot / periodSlots);
 }
 
@@ -218,13 +218,13 @@ function relieves({ slotsLeft, periodSlots }: Place, slot: number): boolean {
  * What has no value yet; then what would need one of the next slots, so that it may be left out then, weighed with how
  * much earlier it comes round. Not what has just been read: then more is lost than won.
  */
-function sooner(a: Place, b: Place): number {
+function sooner(a: Urgency, b: Urgency): number {
   const isNew = a.tag.lastMs === null || b.tag.lastMs === null;
   if (isNew || a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
   return a.earliness - b.earliness || worse(a, b);
 }
 
-function worse(a: Place, b: Place): number {
+function worse(a: Urgency, b: Urgency): number {
   if (a.index !== b.index) return b.index - a.index;
   if (a.periodSlots !== b.periodSlots) return a.periodSlots - b.periodSlots;
   return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;
