@@ -128,7 +128,7 @@ export interface Outbox {
   pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /**
-   * Enforces the bounds, in short transactions with room for others between them. What a sink had not settled
+   * Enforces the bounds, in short transactions with time for others between them. What a sink had not settled
    * is lost to it: counted, and gathered in a gap record in the same transaction. A gap is told as a
    * `delivery-gap` event at once, and what the same sink loses within an hour after that as one more.
    */

@@ -202,7 +202,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
         return await done;
       } finally {
         queued.delete(request);
-        // A request that ends makes room within the concurrency; the queue has noticed it by then.
+        // A request that ends gives back a place in the concurrency; the queue has noticed it by then.
         queueMicrotask(release);
       }
     },

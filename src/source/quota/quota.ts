@@ -23,7 +23,7 @@ export interface QuotaOptions {
   readonly store: QuotaMemory;
   /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
-  /** Share of the limit that is used at most, so that others of the same user find room; 1 uses all of it. */
+  /** Share of the limit that is used at most, so that others of the same user find some left; 1 uses all of it. */
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
