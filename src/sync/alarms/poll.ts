@@ -13,9 +13,9 @@ import { isOpen } from "./diff-alarm.ts";
 import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { createDoubts } from "./doubts.ts";
 import { contradictsItself, instant } from "./episode.ts";
-import { createDropHold, dropIn } from "./hold.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
 import { searchAlarms } from "./search.ts";
+import { createDropDoubt, dropIn } from "./sudden-drop.ts";
 
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -49,7 +49,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     log,
   });
   const doubts = createDoubts();
-  const dropHold = createDropHold(log);
+  const dropHold = createDropDoubt(log);
   const isUnacknowledged = ({ state, untold, alarm }: HeldAlarm) =>
     state === "resolved" && untold !== true && !alarm.acknowledged;
   const patience = createPatience(settings.vanish_after_misses);
