@@ -13,7 +13,7 @@ import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
 import { checkClock, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
-import type { ReadBack, Sent } from "./read-back.ts";
+import type { ReadBack, SendResult } from "./read-back.ts";
 
 /**
  * The second half of a command's way, per source: from the journal to the building.
@@ -269,7 +269,11 @@ export function createWriter(options: WriterOptions): Writer {
     prove(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
   }
 
-  function prove(leaving: readonly Leaving[], sent: (each: Leaving) => Sent, complaint: string | null): void {
+  function prove(
+    leaving: readonly Leaving[],
+    sent: (each: Leaving) => SendResult,
+    complaint: string | null,
+  ): void {
     options.readBack.add(
       leaving.map((each) => {
         const { command, before } = each;
