@@ -35,7 +35,7 @@ export function buildSource(options: {
   const quota = createQuota({
     source: name,
     clock,
-    store: store.quotaLog,
+    store: store.quotaMemory,
     perMinute: requests_per_minute,
     polite,
     reserve: reserve_for_writes,

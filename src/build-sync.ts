@@ -84,11 +84,11 @@ export async function buildSync(options: {
   // History also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
   const service = sync.service(entry.read.length === 0 ? [pull] : [live, pull]);
   const plan = async () => {
-    const { buckets } = source.quota();
-    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    const { buckets: allowances } = source.quota();
+    const allowance = allowances.find((each) => each.name.includes("read")) ?? allowances[0];
     const quota = {
-      polls: bucket?.lastingPerMinute ?? entry.quota.requests_per_minute,
-      shared: buckets.length < 2,
+      polls: allowance?.lastingPerMinute ?? entry.quota.requests_per_minute,
+      shared: allowances.length < 2,
     };
     const { freshness } = live.status();
     const facts = await factsFromState(store, settings, clock, { quota, freshness });

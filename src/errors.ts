@@ -36,15 +36,15 @@ export class Throttled extends Meaningful {
   /** How long to wait, in milliseconds, as told; null when nobody said. */
   readonly retryAfterMs: number | null;
   /** `bucket`: the shared rate limit (429). `everything`: the whole far end is in maintenance (503). */
-  readonly scope: "bucket" | "everything";
+  readonly scope: "allowance" | "everything";
   constructor(
     message: string,
     retryAfterMs: number | null,
-    options: FailureOptions & { readonly scope?: "bucket" | "everything" } = {},
+    options: FailureOptions & { readonly scope?: "allowance" | "everything" } = {},
   ) {
     super(message, options);
     this.retryAfterMs = retryAfterMs;
-    this.scope = options.scope ?? "bucket";
+    this.scope = options.scope ?? "allowance";
   }
 }
 

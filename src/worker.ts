@@ -8,7 +8,7 @@ import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
-import { createRetention } from "./delivery/retention.ts";
+import { createPruning } from "./delivery/pruning.ts";
 import { inOrder, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
@@ -106,7 +106,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
-  const retention = createRetention({ ...shared, sinks, outbox: store.outbox, bounds });
+  const pruning = createPruning({ ...shared, sinks, outbox: store.outbox, bounds });
 
   const commands = await createCommands({
     ...shared,
@@ -167,7 +167,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const services = inOrder(
     [
       { service: server, share: 0.1 },
-      { service: retention, share: 0.1 },
+      { service: pruning, share: 0.1 },
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listening(listeners, commands.accept), share: 0.1 },

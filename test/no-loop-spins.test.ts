@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher } from "#src/delivery/dispatcher.ts";
-import { createRetention } from "#src/delivery/retention.ts";
+import { createPruning } from "#src/delivery/pruning.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
@@ -84,7 +84,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     },
   );
 
-  test("delivery and retention: every call of the state and of the sinks fails for an hour", async () => {
+  test("delivery and pruning: every call of the state and of the sinks fails for an hour", async () => {
     const workshop = await openWorkshop();
     workshops.push(workshop);
     const { clock, store } = workshop;
@@ -107,9 +107,9 @@ describe.each(WAYS)("a state that %s", (way) => {
       const shared = { sinks: configured, outbox: state.part, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
-      const retention = createRetention({ ...shared, bounds });
+      const pruning = createPruning({ ...shared, bounds });
       await dispatcher.start(new AbortController().signal);
-      await retention.start(new AbortController().signal);
+      await pruning.start(new AbortController().signal);
       await clock.advance(5_000);
       isBroken = true;
       const before = state.failed();
@@ -119,7 +119,7 @@ describe.each(WAYS)("a state that %s", (way) => {
       expect(state.failed() - before).toBeLessThan(MOST_CALLS);
       for (const sink of sinks) expect(sink.failed()).toBeLessThan(MOST_CALLS);
 
-      const stopping = Promise.all([dispatcher.stop(1_000), retention.stop(1_000)]);
+      const stopping = Promise.all([dispatcher.stop(1_000), pruning.stop(1_000)]);
       await clock.advance(2_000);
       await stopping;
       expect(clock.sleepers()).toBe(0);

@@ -30,7 +30,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/build-sync.ts": "services.test.ts",
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
-  "src/delivery/retention.ts": "delivery/retention.test.ts",
+  "src/delivery/pruning.ts": "delivery/pruning.test.ts",
   "src/status/server.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",
   "src/sync/sync.ts": "services.test.ts",

@@ -38,7 +38,7 @@ export function nextFile(name: string, day: string, latest: OwnFile | undefined)
 export interface Retention {
   readonly keepFiles: number;
   readonly maxTotalBytes: number;
-  /** Room that is held free for the file that is being written. */
+  /** Space that is kept free for the file that is being written. */
   readonly reserveBytes: number;
 }
 

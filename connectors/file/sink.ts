@@ -41,7 +41,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
   }
 
   /** The file that takes `bytes` more: the open one, or a new one when the day or the size says so. */
-  async function roomFor(bytes: number): Promise<Appender> {
+  async function appenderFor(bytes: number): Promise<Appender> {
     const appender = await ensureOpen();
     if (current === null) return appender;
     const full = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
@@ -93,7 +93,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
       signal.throwIfAborted();
       const text = Buffer.from(batch.map((event) => `${JSON.stringify(toCloudEvent(event))}\n`).join(""));
       try {
-        const appender = await roomFor(text.length);
+        const appender = await appenderFor(text.length);
         await appender.append(text);
       } catch (error) {
         // After a failed write nothing is assumed about the file: the next one opens and repairs it anew.

@@ -8,15 +8,15 @@ const GZIP_ABOVE = 1_000;
 /** How much of a successful answer is kept, in bytes; it is nearly always empty. Enough for the retention of a bucket. */
 const MAX_ANSWER_BYTES = 65_536;
 
-export interface Answer {
+export interface DatabaseAnswer {
   readonly status: number;
   readonly body: string;
 }
 
 export interface Exchange {
   /** Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. */
-  post(path: string, body: string, signal: AbortSignal): Promise<Answer>;
-  get(path: string, signal: AbortSignal): Promise<Answer>;
+  post(path: string, body: string, signal: AbortSignal): Promise<DatabaseAnswer>;
+  get(path: string, signal: AbortSignal): Promise<DatabaseAnswer>;
   close(): void;
 }
 
@@ -52,7 +52,12 @@ export function createExchange(options: ExchangeOptions): Exchange {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  function ask(method: "GET" | "POST", path: string, body: string, signal: AbortSignal): Promise<Answer> {
+  function ask(
+    method: "GET" | "POST",
+    path: string,
+    body: string,
+    signal: AbortSignal,
+  ): Promise<DatabaseAnswer> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
     const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
     return new Promise((resolve, reject) => {

@@ -3,7 +3,7 @@ import { ConfigError, type Failure, Retryable, Throttled } from "../../src/error
 import { retryAfterMs } from "../../src/retry-after.ts";
 import { type FarEnd, failureOfConnection, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { InfluxConfig } from "./config.ts";
-import type { Answer } from "./exchange.ts";
+import type { DatabaseAnswer } from "./exchange.ts";
 import type { Verdict } from "./store-lines.ts";
 
 /** Longest reason that is kept with a dead letter, in characters. */
@@ -13,7 +13,7 @@ const MAX_REASON = 300;
  * InfluxDB 3 answers 201 to a request of which it stored only a part, and says so in the body; any other answer
  * below 300 means that every line is stored.
  */
-export function verdictOfAnswer(answer: Answer, lines: number): Verdict {
+export function verdictOfAnswer(answer: DatabaseAnswer, lines: number): Verdict {
   const reason = answer.status === 201 ? complaintIn(answer.body) : null;
   return reason === null ? STORED : poison(reason, lines);
 }
@@ -62,7 +62,7 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
     const header = error.headers?.["retry-after"];
     const waitMs = retryAfterMs(typeof header === "string" ? header : undefined, nowMs);
     return new Throttled(`${said}: it asks us to wait.`, waitMs, {
-      scope: status === 429 ? "bucket" : "everything",
+      scope: status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 408 || status === 425 || status >= 500) {

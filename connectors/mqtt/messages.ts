@@ -11,7 +11,7 @@ import {
   total,
   value,
 } from "./payload.ts";
-import type { Place, Topics } from "./topics.ts";
+import type { TopicParts, Topics } from "./topics.ts";
 
 /** One PUBLISH. */
 export interface Message {
@@ -173,7 +173,7 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
 }
 
 /** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
-function whereOf(event: Event): Pick<Place, "source" | "site"> {
+function whereOf(event: Event): Pick<TopicParts, "source" | "site"> {
   const [, source = null] = /^\/sources\/(.*)$/s.exec(event.source) ?? [];
   return { source, site: event.siteid ?? null };
 }

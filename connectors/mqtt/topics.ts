@@ -15,7 +15,7 @@ export interface Topics {
   readonly check: string;
   /** What we subscribe to: one tag, or several named in the payload; and a second person's word. */
   readonly commandFilters: readonly string[];
-  of(place: Place): string;
+  of(parts: TopicParts): string;
   /** The source and the tag that a command topic names; null for a topic that is none. */
   parseCommand(topic: string): { readonly source: string; readonly tagId: string | null } | null;
   /** The source whose commands a second person speaks about on this topic; null for any other topic. */
@@ -24,7 +24,7 @@ export interface Topics {
   mayReply(topic: string): boolean;
 }
 
-export interface Place {
+export interface TopicParts {
   /** Name of the source; null for the worker itself. */
   readonly source: string | null;
   /** Id of the site; null for what belongs to none. */
@@ -55,14 +55,14 @@ export function createTopics(prefix: string, template: string): Topics {
     check: `${prefix}/status/check`,
     commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`, `${commandTree}+/second`],
 
-    of(place) {
+    of(parts) {
       const values: Readonly<Record<string, string | undefined>> = {
         "{prefix}": prefix,
-        "{source}": place.source === null ? "worker" : segment(place.source),
-        "{site}": place.site === null ? "_" : segment(place.site),
-        "{kind}": segment(place.kind),
-        "{id}": segment(place.id),
-        "{aspect}": place.aspect,
+        "{source}": parts.source === null ? "worker" : segment(parts.source),
+        "{site}": parts.site === null ? "_" : segment(parts.site),
+        "{kind}": segment(parts.kind),
+        "{id}": segment(parts.id),
+        "{aspect}": parts.aspect,
       };
       return layout
         .map((part) => (part.startsWith("{") ? values[part] : part))

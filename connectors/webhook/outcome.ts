@@ -2,7 +2,7 @@ import { ConfigError, type Failure, Rejected, Throttled } from "../../src/errors
 import { retryAfterMs } from "../../src/retry-after.ts";
 import { type FarEnd, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 
-export interface Answer {
+export interface ReceiverAnswer {
   readonly status: number;
   readonly retryAfter: string | undefined;
   /** What it said, as far as it was read; looked at with 400 only. */
@@ -14,7 +14,7 @@ export interface Answer {
  * a receiver that answers 400 or 422 today may have been repaired tomorrow, and only the delivery room knows for
  * how long the schedule of retries runs before an event becomes a dead letter.
  */
-export function failureOf(answer: Answer, origin: string, nowMs: number): Failure | null {
+export function failureOf(answer: ReceiverAnswer, origin: string, nowMs: number): Failure | null {
   const { status } = answer;
   const said = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
@@ -39,7 +39,7 @@ export function failureOf(answer: Answer, origin: string, nowMs: number): Failur
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
     return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(answer.retryAfter, nowMs), {
-      scope: status === 429 ? "bucket" : "everything",
+      scope: status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 413) {

@@ -9,7 +9,7 @@ import { readSecret } from "../../src/secret.ts";
 import { endedUnanswered, failureOfConnection, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { WebhookConfig } from "./config.ts";
 import { guardedConnector, knock, type Lookup } from "./guard.ts";
-import { type Answer, failureOf, receiverAt } from "./outcome.ts";
+import { failureOf, type ReceiverAnswer, receiverAt } from "./outcome.ts";
 import { payloadOf } from "./payload.ts";
 import { keyOf, signature } from "./signature.ts";
 
@@ -79,7 +79,7 @@ export function createWebhookSink(
     signal: AbortSignal,
     body: Buffer,
     headers: Record<string, string>,
-  ): Promise<Answer> {
+  ): Promise<ReceiverAnswer> {
     const path = url.pathname + url.search;
     const response = await client.request({ method: "POST", path, headers, body, signal });
     // The status is the answer. A body that is too long or too slow only costs its connection.

@@ -19,7 +19,7 @@ import { openStore } from "../store/open.ts";
 import { questionOf } from "./approval.ts";
 import type { CliContext } from "./context.ts";
 
-interface Finding {
+interface CheckLine {
   readonly what: string;
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
   readonly detail: string;
@@ -39,7 +39,7 @@ export function addCheck(program: Command, context: CliContext): void {
     .action(async () => {
       const terminal = context.terminal();
       const config = context.config();
-      const findings: Finding[] = [
+      const findings: CheckLine[] = [
         { what: "configuration", result: "ok", detail: context.configFile() },
         ...checkStatus(config),
         ...checkApproved(config),
@@ -54,7 +54,7 @@ export function addCheck(program: Command, context: CliContext): void {
           findings.push(...(await checkSink(name, config, context.signal)));
         }
       });
-      terminal.rows<Finding>(findings, [
+      terminal.rows<CheckLine>(findings, [
         { title: "what", value: (finding) => finding.what },
         { title: "result", value: (finding) => finding.result },
         { title: "detail", value: (finding) => finding.detail },
@@ -66,7 +66,7 @@ export function addCheck(program: Command, context: CliContext): void {
     });
 }
 
-function checkStatus({ status }: Config): readonly Finding[] {
+function checkStatus({ status }: Config): readonly CheckLine[] {
   if (status.password === undefined) return [];
   try {
     readSecret(status.password);
@@ -77,7 +77,7 @@ function checkStatus({ status }: Config): readonly Finding[] {
 }
 
 /** Nothing is written before a second person has agreed, so whoever checks should learn it here. */
-function checkApproved(config: Config): readonly Finding[] {
+function checkApproved(config: Config): readonly CheckLine[] {
   if (!config.commands.enabled) return [];
   const what = "approval of writing";
   try {
@@ -109,7 +109,7 @@ async function checkSource(
   entry: SourceEntry,
   config: Config,
   signal: AbortSignal,
-): Promise<readonly Finding[]> {
+): Promise<readonly CheckLine[]> {
   const what = `source ${name}`;
   // A state of its own, thrown away: the real one may belong to a running worker. No tag request is sent.
   const folder = mkdtempSync(join(tmpdir(), "plenum-check-"));
@@ -131,7 +131,9 @@ async function checkSource(
         result: me.sites.length === 0 ? "wrong" : "ok",
         detail: `the token sees ${me.sites.length} sites`,
       },
-      ...lacking.map((ability): Finding => ({ what, result: "wrong", detail: `the token lacks ${ability}` })),
+      ...lacking.map(
+        (ability): CheckLine => ({ what, result: "wrong", detail: `the token lacks ${ability}` }),
+      ),
       ...(!writing && me.abilities.includes("write:tags")
         ? [
             {
@@ -167,7 +169,7 @@ function neededAbilities(entry: SourceEntry, config: Config, source: string): re
   return needs.filter(([needed]) => needed).map(([, ability]) => ability);
 }
 
-async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly Finding[]> {
+async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled)
@@ -200,9 +202,9 @@ function pastThatIsLost(
   { filter }: Config["sinks"][string],
   config: Config,
   keepsMs: number,
-): readonly Finding[] {
+): readonly CheckLine[] {
   return Object.entries(config.sources).flatMap(([source, { history }]) =>
-    history.flatMap(({ name, backfill, total }): Finding[] => {
+    history.flatMap(({ name, backfill, total }): CheckLine[] => {
       const type = total ? "tag-total" : "tag-history";
       const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
       if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
@@ -213,7 +215,7 @@ function pastThatIsLost(
   );
 }
 
-function trouble(what: string, error: unknown): Finding {
+function trouble(what: string, error: unknown): CheckLine {
   const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
   return { what, result, detail: withoutCredentials(sentence(error)) };
 }

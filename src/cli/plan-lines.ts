@@ -54,7 +54,7 @@ export function planLines(plan: PlanReport): readonly string[] {
     ...(plan.learning === null
       ? []
       : [
-          `Until it is known which of ${plan.learning.tags} tags have a log, learning it takes what live values leave over; where they leave nothing, they stretch for ${plan.learning.requestsPerMinute.toFixed(1)} a minute.`,
+          `Until it is known which of ${plan.learning.tags} tags have a log, learning it takes what live values leave over, at least ${plan.learning.requestsPerMinute.toFixed(1)} a minute.`,
         ]),
     ...(backfill === null
       ? []

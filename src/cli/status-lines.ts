@@ -44,7 +44,9 @@ function sourceLines(source: SourceReport): readonly string[] {
         ]),
     ...(quota === null
       ? ["  quota: unknown, only a running worker counts it"]
-      : quota.buckets.map((bucket) => `  quota ${bucket.name}: ${bucket.used} of ${bucket.perMinute} used`)),
+      : quota.buckets.map(
+          (allowance) => `  quota ${allowance.name}: ${allowance.used} of ${allowance.perMinute} used`,
+        )),
     ...jobs.map(jobLine),
   ];
 }

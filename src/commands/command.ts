@@ -64,7 +64,7 @@ export const REFUSALS = [
   "outside-hours",
   "gateway-offline",
 ] as const;
-export type Refusal = (typeof REFUSALS)[number];
+export type CommandRefusal = (typeof REFUSALS)[number];
 
 /** What else a result may give as its reason, besides a refusal. */
 export const ENDINGS = [
@@ -81,7 +81,7 @@ export const ENDINGS = [
   "stopped",
   "stop",
 ] as const;
-export type Reason = Refusal | (typeof ENDINGS)[number];
+export type Reason = CommandRefusal | (typeof ENDINGS)[number];
 
 /** What a finished command has to say. */
 export interface Finish {

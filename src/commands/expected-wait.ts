@@ -11,11 +11,11 @@ export function waitOf(source: Source, waiting: number, clock: Clock): number {
   const { buckets, heldUntilMs } = source.quota();
   const left = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());
   const requestsBefore = Math.floor(waiting / TAGS_PER_REQUEST);
-  const waits = buckets.map((bucket) => {
-    const free = bucket.perMinute - bucket.used;
-    const slot = free > 0 ? 0 : bucket.nextSlotInMs;
-    const others = Math.max(0, requestsBefore - Math.max(0, free - 1)) * (MINUTE_MS / bucket.perMinute);
-    return Math.max(left(bucket.heldUntilMs), slot) + others;
+  const waits = buckets.map((allowance) => {
+    const free = allowance.perMinute - allowance.used;
+    const slot = free > 0 ? 0 : allowance.nextSlotInMs;
+    const others = Math.max(0, requestsBefore - Math.max(0, free - 1)) * (MINUTE_MS / allowance.perMinute);
+    return Math.max(left(allowance.heldUntilMs), slot) + others;
   });
   return Math.max(0, left(heldUntilMs), ...waits);
 }

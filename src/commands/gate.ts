@@ -1,7 +1,7 @@
 import { DateTime } from "luxon";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../building.ts";
 import type { Held, HeldValue } from "../sync/snapshot.ts";
-import type { Refusal } from "./command.ts";
+import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import type { Request } from "./payload.ts";
 import { isFurther } from "./step.ts";
@@ -16,7 +16,7 @@ import { isFurther } from "./step.ts";
  * Size, parsing, schema and duplicates come before, where the message is read; the journal comes after.
  */
 export interface Refusing {
-  readonly reason: Refusal;
+  readonly reason: CommandRefusal;
   readonly message: string;
 }
 
@@ -297,6 +297,6 @@ function checkGateway(facts: DispatchFacts): Refusing | null {
   return { reason: "gateway-offline", message: `The gateway is offline: ${names}.` };
 }
 
-function refuse(reason: Refusal, message: string): Refused {
+function refuse(reason: CommandRefusal, message: string): Refused {
   return { refused: { reason, message } };
 }

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { TagScalar } from "../building.ts";
 import type { Arrival } from "../connector.ts";
 import { KINDS } from "../event.ts";
-import type { Refusal } from "./command.ts";
+import type { CommandRefusal } from "./command.ts";
 
 /**
  * What a command message says. Three forms:
@@ -27,8 +27,8 @@ export interface Request {
   readonly expect: TagScalar | null;
 }
 
-export interface Refused {
-  readonly reason: Refusal;
+export interface RefusedPayload {
+  readonly reason: CommandRefusal;
   readonly message: string;
   /** The id that the message claims, where it could be read. */
   readonly id: string | null;
@@ -44,7 +44,7 @@ export type Parsed =
   | { readonly requests: readonly Request[] }
   | { readonly second: Second }
   | { readonly stop: { readonly id: string } }
-  | { readonly refused: Refused };
+  | { readonly refused: RefusedPayload };
 
 /** Ids become keys of the store, which holds Unicode text only; control characters have no place in a log. */
 const Name = z
@@ -191,6 +191,6 @@ function arrivalId(arrival: Arrival): string {
   return `bare-${digest.slice(0, 22)}`;
 }
 
-function refuse(reason: Refusal, message: string, id: string | null = null): Parsed {
+function refuse(reason: CommandRefusal, message: string, id: string | null = null): Parsed {
   return { refused: { reason, message, id } };
 }

@@ -22,11 +22,11 @@ import { sameValue } from "./gate.ts";
  * A live read that shows the value proves it without a request. While polls wait for the quota, it is given some
  * time to do so; another value than ours is believed only from a request of our own, the second in a row.
  */
-export type Sent = "answered" | "in-doubt" | "group-refused";
+export type SendResult = "answered" | "in-doubt" | "group-refused";
 
 export interface AwaitingProof {
   readonly command: Command;
-  readonly sent: Sent;
+  readonly sent: SendResult;
   /** What the service said when it refused, for a person. */
   readonly complaint: string | null;
   readonly before: TagValue;

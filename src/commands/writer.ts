@@ -5,6 +5,7 @@ import { isStopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
 import { loop, rest } from "../waiting.ts";
+import { createBacklog } from "./backlog.ts";
 import type { BuildingView } from "./building-view.ts";
 import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
@@ -12,13 +13,12 @@ import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
 import { checkClock, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
-import type { ReadBack, Sent } from "./read-back.ts";
-import { createWaitingRoom } from "./waiting-room.ts";
+import type { ReadBack, SendResult } from "./read-back.ts";
 
 /**
  * The second half of a command's way, per source: from the journal to the building.
  *
- * Accepted commands wait in the waiting room, one per tag: a later one supersedes. When a slot of the quota is free,
+ * Accepted commands wait in the backlog, one per tag: a later one supersedes. When a slot of the quota is free,
  * and only then, what goes is decided: everything is checked again, written to the journal as `sending`, and sent.
  * From that line on a command is never sent again, whatever happens; reading back tells what became of it.
  */
@@ -59,7 +59,7 @@ const LOOK_AGAIN_MS = 100;
 
 export function createWriter(options: WriterOptions): Writer {
   const { clock, config, endings, journal, log, source, values } = options;
-  const room = createWaitingRoom({
+  const backlog = createBacklog({
     clock,
     log,
     endings,
@@ -81,7 +81,7 @@ export function createWriter(options: WriterOptions): Writer {
    * proved yet, and no suspect among others.
    */
   function candidates(): readonly Accepted[] {
-    const free = room.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
+    const free = backlog.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
     const [first] = free;
     if (first === undefined || suspects.has(first.command.tagId)) return free.slice(0, 1);
     return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size);
@@ -120,20 +120,20 @@ export function createWriter(options: WriterOptions): Writer {
   }
 
   /**
-   * Decides what leaves and makes it durable. Commands leave the room first, so that a newer one for the same tag
+   * Decides what leaves and makes it durable. Commands leave the backlog first, so that a newer one for the same tag
    * queues up behind instead of superseding what is about to leave. What fails before the journal says `sending`,
    * or has to be looked at first, goes back. Nothing waits between the last look at the time and the request but
    * the journal, and if that took long, there is one more look.
    */
   async function prepare(signal: AbortSignal): Promise<readonly Leaving[]> {
     const taken = candidates();
-    for (const accepted of taken) room.take(accepted);
+    for (const accepted of taken) backlog.take(accepted);
     const ready = new Map<Accepted, Leaving>();
     const ends = new Map<Accepted, Finish>();
     try {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
-        const end = room.endOf(accepted) ?? (await endOf(accepted, ready.size));
+        const end = backlog.endOf(accepted) ?? (await endOf(accepted, ready.size));
         const before = await presentValue(accepted);
         if (end !== null) ends.set(accepted, end);
         // What is to be put back may have become too old since the last look; then it is read anew.
@@ -142,12 +142,12 @@ export function createWriter(options: WriterOptions): Writer {
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {
-      for (const accepted of taken) room.putBack(accepted);
+      for (const accepted of taken) backlog.putBack(accepted);
       throw error;
     }
-    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) room.putBack(accepted);
+    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) backlog.putBack(accepted);
     for (const accepted of ready.keys()) {
-      const end = room.endOf(accepted);
+      const end = backlog.endOf(accepted);
       if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
     }
     track(endAll(ends, signal));
@@ -171,8 +171,8 @@ export function createWriter(options: WriterOptions): Writer {
   async function endEarly(signal: AbortSignal): Promise<void> {
     for (const accepted of candidates()) {
       if (await values.isMissing(accepted)) continue;
-      const end = room.endOf(accepted) ?? (await endOf(accepted, 0));
-      if (end !== null && room.take(accepted)) await endings.end(accepted.command, end, signal);
+      const end = backlog.endOf(accepted) ?? (await endOf(accepted, 0));
+      if (end !== null && backlog.take(accepted)) await endings.end(accepted.command, end, signal);
     }
   }
 
@@ -193,7 +193,7 @@ export function createWriter(options: WriterOptions): Writer {
     await values.refresh(candidates(), stopping);
     await endEarly(cutting);
     if (!(await mayAnyLeave())) return LOOK_AGAIN_MS;
-    const slot = room.slotWait(stopping);
+    const slot = backlog.slotWait(stopping);
     const left = Promise.withResolvers<void>();
     const whole = (async () => {
       let leaving: readonly Leaving[] = [];
@@ -244,7 +244,7 @@ export function createWriter(options: WriterOptions): Writer {
     if (failure.kind !== "config") return;
     const end: Finish = { outcome: "rejected", reason: "no-ability", message: sentence(failure) };
     for (const accepted of candidates()) {
-      if (room.take(accepted)) await endings.end(accepted.command, end, signal);
+      if (backlog.take(accepted)) await endings.end(accepted.command, end, signal);
     }
   }
 
@@ -269,7 +269,11 @@ export function createWriter(options: WriterOptions): Writer {
     prove(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
   }
 
-  function prove(leaving: readonly Leaving[], sent: (each: Leaving) => Sent, complaint: string | null): void {
+  function prove(
+    leaving: readonly Leaving[],
+    sent: (each: Leaving) => SendResult,
+    complaint: string | null,
+  ): void {
     options.readBack.add(
       leaving.map((each) => {
         const { command, before } = each;
@@ -279,23 +283,23 @@ export function createWriter(options: WriterOptions): Writer {
   }
 
   return {
-    add: (accepted) => room.add(accepted),
-    wake: () => room.bell.ring(),
-    waiting: () => room.all().length,
+    add: (accepted) => backlog.add(accepted),
+    wake: () => backlog.bell.ring(),
+    waiting: () => backlog.all().length,
     async run(stopping, cutting) {
-      endings.onEnd(() => room.bell.ring());
-      const watching = room.watch(stopping, cutting);
+      endings.onEnd(() => backlog.bell.ring());
+      const watching = backlog.watch(stopping, cutting);
       await loop({
         clock,
         signal: stopping,
-        bell: room.bell,
+        bell: backlog.bell,
         turn: () => turn(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: BACKOFF,
       });
       await watching;
       await Promise.all(underWay);
-      for (const { command } of room.empty()) await endings.end(command, STOPPED, cutting);
+      for (const { command } of backlog.empty()) await endings.end(command, STOPPED, cutting);
     },
   };
 }

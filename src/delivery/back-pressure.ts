@@ -28,7 +28,7 @@ const FULL = 0.9;
 const REPLAY_LEAST_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
 
-/** Bytes that one reply of history may have, so that the last before a pause still has room in a log of so many bytes. */
+/** Bytes that one reply of history may have, so that the last before a pause still fits into a log of so many bytes. */
 export function largestReply(maxBytes: number): number {
   return Math.floor(maxBytes * REPLY_SHARE);
 }

@@ -8,7 +8,7 @@ import { decided } from "./choice.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListPace } from "./list-pace.ts";
-import { createPaging, type Listing } from "./pages.ts";
+import { createPaging, type ListRequest } from "./pages.ts";
 import { type Filters, filterQuery, historyQuery } from "./query.ts";
 import type { Limiter } from "./quota/limiter.ts";
 import { recordSchemas } from "./schema.ts";
@@ -86,7 +86,7 @@ export function createSource(options: SourceOptions): Source {
     filters: Filters,
     signal: AbortSignal,
   ): AsyncIterable<Page<T>> {
-    const listing: Listing<T> = {
+    const listing: ListRequest<T> = {
       name: endpoint,
       filters: filterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,

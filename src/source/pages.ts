@@ -1,7 +1,7 @@
 import type { ZodType } from "zod";
 import type { Clock } from "../clock.ts";
 import { ConfigError, Malformed } from "../errors.ts";
-import { type Answer, isRecord } from "./reply.ts";
+import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Page } from "./source.ts";
 import { listIn, type Note } from "./wire.ts";
 
@@ -14,7 +14,7 @@ import { listIn, type Note } from "./wire.ts";
  * not end is `Malformed`, never a short list. A page that does not say how many records there are shows what it shows,
  * and no list of such pages is ever complete.
  */
-export interface Listing<T> {
+export interface ListRequest<T> {
   /** For messages and for remembering the page size, e.g. `alarms`. */
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
@@ -24,7 +24,7 @@ export interface Listing<T> {
 }
 
 export interface Asked {
-  readonly answer: Answer;
+  readonly answer: DecodedReply;
   /** Milliseconds that the request waited for our own limits; a listing is not to blame for them. */
   readonly queuedMs: number;
 }
@@ -39,7 +39,7 @@ export interface PagingOptions {
 }
 
 export interface Paging {
-  pages<T>(listing: Listing<T>): AsyncGenerator<Page<T>, void, undefined>;
+  pages<T>(listing: ListRequest<T>): AsyncGenerator<Page<T>, void, undefined>;
 }
 
 const MAX_PAGES = 1_000;
@@ -63,7 +63,7 @@ export function createPaging(options: PagingOptions): Paging {
   const { clock, note, origin, maxPages = MAX_PAGES, maxMs = MAX_MS } = options;
   const refusedSizes = new Set<string>();
 
-  async function firstPage<T>(listing: Listing<T>) {
+  async function firstPage<T>(listing: ListRequest<T>) {
     const wanted = refusedSizes.has(listing.name)
       ? Math.min(listing.pageSize, DEFAULT_PAGE_SIZE)
       : listing.pageSize;
@@ -115,7 +115,7 @@ export function createPaging(options: PagingOptions): Paging {
 
 type Position = Readonly<Record<string, string>>;
 
-function queryOf<T>(listing: Listing<T>, size: number, position: Position): URLSearchParams {
+function queryOf<T>(listing: ListRequest<T>, size: number, position: Position): URLSearchParams {
   return new URLSearchParams({ ...position, ...listing.filters, per_page: String(size) });
 }
 
@@ -132,7 +132,7 @@ interface ReadPage<T> {
   readonly link: string | null;
 }
 
-function pageIn<T>(answer: Answer, listing: Listing<T>, number: number, size: number): ReadPage<T> {
+function pageIn<T>(answer: DecodedReply, listing: ListRequest<T>, number: number, size: number): ReadPage<T> {
   const { links, meta } = answer.envelope;
   const data = listIn(answer.envelope.data);
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);

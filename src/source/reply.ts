@@ -10,7 +10,7 @@ import type { TransportReply } from "./transport.ts";
  * | Seen                                             | Becomes                                        |
  * | ------------------------------------------------ | ---------------------------------------------- |
  * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
- * | 429                                              | `Throttled` bucket, always with a time         |
+ * | 429                                              | `Throttled` allowance, always with a time      |
  * | 503, whatever its body                           | `Throttled` everything, null when nobody said  |
  * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
  * | 404 in the body: of history, of read and write   | `NoLog`, `Rejected`                            |
@@ -22,7 +22,7 @@ import type { TransportReply } from "./transport.ts";
  * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` beside `data` is a
  * failure; an empty `errors` beside `data` is none.
  */
-export interface Reading {
+export interface ReplyContext {
   /** What was asked, for the message, e.g. `tags/history`. */
   readonly endpoint: string;
   /** What a 404 inside the body means here. */
@@ -34,35 +34,35 @@ export interface Reading {
 }
 
 /** A reply that is an answer: the envelope, and its first characters for complaints about its inside. */
-export interface Answer {
+export interface DecodedReply {
   readonly envelope: Readonly<Record<string, unknown>>;
   readonly sample: string;
 }
 
 /** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
-export function decodeReply(reply: TransportReply, reading: Reading): Answer {
-  const sample = sampleOf(reply.body, reading);
-  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, reading, sample);
+export function decodeReply(reply: TransportReply, context: ReplyContext): DecodedReply {
+  const sample = sampleOf(reply.body, context);
+  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample);
 
   const parsed = parseJson(reply.body);
   if (!parsed.ok || !isRecord(parsed.value)) {
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     throw (
-      plainFailure(reply, reading) ??
+      plainFailure(reply, context) ??
       new Malformed(
-        `The answer to ${reading.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
+        `The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
         sample,
       )
     );
   }
 
   const envelope = parsed.value;
-  const complaints = complaintsIn(envelope.errors, reading);
+  const complaints = complaintsIn(envelope.errors, context);
   if (complaints !== null || reply.status >= 400) {
-    throw statedFailure(reply, reading, envelope, complaints ?? []);
+    throw statedFailure(reply, context, envelope, complaints ?? []);
   }
   if (!Object.hasOwn(envelope, "data")) {
-    throw new Malformed(`The answer to ${reading.endpoint} has neither data nor errors.`, sample);
+    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample);
   }
   return { envelope, sample };
 }
@@ -75,53 +75,53 @@ interface Complaint {
 }
 
 /** The entries of `errors`; null when there is none, so that `[]` and an absent member are the same. */
-function complaintsIn(errors: unknown, reading: Reading): Complaint[] | null {
+function complaintsIn(errors: unknown, context: ReplyContext): Complaint[] | null {
   if (errors === undefined || errors === null) return null;
   if (isRecord(errors)) {
     // The framework's own validation reply: field → messages.
     const fields = Object.entries(errors);
     if (fields.length === 0) return null;
-    return fields.map(([field, told]) => ({ ...bare(told, reading), field: textOf(field, reading) }));
+    return fields.map(([field, told]) => ({ ...bare(told, context), field: textOf(field, context) }));
   }
-  if (!Array.isArray(errors)) return [bare(errors, reading)];
+  if (!Array.isArray(errors)) return [bare(errors, context)];
   if (errors.length === 0) return null;
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return bare(entry, reading);
+    if (!isRecord(entry)) return bare(entry, context);
     return {
       status: statusOf(entry.status),
-      message: textOf(entry.message, reading),
-      field: typeof entry.source === "string" ? textOf(entry.source, reading) : null,
+      message: textOf(entry.message, context),
+      field: typeof entry.source === "string" ? textOf(entry.source, context) : null,
       meta: entry.meta,
     };
   });
 }
 
-function bare(message: unknown, reading: Reading): Complaint {
-  return { status: null, message: textOf(message, reading), field: null, meta: undefined };
+function bare(message: unknown, context: ReplyContext): Complaint {
+  return { status: null, message: textOf(message, context), field: null, meta: undefined };
 }
 
 /** A failure that the HTTP status alone says, the body being no JSON: a proxy's page, or maintenance. */
-function plainFailure(reply: TransportReply, reading: Reading): Failure | null {
+function plainFailure(reply: TransportReply, context: ReplyContext): Failure | null {
   const { status } = reply;
   const decides = status === 401 || status === 403 || status === 429 || status >= 500;
-  return decides ? failureOf(status, [], undefined, reply, reading) : null;
+  return decides ? failureOf(status, [], undefined, reply, context) : null;
 }
 
 function statedFailure(
   reply: TransportReply,
-  reading: Reading,
+  context: ReplyContext,
   envelope: Readonly<Record<string, unknown>>,
   complaints: readonly Complaint[],
 ): Failure {
   const stated = complaints.flatMap((complaint) => complaint.status ?? []);
   const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
   const decisive = statuses.reduce<number | null>(moreRestrictive, null);
-  const told = complaints.length > 0 ? complaints : [bare(envelope.message, reading)];
+  const told = complaints.length > 0 ? complaints : [bare(envelope.message, context)];
   // Only the service's own word says that a log is missing: a proxy's 404 must not.
   const status = decisive === 404 && !stated.includes(404) ? 0 : decisive;
   return status === 0
-    ? new ConfigError(`The service does not know ${reading.endpoint} (HTTP 404).`, { hint: CHECK_ADDRESS })
-    : failureOf(status, told, envelope.meta, reply, reading);
+    ? new ConfigError(`The service does not know ${context.endpoint} (HTTP 404).`, { hint: CHECK_ADDRESS })
+    : failureOf(status, told, envelope.meta, reply, context);
 }
 
 const CHECK_ADDRESS = "Check base_url, and that what was asked for still exists.";
@@ -131,9 +131,9 @@ function failureOf(
   complaints: readonly Complaint[],
   topMeta: unknown,
   reply: TransportReply,
-  reading: Reading,
+  context: ReplyContext,
 ): Failure {
-  const text = `${reading.endpoint}: ${said(status ?? reply.status, complaints)}`;
+  const text = `${context.endpoint}: ${said(status ?? reply.status, complaints)}`;
   if (status === 401) {
     return new ConfigError(text, {
       reason: "unauthenticated",
@@ -149,17 +149,17 @@ function failureOf(
   if (status === 429) {
     const told = complaints.map((complaint) => retryAfterIn(complaint.meta));
     const header = reply.headers["retry-after"];
-    const date = retryAfterMs(header, reading.nowMs, reply.headers.date);
+    const date = retryAfterMs(header, context.nowMs, reply.headers.date);
     const waits = [...told, retryAfterIn(topMeta), header, date === null ? null : date / 1000];
     return new Throttled(text, throttleMs(waits));
   }
   if (status === 503) {
-    const waitMs = retryAfterMs(reply.headers["retry-after"], reading.nowMs, reply.headers.date);
+    const waitMs = retryAfterMs(reply.headers["retry-after"], context.nowMs, reply.headers.date);
     return new Throttled(text, waitMs, { scope: "everything" });
   }
   if (status === 404) {
-    if (reading.missing === "no-log") return new NoLog(text);
-    if (reading.missing === "rejected") return new Rejected(text);
+    if (context.missing === "no-log") return new NoLog(text);
+    if (context.missing === "rejected") return new Rejected(text);
     return new ConfigError(text, { hint: CHECK_ADDRESS });
   }
   if (status !== null && status >= 400 && status < 500 && status !== 408) {
@@ -196,11 +196,11 @@ function said(status: number, complaints: readonly Complaint[]): string {
   return text === "" ? `the service answered ${status}.` : `${status}, ${text.slice(0, 1000)}`;
 }
 
-function redirected(reply: TransportReply, reading: Reading, sample: string): Malformed {
+function redirected(reply: TransportReply, context: ReplyContext, sample: string): Malformed {
   const target = URL.parse(reply.headers.location ?? "");
   const where = target === null || target.origin === "null" ? "another address" : target.origin;
   return new Malformed(
-    `The service redirects ${reading.endpoint} to ${where} (HTTP ${reply.status}); that is not followed.`,
+    `The service redirects ${context.endpoint} to ${where} (HTTP ${reply.status}); that is not followed.`,
     sample,
     { hint: "If the service has moved, change base_url." },
   );
@@ -218,9 +218,9 @@ function statusOf(value: unknown): number | null {
 }
 
 /** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */
-function textOf(value: unknown, reading: Reading): string {
+function textOf(value: unknown, context: ReplyContext): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-  return reading
+  return context
     .scrub(text.slice(0, 4000))
     .slice(0, 500)
     .replace(/\p{Cc}+/gu, " ")
@@ -228,8 +228,8 @@ function textOf(value: unknown, reading: Reading): string {
     .trim();
 }
 
-function sampleOf(body: Uint8Array, reading: Reading): string {
-  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)), reading);
+function sampleOf(body: Uint8Array, context: ReplyContext): string {
+  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)), context);
 }
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

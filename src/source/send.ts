@@ -9,7 +9,7 @@ import { parseJson } from "./json.ts";
 import type { ListPace } from "./list-pace.ts";
 import { createMaintenance } from "./maintenance.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
-import { type Answer, decodeReply, type Reading } from "./reply.ts";
+import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
 import { healthIn } from "./schema.ts";
 import type { Lane, SlotOffer } from "./source.ts";
 import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
@@ -53,7 +53,7 @@ export interface ListCall {
 const URGENT_LISTS: ReadonlySet<ListCall["endpoint"]> = new Set(["alarms", "sites", "me"]);
 
 export interface Sent {
-  readonly answer: Answer;
+  readonly answer: DecodedReply;
   /** From the send to the whole reply. */
   readonly latencyMs: number;
   /** From the wish to the send. */
@@ -131,7 +131,7 @@ export function createSend(options: SendOptions): Send {
       limit.observe(rateLimitIn(reply));
       // What a proxy kept has an age, and the time of another day.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const answer = decodeReply(reply, readingOf(endpoint, secret, clock));
+      const answer = decodeReply(reply, contextOf(endpoint, secret, clock));
       maintenance.over();
       const latencyMs = measure(endpoint, "ok", startedMs);
       return { answer, latencyMs, startedMs };
@@ -194,7 +194,7 @@ export function createSend(options: SendOptions): Send {
       const { endpoint } = call;
       const limit: Limit = {
         observe: (headers) => limiter.observe(endpoint, headers),
-        refused: (_startedMs, forMs) => limiter.hold(forMs, "bucket", endpoint),
+        refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
       // What was chosen once is asked for again as it is.
       const turn = <T>(task: () => Promise<T>, isFirst: boolean) =>
@@ -229,7 +229,7 @@ function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promi
   return "body" in call && call.body !== undefined;
 }
 
-function readingOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): Reading {
+function contextOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): ReplyContext {
   const missing =
     endpoint === "history" ? "no-log" : endpoint === "read" || endpoint === "write" ? "rejected" : "settings";
   return {

@@ -173,12 +173,13 @@ export interface HistoryQuery {
 }
 
 export interface QuotaStatus {
-  readonly buckets: readonly QuotaBucketStatus[];
+  /** What may be sent, for each count of the service that is known of: one for all tag endpoints, or one for each. */
+  readonly buckets: readonly AllowanceStatus[];
   /** Until when the service told every lane to wait (503), milliseconds since 1970; null when it did not. */
   readonly heldUntilMs: number | null;
 }
 
-export interface QuotaBucketStatus {
+export interface AllowanceStatus {
   readonly name: string;
   readonly perMinute: number;
   /** Requests per minute that polls get of it now: without the reserve, the polite share's rest, and what refusals or a foreign client take. */

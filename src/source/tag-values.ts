@@ -2,7 +2,7 @@ import { z } from "zod";
 import type { Measurement, Tag, TagLog, TagReading, TagTotal, TagValue } from "../building.ts";
 import { Malformed } from "../errors.ts";
 import { wireTime } from "./iso-time.ts";
-import { type Answer, isRecord } from "./reply.ts";
+import { type DecodedReply, isRecord } from "./reply.ts";
 import type { RecordSchemas } from "./schema.ts";
 import type { LeftOut } from "./source.ts";
 import { listIn, type Note } from "./wire.ts";
@@ -16,9 +16,9 @@ import { listIn, type Note } from "./wire.ts";
  * was not asked for is left out too, and of a tag that comes twice the first counts.
  */
 export interface ValueReader {
-  readings(answer: Answer, askedIds: readonly string[]): Readings;
-  logs(answer: Answer, askedIds: readonly string[]): TagLog[];
-  totals(answer: Answer, askedIds: readonly string[]): TagTotal[];
+  readings(answer: DecodedReply, askedIds: readonly string[]): Readings;
+  logs(answer: DecodedReply, askedIds: readonly string[]): TagLog[];
+  totals(answer: DecodedReply, askedIds: readonly string[]): TagTotal[];
 }
 
 export interface Readings {
@@ -27,7 +27,7 @@ export interface Readings {
 }
 
 export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
-  function records(answer: Answer, askedIds: readonly string[]) {
+  function records(answer: DecodedReply, askedIds: readonly string[]) {
     const data = listIn(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const asked = new Set(askedIds);
@@ -96,7 +96,7 @@ function kindOf(value: unknown): string {
 const Value = z.union([z.number(), z.boolean(), z.null()]);
 
 /** Not zod: a reply may hold a quarter of a million of these. */
-function measurement(entry: unknown, tag: Tag, answer: Answer, note: Note): readonly Measurement[] {
+function measurement(entry: unknown, tag: Tag, answer: DecodedReply, note: Note): readonly Measurement[] {
   const stamp = isRecord(entry) ? entry.timestamp : undefined;
   const time = typeof stamp === "string" ? wireTime(stamp) : null;
   if (!isRecord(entry) || time === null || !time.known) {

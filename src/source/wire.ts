@@ -9,7 +9,7 @@ import { isRecord } from "./reply.ts";
  */
 export type Note = (field: string) => void;
 
-/** Names and descriptions beyond this are cut; no screen, topic or column has room for them. */
+/** Names and descriptions beyond this are cut; no screen, topic or column can take them. */
 const LONGEST_TEXT = 10_000;
 
 /** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */

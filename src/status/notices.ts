@@ -92,7 +92,7 @@ function healthWords({ health }: SourceReport): string {
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
 function workNotices(source: SourceReport): readonly string[] {
   const { name, quota, clockSkewMs, setAside, leftOut, plan } = source;
-  const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign ?? null;
+  const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
     ...(clockSkewMs !== null && Math.abs(clockSkewMs) > SKEW_TOLD_MS
       ? [

@@ -87,7 +87,7 @@ function order(a: string, b: string): number {
 }
 
 /** An event as one line; its data can be large and stay where they are. */
-export interface EventRow {
+export interface ShownEvent {
   readonly position: number;
   /** When it was told, UTC; `event.time` says when it happened. */
   readonly time: string;
@@ -95,7 +95,7 @@ export interface EventRow {
   readonly gist: string;
 }
 
-export function eventRow({ position, committedAt, event }: LoggedEvent): EventRow {
+export function shownEvent({ position, committedAt, event }: LoggedEvent): ShownEvent {
   return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
 }
 

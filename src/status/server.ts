@@ -13,7 +13,7 @@ import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
-import { eventRow } from "./rows.ts";
+import { shownEvent } from "./rows.ts";
 
 /**
  * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
@@ -129,7 +129,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
-    return context.json(latest.map(eventRow));
+    return context.json(latest.map(shownEvent));
   });
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
     app.get(path, (context) => context.body(readFileSync(file), 200, { "content-type": type }));

@@ -14,7 +14,7 @@ import {
   stateFile,
 } from "./folder.ts";
 import { createOutbox } from "./outbox.ts";
-import { createQuotaLog } from "./quota-log.ts";
+import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
@@ -127,7 +127,7 @@ export function createStore(database: Database, clock: Clock, { lock, setAside: 
 
   return {
     outbox: createOutbox(database, log, clock, changes),
-    quotaLog: createQuotaLog(database),
+    quotaMemory: createQuotaMemory(database),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);

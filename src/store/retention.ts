@@ -29,7 +29,7 @@ interface Candidate {
 
 /**
  * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
- * has not settled goes when it is too old or there is no room, and then the sink is told what it lost.
+ * has not settled goes when it is too old or there is no space, and then the sink is told what it lost.
  */
 export function createRetention(database: Database, log: EventLog, clock: Clock) {
   const gaps = createGaps(database, log);
@@ -151,7 +151,7 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
   async function shrink(): Promise<void> {
     const free = () => database.number("pragma freelist_count");
     let before = Number.POSITIVE_INFINITY;
-    // A file that gives nothing back (made without room for that) must not be asked for ever.
+    // A file that gives nothing back (made without space for that) must not be asked for ever.
     for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
       database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
       await breath();

@@ -20,7 +20,7 @@ export interface Store {
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
-  readonly quotaLog: StoredQuotaLog;
+  readonly quotaMemory: QuotaMemory;
   /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
   close(): Promise<void>;
@@ -128,7 +128,7 @@ export interface Outbox {
   pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
   /**
-   * Enforces the bounds, in short transactions with room for others between them. What a sink had not settled
+   * Enforces the bounds, in short transactions with time for others between them. What a sink had not settled
    * is lost to it: counted, and gathered in a gap record in the same transaction. A gap is told as a
    * `delivery-gap` event at once, and what the same sink loses within an hour after that as one more.
    */
@@ -230,13 +230,13 @@ export interface PruneReport {
 }
 
 /** Requests that may still count against a quota; written before each request leaves. */
-export interface StoredQuotaLog {
-  load(bucket: string): Promise<readonly QuotaSlot[]>;
-  save(bucket: string, slot: QuotaSlot): Promise<void>;
-  forget(bucket: string, beforeMs: number): Promise<void>;
+export interface QuotaMemory {
+  load(key: string): Promise<readonly QuotaSlot[]>;
+  save(key: string, slot: QuotaSlot): Promise<void>;
+  forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; the next one takes its place. */
-  loadHold(bucket: string): Promise<QuotaHold | undefined>;
-  saveHold(bucket: string, hold: QuotaHold): Promise<void>;
+  loadHold(key: string): Promise<QuotaHold | undefined>;
+  saveHold(key: string, hold: QuotaHold): Promise<void>;
 }
 
 /** Wall times, milliseconds since 1970. */

@@ -218,7 +218,7 @@ export function createOutage(options: OutageOptions): Outage {
 
 /** Refused or told to wait, but by a service that is there. */
 function isAnswer(failure: Failure): boolean {
-  if (failure instanceof Throttled) return failure.scope === "bucket";
+  if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 

@@ -29,7 +29,7 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
     ...(stretchedMs > wishedMs
       ? [`The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`]
       : []),
-    ...(known.gatewayOffline ? ["Its gateway is offline: it is only probed."] : []),
+    ...(known.gatewayOffline ? ["Its gateway is offline: it is read a tenth as often."] : []),
     ...(!known.gatewayOffline && intervalMs > stretchedMs
       ? [`It answered nothing ${known.nulls} times in a row, so it is read less often.`]
       : []),

@@ -140,7 +140,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   await holdBuilding(store, simulator);
   // Without any record the quota begins with a careful minute, which is another room's matter.
   const longAgo = START_MS - 600_000;
-  await opened.quotaLog.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
+  await opened.quotaMemory.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
 
   function start(input: ConfigInput = {}) {
     let isDead = false;
@@ -162,7 +162,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     const quota = createQuota({
       source: "main",
       clock,
-      store: store.quotaLog,
+      store: store.quotaMemory,
     });
     const source = createSource({
       name: "main",

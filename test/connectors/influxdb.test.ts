@@ -99,7 +99,7 @@ describe("influxdb: requests", () => {
     [{ status: 405 }, { kind: "config" }],
     [
       { status: 429, headers: { "retry-after": "3" } },
-      { kind: "throttled", retryAfterMs: 3_000, scope: "bucket" },
+      { kind: "throttled", retryAfterMs: 3_000, scope: "allowance" },
     ],
     [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }],
     [

@@ -182,7 +182,7 @@ describe("webhook: request and answer", () => {
     [{ status: 422 }, { kind: "rejected" }],
     [
       { status: 429, headers: { "retry-after": "7" } },
-      { kind: "throttled", retryAfterMs: 7_000, scope: "bucket" },
+      { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" },
     ],
     [
       { status: 503, headers: { "retry-after": "Sat, 21 Nov 2026 12:01:00 GMT" } },

@@ -99,7 +99,7 @@ describe("what the service asks for reaches the limits", () => {
     );
     const failure = await failureOf(trial.source.read(["1"], "live", never()));
     expect(failure).toBeInstanceOf(Throttled);
-    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "bucket", endpoint: "read" }]);
+    expect(trial.holds).toEqual([{ forMs: 13_000, scope: "allowance", endpoint: "read" }]);
   });
 
   it("a 503 of any endpoint holds every lane, also without a told time, growing", async () => {

@@ -1,13 +1,13 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
 import type { Lane, SlotOffer } from "#src/source/source.ts";
-import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
 export interface Rig {
   readonly clock: VirtualClock;
   readonly quota: Quota;
-  readonly store: MemoryLog;
+  readonly store: VolatileMemory;
   readonly left: { readonly name: string; readonly at: number }[];
   /** Asks for one request; `result` settles as `run` does. */
   ask(lane: Lane, name?: string, ask?: Ask): Promise<string>;
@@ -23,47 +23,49 @@ export interface Ask {
   readonly remaining?: number;
 }
 
-export interface MemoryLog extends StoredQuotaLog {
+export interface VolatileMemory extends QuotaMemory {
   readonly slots: Map<string, Map<number, QuotaSlot>>;
   readonly holds: Map<string, QuotaHold>;
 }
 
 export const START_MS = Date.UTC(2024, 0, 1);
 
-export function createMemoryLog(beforeCommit: () => Promise<void> = async () => undefined): MemoryLog {
+export function createVolatileMemory(
+  beforeCommit: () => Promise<void> = async () => undefined,
+): VolatileMemory {
   const slots = new Map<string, Map<number, QuotaSlot>>();
-  const of = (bucket: string) => {
-    const known = slots.get(bucket) ?? new Map<number, QuotaSlot>();
-    slots.set(bucket, known);
+  const of = (key: string) => {
+    const known = slots.get(key) ?? new Map<number, QuotaSlot>();
+    slots.set(key, known);
     return known;
   };
   const holds = new Map<string, QuotaHold>();
   return {
     slots,
     holds,
-    loadHold: async (bucket) => holds.get(bucket),
-    async saveHold(bucket, hold) {
-      holds.set(bucket, hold);
+    loadHold: async (key) => holds.get(key),
+    async saveHold(key, hold) {
+      holds.set(key, hold);
     },
-    load: async (bucket) => [...of(bucket).values()],
-    async save(bucket, slot) {
+    load: async (key) => [...of(key).values()],
+    async save(key, slot) {
       await beforeCommit();
-      of(bucket).set(slot.id, slot);
+      of(key).set(slot.id, slot);
     },
-    async forget(bucket, beforeMs) {
-      for (const slot of of(bucket).values()) if (slot.sentAtMs < beforeMs) of(bucket).delete(slot.id);
+    async forget(key, beforeMs) {
+      for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);
     },
   };
 }
 
 /** A log that shows that there has been a record, of a request long ago. */
-export function usedBefore(log: MemoryLog = createMemoryLog(), source = "test"): MemoryLog {
+export function usedBefore(log: VolatileMemory = createVolatileMemory(), source = "test"): VolatileMemory {
   log.slots.set(`${source}/read`, new Map([[1, { id: 1, sentAtMs: 0, countedByMs: 0 }]]));
   return log;
 }
 
 export function createRig(
-  options: Partial<QuotaOptions> & { readonly store?: MemoryLog; readonly clock?: VirtualClock } = {},
+  options: Partial<QuotaOptions> & { readonly store?: VolatileMemory; readonly clock?: VirtualClock } = {},
 ): Rig {
   const clock = options.clock ?? createVirtualClock(START_MS);
   const store = options.store ?? usedBefore();

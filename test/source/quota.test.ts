@@ -2,7 +2,14 @@ import { describe, expect, test } from "vitest";
 import { Retryable, Throttled } from "#src/errors.ts";
 import type { Lane } from "#src/source/source.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryLog, createRig, mostInAMinute, type Rig, START_MS, usedBefore } from "./quota-rig.ts";
+import {
+  createRig,
+  createVolatileMemory,
+  mostInAMinute,
+  type Rig,
+  START_MS,
+  usedBefore,
+} from "./quota-rig.ts";
 
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
@@ -126,8 +133,8 @@ describe("lanes (trap 31)", () => {
 });
 
 describe("holds", () => {
-  test("a 429 closes the bucket for all lanes, a 503 likewise, and says until when", async () => {
-    for (const scope of ["bucket", "everything"] as const) {
+  test("a 429 closes the allowance for all lanes, a 503 likewise, and says until when", async () => {
+    for (const scope of ["allowance", "everything"] as const) {
       const rig = createRig();
       void rig.ask("live");
       await rig.clock.run(500);
@@ -138,7 +145,7 @@ describe("holds", () => {
       const status = rig.quota.status();
       expect(status.buckets[0]?.heldUntilMs).toBe(START_MS + 31_500);
       expect(status.heldUntilMs).toBe(scope === "everything" ? START_MS + 31_500 : null);
-      expect(status.buckets[0]?.throttled).toBe(scope === "bucket" ? 1 : 0);
+      expect(status.buckets[0]?.throttled).toBe(scope === "allowance" ? 1 : 0);
       await rig.clock.run(31_600);
       expect(names(rig)).toContain("write");
     }
@@ -157,7 +164,7 @@ describe("holds", () => {
   test("told to wait 0 seconds, it waits one", async () => {
     const rig = createRig();
     await rig.quota.start();
-    rig.quota.hold(0, "bucket", "read");
+    rig.quota.hold(0, "allowance", "read");
     void rig.ask("write");
     await rig.clock.run(900);
     expect(rig.left).toHaveLength(0);
@@ -172,7 +179,7 @@ describe("holds", () => {
       const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
       await rig.clock.advance(5_000);
-      rig.quota.hold(2_000, "bucket", "read");
+      rig.quota.hold(2_000, "allowance", "read");
       await outcome;
     };
     await refuse();
@@ -206,7 +213,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
     await alternate(rig, true);
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
-    rig.quota.hold(2_000, "bucket", "history");
+    rig.quota.hold(2_000, "allowance", "history");
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
@@ -219,7 +226,7 @@ describe("one count or three (trap 28)", () => {
     expect(told.quota.status().buckets).toHaveLength(1);
   });
 
-  test("what waits moves along when the bucket is split", async () => {
+  test("what waits moves along when the allowance is split", async () => {
     const rig = createRig();
     const waiting = Array.from({ length: 30 }, () => rig.ask("history", "waiting"));
     const answers = Promise.all(waiting);
@@ -256,7 +263,7 @@ describe("restarts (trap 29)", () => {
 
   test("a slot is durable, with its upper bound, before its request leaves", async () => {
     const clock = createVirtualClock(START_MS);
-    const store = usedBefore(createMemoryLog(() => clock.sleep(50)));
+    const store = usedBefore(createVolatileMemory(() => clock.sleep(50)));
     const rig = createRig({ clock, store });
     void rig.ask("write", "write", { latencyMs: 1_000 });
     await clock.run(40);
@@ -272,7 +279,7 @@ describe("restarts (trap 29)", () => {
   test("a disk slower than the bound allows for is written again before the request leaves", async () => {
     const clock = createVirtualClock(START_MS);
     let commitMs = 5_000;
-    const store = usedBefore(createMemoryLog(() => clock.sleep(commitMs)));
+    const store = usedBefore(createVolatileMemory(() => clock.sleep(commitMs)));
     const rig = createRig({ clock, store });
     void rig.ask("write");
     await clock.run(4_000);
@@ -284,7 +291,7 @@ describe("restarts (trap 29)", () => {
   });
 
   test("nothing leaves when the slot cannot be stored", async () => {
-    const store = usedBefore(createMemoryLog(() => Promise.reject(new Error("disk full"))));
+    const store = usedBefore(createVolatileMemory(() => Promise.reject(new Error("disk full"))));
     const rig = createRig({ store });
     await expect(rig.ask("write")).rejects.toThrow("disk full");
     expect(rig.left).toHaveLength(0);
@@ -334,12 +341,12 @@ describe("restarts (trap 29)", () => {
   });
 
   test("without a record it is careful for one window, and waits only when told to", async () => {
-    const first = createRig({ store: createMemoryLog() });
+    const first = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void first.ask("on-demand");
     await first.clock.run(60_000);
     expect(first.left[0]?.at).toBe(0);
     expect(first.left.length).toBeLessThanOrEqual(17);
-    const waits = createRig({ store: createMemoryLog(), withoutRecord: "wait" });
+    const waits = createRig({ store: createVolatileMemory(), withoutRecord: "wait" });
     void waits.ask("write");
     await waits.clock.run(60_000);
     expect(waits.left).toHaveLength(0);
@@ -348,13 +355,13 @@ describe("restarts (trap 29)", () => {
   });
 
   test("the status says the careful pace of the first window, and the pace that lasts", async () => {
-    const rig = createRig({ store: createMemoryLog() });
+    const rig = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void rig.ask("live");
     await rig.clock.run(30_000);
     const [first, second] = rig.left.map(({ at }) => at);
-    const [bucket] = rig.quota.status().buckets;
-    expect(60_000 / ((second ?? 0) - (first ?? 0))).toBeCloseTo(bucket?.pacedPerMinute ?? 0, 1);
-    expect([bucket?.pacedPerMinute, bucket?.lastingPerMinute]).toEqual([16, 20]);
+    const [allowance] = rig.quota.status().buckets;
+    expect(60_000 / ((second ?? 0) - (first ?? 0))).toBeCloseTo(allowance?.pacedPerMinute ?? 0, 1);
+    expect([allowance?.pacedPerMinute, allowance?.lastingPerMinute]).toEqual([16, 20]);
     await rig.clock.run(64_000);
     expect(rig.quota.status().buckets[0]).toMatchObject({ pacedPerMinute: 20, lastingPerMinute: 20 });
   });
@@ -367,10 +374,10 @@ test("status counts what waits by lane", async () => {
   const waiting: Lane[] = ["write", "live", "live", "history"];
   for (const lane of waiting) void rig.ask(lane);
   await rig.clock.run(1_000);
-  const [bucket] = rig.quota.status().buckets;
-  expect(bucket?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1, spare: 0 });
-  expect(bucket?.used).toBe(20);
-  expect(bucket?.nextSlotInMs).toBeGreaterThan(58_000);
+  const [allowance] = rig.quota.status().buckets;
+  expect(allowance?.waiting).toEqual({ write: 1, "on-demand": 2, live: 2, history: 1, spare: 0 });
+  expect(allowance?.used).toBe(20);
+  expect(allowance?.nextSlotInMs).toBeGreaterThan(58_000);
 });
 
 describe("what is decided in the slot", () => {
@@ -461,7 +468,7 @@ describe("what is decided in the slot", () => {
 });
 
 describe("a pause that the service ordered", () => {
-  test.each(["bucket", "everything"] as const)("(%s) holds over a restart", async (scope) => {
+  test.each(["allowance", "everything"] as const)("(%s) holds over a restart", async (scope) => {
     const before = createRig();
     await before.quota.start();
     before.quota.hold(30_000, scope, "read");

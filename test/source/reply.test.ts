@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { decodeReply, type Reading } from "#src/source/reply.ts";
+import { decodeReply, type ReplyContext } from "#src/source/reply.ts";
 import { CALLS, failureOf, GOOD, reply, TOKEN, trialSource } from "./trial-source.ts";
 
-const READING: Reading = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
+const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
 
-function outcome(status: number, body: unknown, headers = {}, reading: Partial<Reading> = {}): unknown {
+function outcome(status: number, body: unknown, headers = {}, reading: Partial<ReplyContext> = {}): unknown {
   try {
     return decodeReply(reply(status, body, headers), { ...READING, ...reading }).envelope;
   } catch (error) {
@@ -16,7 +16,7 @@ function outcome(status: number, body: unknown, headers = {}, reading: Partial<R
 const MEANINGS: readonly (readonly [number, object])[] = [
   [401, { kind: "config", reason: "unauthenticated" }],
   [403, { kind: "config", reason: "forbidden" }],
-  [429, { kind: "throttled", scope: "bucket" }],
+  [429, { kind: "throttled", scope: "allowance" }],
   [503, { kind: "throttled", scope: "everything" }],
   [422, { kind: "config", reason: "validation" }],
   [400, { kind: "config", reason: "validation" }],

@@ -144,10 +144,10 @@ describe("a walk through the simulated service", () => {
     }
     expect(failure).toMatchObject({
       kind: "throttled",
-      scope: "bucket",
+      scope: "allowance",
       retryAfterMs: expect.toSatisfy((ms) => ms > 1000 && ms <= 61_000),
     });
-    expect(trial.holds.at(-1)).toMatchObject({ scope: "bucket", endpoint: "read" });
+    expect(trial.holds.at(-1)).toMatchObject({ scope: "allowance", endpoint: "read" });
     expect(trial.observed).toContainEqual({ limit: 20, remaining: 0 });
   });
 });

@@ -100,16 +100,16 @@ describe.skipIf(absent("chromium"))("the page", () => {
   }, 60_000);
 
   test("names each bar of the quota where read, write and history are counted apart", async () => {
-    const [bucket] = LIVE_SOURCE.quota?.buckets ?? [];
-    if (bucket === undefined) throw new Error("no bucket");
-    const buckets = ["read", "write", "history"].map((name) => ({ ...bucket, name }));
+    const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
+    if (allowance === undefined) throw new Error("no allowance");
+    const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
     const live: LiveParts = {
       ...LIVE,
-      source: () => ({ ...LIVE_SOURCE, quota: { buckets, heldUntilMs: null } }),
+      source: () => ({ ...LIVE_SOURCE, quota: { buckets: allowances, heldUntilMs: null } }),
     };
     const { page, open } = await opened(1280, live);
     await open();
-    const bars = page.locator(".source").first().locator(".bucket");
+    const bars = page.locator(".source").first().locator(".allowance");
     await expect.poll(() => bars.count()).toBe(3);
     for (const [n, name] of ["read", "write", "history"].entries()) {
       expect(await bars.nth(n).locator("p").innerText()).toMatch(new RegExp(`^${name}\\s+7 of 20 requests`));

@@ -65,7 +65,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     ]);
     expect(await page.locator(".alarms li b").innerText()).toBe(ALARM.trigger.displayName);
     expect(await page.locator(".slots").first().locator(".used").count()).toBe(7);
-    expect(await page.locator(".bucket p").first().innerText()).toContain(
+    expect(await page.locator(".allowance p").first().innerText()).toContain(
       "7 of 20 requests a minute in use · polls get 18 · waiting: 2 live",
     );
     expect(await rows(page, "sinks").innerText()).toMatch(/lake influxdb\s+idle\s+1\s/);

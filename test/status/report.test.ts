@@ -191,8 +191,8 @@ describe("what keeps values from being fresh", () => {
   test("another program on the same quota", async () => {
     const foreign = { evidence: "remaining", perWindow: 6, sinceMs: Date.parse(NOW) } as const;
     const quota = LIVE_SOURCE.quota ?? { buckets: [], heldUntilMs: null };
-    const buckets = quota.buckets.map((bucket) => ({ ...bucket, foreign }));
-    expect(await noticesWith({ quota: { ...quota, buckets } })).toEqual([
+    const allowances = quota.buckets.map((allowance) => ({ ...allowance, foreign }));
+    expect(await noticesWith({ quota: { ...quota, buckets: allowances } })).toEqual([
       `Another program seems to spend the quota of north, up to 6 requests a minute, since ${NOW}. Give it a token of another user, or leave it a share with quota.polite.`,
     ]);
   });

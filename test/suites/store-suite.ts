@@ -108,27 +108,27 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
 
     test("quota slots are kept until they are forgotten, per bucket", async () => {
       const slot = { id: 1, sentAtMs: 1_000.25, countedByMs: 61_000.75 };
-      await store.quotaLog.save("main", slot);
-      await store.quotaLog.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
-      await store.quotaLog.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
-      await store.quotaLog.save("other", slot);
+      await store.quotaMemory.save("main", slot);
+      await store.quotaMemory.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
+      await store.quotaMemory.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
+      await store.quotaMemory.save("other", slot);
       store = await subject.reopen();
-      expect(await store.quotaLog.load("main")).toEqual([
+      expect(await store.quotaMemory.load("main")).toEqual([
         { id: 2, sentAtMs: 2_000, countedByMs: 2_300 },
         slot,
       ]);
-      await store.quotaLog.forget("main", 61_000.75);
-      expect(await store.quotaLog.load("main")).toEqual([slot]);
-      expect(await store.quotaLog.load("other")).toEqual([slot]);
+      await store.quotaMemory.forget("main", 61_000.75);
+      expect(await store.quotaMemory.load("main")).toEqual([slot]);
+      expect(await store.quotaMemory.load("other")).toEqual([slot]);
     });
 
     test("the last pause that the service ordered is kept, per bucket", async () => {
-      expect(await store.quotaLog.loadHold("main")).toBeUndefined();
-      await store.quotaLog.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
-      await store.quotaLog.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaMemory.loadHold("main")).toBeUndefined();
+      await store.quotaMemory.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
+      await store.quotaMemory.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
       store = await subject.reopen();
-      expect(await store.quotaLog.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
-      expect(await store.quotaLog.loadHold("other")).toBeUndefined();
+      expect(await store.quotaMemory.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
+      expect(await store.quotaMemory.loadHold("other")).toBeUndefined();
     });
   });
 

@@ -467,7 +467,6 @@ describe("learning which tags have a log", () => {
     service.withoutLog.add("130");
     const demand = createDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
-    demand.setFull(true);
     // Live reads that take every slot that is not history's own.
     const over = new AbortController();
     const taking = [1, 2].map(async () => {
@@ -478,8 +477,8 @@ describe("learning which tags have a log", () => {
     });
     const work = begin(history);
     await clock.advance(2_000);
-    // Sixty tags every fifteen minutes, and a request a minute to learn.
-    expect([demand.followingPerMinute(), demand.learningPerMinute()]).toEqual([3 / 15, 1]);
+    // Sixty tags every fifteen minutes, though it is not known yet which of them have a log.
+    expect(demand.followingPerMinute()).toBeCloseTo(3 / 15, 5);
     await clock.advance(41 * MINUTE_MS);
     await work.drain(clock);
     over.abort(new Stopping());

@@ -120,8 +120,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     get outbox() {
       return inner.outbox;
     },
-    get quotaLog() {
-      return inner.quotaLog;
+    get quotaMemory() {
+      return inner.quotaMemory;
     },
     describe: () => inner.describe(),
     close: () => inner.close(),

@@ -8,7 +8,7 @@ import type { Choose, Lane, QuotaStatus, Source } from "#src/source/source.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import type { Follower } from "#src/sync/follower.ts";
 import type { Held } from "#src/sync/snapshot.ts";
-import { createMemoryLog, usedBefore } from "../source/quota-rig.ts";
+import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 /** What tests of the live reads and the history share: tags in the store, and a quota that lets one out per slot. */
@@ -43,7 +43,7 @@ export async function inventory(
 /** The real quota, for a source of the test's own. */
 export function createTrialQuota(clock: VirtualClock) {
   const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
-  const quota = createQuota({ source: "trial", clock, store: usedBefore(createMemoryLog(), "trial") });
+  const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory(), "trial") });
   const started = quota.start();
   return {
     sent,

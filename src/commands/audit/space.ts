@@ -5,15 +5,15 @@ import type { Refusing } from "../gate.ts";
 import type { AuditSize } from "./size.ts";
 
 /**
- * The room that the audit log has: what is configured, or less where the disk has less. Nothing is taken out of the log
- * to make room, so that its chain stays whole; when it is full, nothing is written to the building any more.
+ * The space that the audit log has: what is configured, or less where the disk has less. Nothing is taken out of the log
+ * to make space, so that its chain stays whole; when it is full, nothing is written to the building any more.
  */
 export interface AuditSpace {
-  /** Why nothing may be written; null while there is room. */
+  /** Why nothing may be written; null while there is space. */
   full(): Refusing | null;
   /** What a person should know from four fifths on; null before. */
   notice(): string | null;
-  /** Keeps the metrics true, and says once in the log that the room becomes scarce. */
+  /** Keeps the metrics true, and says once in the log that the space becomes scarce. */
   look(): void;
 }
 

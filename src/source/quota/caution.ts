@@ -1,5 +1,5 @@
 /**
- * What refusals teach. A request that our own log allowed was refused all the same: the service counts in some
+ * What refusals teach. A request that our own count allowed was refused all the same: the service counts in some
  * other way than a window, a packet took longer than believed, or somebody else uses the token.
  *
  * - The first takes one slot away (a weighted counter bears 19 even requests, not 20) and adds a margin of 0.25 s

@@ -1,6 +1,6 @@
 /**
  * Notices that somebody else spends the same quota: the service's count of remaining requests is lower than our
- * own log can explain, or refusals go on although our log allows every request.
+ * own requests can explain, or refusals go on although our count allows every request.
  */
 export interface ForeignUse {
   /** `remaining`: the service's own count says so. `refusals`: nothing else explains them. */

@@ -19,7 +19,7 @@ export interface LaneOptions extends QueueAddOptions {
 
 /**
  * The queue inside p-queue: the waiting requests by lane, first come first served within one. Nothing leaves before
- * the bucket has let it out, so p-queue sees the requests that may start now and no others.
+ * the allowance has let it out, so p-queue sees the requests that may start now and no others.
  */
 export interface Lanes {
   /** For p-queue's `queueClass`; one instance, these lanes. */

@@ -18,9 +18,9 @@ export interface Limiter {
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;
-  /** No request leaves before `forMs` have passed: of one bucket after a 429, of every lane after a 503. */
-  hold(forMs: number, scope: "bucket" | "everything", endpoint?: QuotaEndpoint): void;
-  /** What the reply's `X-RateLimit-*` headers say about the bucket; null where the reply does not say. */
+  /** No request leaves before `forMs` have passed: of one allowance after a 429, of every lane after a 503. */
+  hold(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
+  /** What the reply's `X-RateLimit-*` headers say about the allowance; null where the reply does not say. */
   observe(
     endpoint: QuotaEndpoint,
     headers: { readonly limit: number | null; readonly remaining: number | null },

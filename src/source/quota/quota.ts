@@ -1,29 +1,29 @@
 import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
-import type { StoredQuotaLog } from "../../store/store.ts";
-import { createQuotaBucket, type QuotaBucket, type QuotaRequest } from "./bucket.ts";
+import type { QuotaMemory } from "../../store/store.ts";
+import { type Allowance, createAllowance, type QuotaRequest } from "./allowance.ts";
 import type { ForeignUse } from "./foreign.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import { createQuotaRecord, type HoldScope } from "./record.ts";
 import { createSharingEvidence } from "./sharing.ts";
-import type { Slot } from "./slot-log.ts";
+import type { Slot } from "./spent-slots.ts";
 
 /**
  * The quota of one source: never exceeded, hardly ever idle.
  *
- * p-queue holds what waits, by lane; the slot log (slot-log.ts) says when the next request may leave; the record
- * (record.ts) keeps the log over restarts; caution (caution.ts) learns from refusals. Measured against
+ * p-queue holds what waits, by lane; the spent slots (spent-slots.ts) say when the next request may leave; the record
+ * (record.ts) keeps them over restarts; caution (caution.ts) learns from refusals. Measured against
  * seven kinds of limiters by `npm run bench:quota`.
  */
 export interface QuotaOptions {
-  /** Name of the source; part of the stored log's name and a label of the metrics. */
+  /** Name of the source; part of the name in the memory and a label of the metrics. */
   readonly source: string;
   readonly clock: Clock;
-  readonly store: StoredQuotaLog;
+  readonly store: QuotaMemory;
   /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
-  /** Share of the limit that is used at most, so that others of the same user find room; 1 uses all of it. */
+  /** Share of the limit that is used at most, so that others of the same user find some left; 1 uses all of it. */
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
@@ -47,7 +47,7 @@ export interface QuotaOptions {
 }
 
 export interface Quota extends Limiter {
-  /** Loads the stored log; `run` does it by itself. Rejects when the store cannot be read. */
+  /** Loads the stored slots; `run` does it by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   /** What is known of somebody else who uses the same token; null when nothing is. */
   foreign(): ForeignUse | null;
@@ -74,24 +74,24 @@ export function createQuota(options: QuotaOptions): Quota {
   const occupiedMs = WINDOW_MS * (1 + DRIFT);
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs });
   const evidence = createSharingEvidence();
-  const buckets = new Map<QuotaEndpoint, QuotaBucket>();
+  const allowances = new Map<QuotaEndpoint, Allowance>();
   let maySplit = sharing === "auto";
   let started: Promise<void> | undefined;
   let everythingHeldUntil = Number.NEGATIVE_INFINITY;
   let carefulUntilMs = Number.NEGATIVE_INFINITY;
 
-  const bucketOf = (endpoint: QuotaEndpoint): QuotaBucket => {
-    const bucket = buckets.get(endpoint);
-    if (bucket === undefined) throw new Error("The quota has not been started.");
-    return bucket;
+  const allowanceOf = (endpoint: QuotaEndpoint): Allowance => {
+    const allowance = allowances.get(endpoint);
+    if (allowance === undefined) throw new Error("The quota has not been started.");
+    return allowance;
   };
-  const all = () => [...new Set(buckets.values())];
+  const all = () => [...new Set(allowances.values())];
 
-  /** Puts the endpoints into new buckets, each with the slots that its endpoints have used. */
+  /** Puts the endpoints into new allowances, each with the slots that its endpoints have used. */
   const regroup = (groups: Groups, slots: readonly Slot[], heldUntil: (group: Groups[number]) => number) => {
     const old = all();
     for (const group of groups) {
-      const bucket = createQuotaBucket({
+      const allowance = createAllowance({
         name: groups.length === 1 ? "tags" : group.join("+"),
         clock,
         record,
@@ -102,7 +102,8 @@ export function createQuota(options: QuotaOptions): Quota {
         occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         heldUntilMs: heldUntil(group),
-        throttled: groups.length === 1 ? old.reduce((sum, bucket) => sum + bucket.status().throttled, 0) : 0,
+        throttled:
+          groups.length === 1 ? old.reduce((sum, allowance) => sum + allowance.status().throttled, 0) : 0,
         carefulUntilMs,
         onSlot({ lane, since }) {
           options.metrics?.quotaSlots.inc({ source, lane });
@@ -111,9 +112,9 @@ export function createQuota(options: QuotaOptions): Quota {
         onForeign: (use) => options.onForeign?.(use),
         onUnsaved: (error) => options.log?.warn({ source, err: error }, "quota slot not updated"),
       });
-      for (const endpoint of group) buckets.set(endpoint, bucket);
+      for (const endpoint of group) allowances.set(endpoint, allowance);
     }
-    for (const bucket of old) bucket.retire();
+    for (const allowance of old) allowance.retire();
   };
 
   const load = async () => {
@@ -140,14 +141,14 @@ export function createQuota(options: QuotaOptions): Quota {
     }
   };
 
-  /** A shared count after all: one refusal while the other buckets are in use takes the split back for good. */
+  /** A shared count after all: one refusal while the other allowances are in use takes the split back for good. */
   const mergeAgain = () => {
     const together = all();
     if (together.length === 1 || sharing !== "auto") return;
     const heldUntil = Math.max(...together.map((each) => each.heldUntil()));
     regroup(
       SHARED,
-      together.flatMap((bucket) => bucket.slots()),
+      together.flatMap((allowance) => allowance.slots()),
       () => heldUntil,
     );
   };
@@ -160,7 +161,7 @@ export function createQuota(options: QuotaOptions): Quota {
   };
 
   const showHold = () => {
-    const until = Math.max(everythingHeldUntil, ...all().map((bucket) => bucket.heldUntil()));
+    const until = Math.max(everythingHeldUntil, ...all().map((allowance) => allowance.heldUntil()));
     const now = clock.monotonic();
     options.metrics?.quotaHeld.set({ source }, until > now ? (clock.now() + until - now) / 1000 : 0);
   };
@@ -186,28 +187,28 @@ export function createQuota(options: QuotaOptions): Quota {
         started: false,
       };
       for (;;) {
-        const bucket = bucketOf(endpoint);
+        const allowance = allowanceOf(endpoint);
         try {
-          return (await bucket.run(request)) as T;
+          return (await allowance.run(request)) as T;
         } catch (error) {
-          if (request.started || signal.aborted || !bucket.retired()) throw error;
+          if (request.started || signal.aborted || !allowance.retired()) throw error;
         }
       }
     },
     hold(forMs, scope, endpoint) {
       const until = clock.monotonic() + Math.max(LEAST_HOLD_MS, forMs);
       if (scope === "everything") everythingHeldUntil = Math.max(everythingHeldUntil, until);
-      const concerned = scope === "everything" || endpoint === undefined ? all() : [bucketOf(endpoint)];
-      for (const bucket of concerned) bucket.hold(until, scope === "bucket");
+      const concerned = scope === "everything" || endpoint === undefined ? all() : [allowanceOf(endpoint)];
+      for (const allowance of concerned) allowance.hold(until, scope === "allowance");
       keepHold(scope === "everything" || endpoint === undefined ? "everything" : endpoint, until);
-      if (scope === "bucket") mergeAgain();
+      if (scope === "allowance") mergeAgain();
       showHold();
     },
     observe(endpoint, { limit, remaining }) {
       // A limit above the interface's is that of some wider count, of which these requests are a part.
       if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
       const taken = limit - remaining;
-      bucketOf(endpoint).observe(endpoint, taken, limit);
+      allowanceOf(endpoint).observe(endpoint, taken, limit);
       if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;
       maySplit = false;
       const [shared] = all();
@@ -216,11 +217,11 @@ export function createQuota(options: QuotaOptions): Quota {
     status() {
       const now = clock.monotonic();
       const heldUntilMs = everythingHeldUntil > now ? clock.now() + everythingHeldUntil - now : null;
-      return { buckets: all().map((bucket) => bucket.status()), heldUntilMs };
+      return { buckets: all().map((allowance) => allowance.status()), heldUntilMs };
     },
     foreign: () =>
       all()
-        .map((bucket) => bucket.foreign())
+        .map((allowance) => allowance.foreign())
         .find((use) => use !== null) ?? null,
   };
 }

@@ -1,11 +1,11 @@
 import type { Clock } from "../../clock.ts";
-import type { QuotaSlot, StoredQuotaLog } from "../../store/store.ts";
+import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
-import type { Slot } from "./slot-log.ts";
+import type { Slot } from "./spent-slots.ts";
 
 /**
- * Keeps the slot log over restarts. A slot is durable before its request leaves, with the latest moment at which
- * the service can count it, so that a kill at any moment leaves a log that says at least as much as the service
+ * Keeps the spent slots over restarts. A slot is durable before its request leaves, with the latest moment at which
+ * the service can count it, so that a kill at any moment leaves a record that says at least as much as the service
  * knows. Stored stamps are wall time, the only time that survives a process; where the wall clock has jumped they
  * are put right before anybody reads them.
  */
@@ -25,7 +25,7 @@ export interface QuotaRecord {
 export type HoldScope = QuotaEndpoint | "everything";
 
 export interface QuotaRecordOptions {
-  readonly store: StoredQuotaLog;
+  readonly store: QuotaMemory;
   readonly source: string;
   readonly clock: Clock;
   /** How long a slot is occupied after the service counted it, in milliseconds. */
@@ -44,7 +44,7 @@ const FORGET_EVERY_REPLIES = 500;
 
 export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   const { store, source, clock, occupiedMs, longestWayMs } = options;
-  const bucketOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
+  const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let live: Slot[] = [];
   let lastId = 0;
   let replies = 0;
@@ -56,7 +56,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       sentAtMs: Math.floor(slot.sentAt + wallOffset),
       countedByMs: Math.ceil(slot.countedBy + wallOffset),
     };
-    await store.save(bucketOf(slot.endpoint), stored);
+    await store.save(keyOf(slot.endpoint), stored);
   };
 
   const followWallClock = async () => {
@@ -89,7 +89,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       wallOffset = clock.now() - now;
       let found = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
-        for (const stored of await store.load(bucketOf(endpoint))) {
+        for (const stored of await store.load(keyOf(endpoint))) {
           found = true;
           lastId = Math.max(lastId, stored.id);
           // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
@@ -130,7 +130,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       await save(slot);
       replies += 1;
       if (replies % FORGET_EVERY_REPLIES === 0) {
-        await store.forget(bucketOf(slot.endpoint), clock.now() - KEEP_MS);
+        await store.forget(keyOf(slot.endpoint), clock.now() - KEEP_MS);
       }
     },
   };

@@ -5,7 +5,7 @@ import type { QuotaEndpoint } from "./limiter.ts";
  * say; believing in one shared count cannot be punished, so it takes clear evidence to leave that belief.
  *
  * One pair (a read leaves 19, the first history leaves 19 too) is not clear: the minute may have turned between
- * them, or a bucket has refilled. Three replies in a row are: endpoint A, endpoint B, A again, where A's count has
+ * them, or an allowance has refilled. Three replies in a row are: endpoint A, endpoint B, A again, where A's count has
  * risen by exactly one, so nothing was reset between, and B's count is far from A's, so B is counted elsewhere.
  */
 export interface SharingEvidence {

@@ -155,9 +155,9 @@ export function Overview({ report, now }) {
 
 function Requests({ sources }) {
   if (sources.some((source) => source.quota === null)) return "quota unknown";
-  const buckets = sources.flatMap((source) => source.quota.buckets);
-  const used = buckets.reduce((total, bucket) => total + bucket.used, 0);
-  const allowed = buckets.reduce((total, bucket) => total + bucket.perMinute, 0);
+  const allowances = sources.flatMap((source) => source.quota.buckets);
+  const used = allowances.reduce((total, allowance) => total + allowance.used, 0);
+  const allowed = allowances.reduce((total, allowance) => total + allowance.perMinute, 0);
   return allowed === 0 ? "no tag request yet" : `${used} of ${allowed} requests used`;
 }
 

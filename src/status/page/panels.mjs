@@ -15,7 +15,7 @@ export function Source({ source, now }) {
     )}
     ${held && html`<p class="warn">The service told everybody to wait ${Math.ceil((quota.heldUntilMs - now) / 1000)} s.</p>`}
     ${quota === null && html`<p class="quiet">What counts against the quota is not known.</p>`}
-    ${quota?.buckets.map((bucket) => html`<${Bucket} bucket=${bucket} several=${quota.buckets.length > 1} now=${now} />`)}
+    ${quota?.buckets.map((allowance) => html`<${Allowance} allowance=${allowance} several=${quota.buckets.length > 1} now=${now} />`)}
     <dl class="facts">
       ${token && html`<div><dt>token</dt><dd>${token.name}${token.expiresAt === null ? "" : `, expires ${until(token.expiresAt, now)}`}</dd></div>`}
       ${health && html`<div><dt>health</dt><dd>the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${at(health.time, now)}`} <span class="of">asked ${ago(health.askedAt, now)}</span></dd></div>`}
@@ -39,26 +39,26 @@ function Job({ job, now }) {
 }
 
 /** Where read, write and history are counted apart, each bar says what it counts. */
-function Bucket({ bucket, several, now }) {
-  const waiting = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
-  const held = bucket.heldUntilMs !== null && bucket.heldUntilMs > now;
-  return html`<div class="bucket">
-    <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${bucket.perMinute} aria-valuenow=${bucket.used}
-      aria-label=${several ? `${bucket.name} requests that count at present` : "requests that count at present"}>
-      ${Array.from({ length: bucket.perMinute }, (_, i) => html`<i class=${i < bucket.used ? "used" : ""}></i>`)}
+function Allowance({ allowance, several, now }) {
+  const waiting = Object.entries(allowance.waiting).filter(([, count]) => count > 0);
+  const held = allowance.heldUntilMs !== null && allowance.heldUntilMs > now;
+  return html`<div class="allowance">
+    <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${allowance.perMinute} aria-valuenow=${allowance.used}
+      aria-label=${several ? `${allowance.name} requests that count at present` : "requests that count at present"}>
+      ${Array.from({ length: allowance.perMinute }, (_, i) => html`<i class=${i < allowance.used ? "used" : ""}></i>`)}
     </div>
-    <p>${several && html`<b class="name">${bucket.name}</b> `}<b>${bucket.used}</b> of ${bucket.perMinute} requests a minute in use${
-      bucket.pacedPerMinute < bucket.perMinute ? ` · polls get ${shown(bucket.pacedPerMinute)}` : ""
+    <p>${several && html`<b class="name">${allowance.name}</b> `}<b>${allowance.used}</b> of ${allowance.perMinute} requests a minute in use${
+      allowance.pacedPerMinute < allowance.perMinute ? ` · polls get ${shown(allowance.pacedPerMinute)}` : ""
     }${
       waiting.length > 0 ? ` · waiting: ${waiting.map(([lane, count]) => `${count} ${lane}`).join(", ")}` : ""
-    }${bucket.throttled > 0 ? ` · refused ${bucket.throttled} times` : ""}${
-      held ? ` · told to wait ${Math.ceil((bucket.heldUntilMs - now) / 1000)} s` : ""
+    }${allowance.throttled > 0 ? ` · refused ${allowance.throttled} times` : ""}${
+      held ? ` · told to wait ${Math.ceil((allowance.heldUntilMs - now) / 1000)} s` : ""
     }</p>
     ${
-      bucket.foreign !== null &&
+      allowance.foreign !== null &&
       html`<p class="warn">Another program seems to spend the same quota${
-        bucket.foreign.perWindow === null ? "" : `, up to ${bucket.foreign.perWindow} requests a minute`
-      }, since ${at(new Date(bucket.foreign.sinceMs).toISOString(), now)}.</p>`
+        allowance.foreign.perWindow === null ? "" : `, up to ${allowance.foreign.perWindow} requests a minute`
+      }, since ${at(new Date(allowance.foreign.sinceMs).toISOString(), now)}.</p>`
     }
   </div>`;
 }

@@ -15,7 +15,7 @@ import {
   vanish,
 } from "./diff-alarm.ts";
 import { contradictsItself, episodeOf, filledFrom, isOlder, isResolved } from "./episode.ts";
-import { inOrderOfLife } from "./order.ts";
+import { inOrderOfLife } from "./order-of-life.ts";
 
 /** What one poll of the active alarms saw, and what it asked because of that. */
 export interface AlarmObservation {

@@ -4,7 +4,7 @@ import type { HeldAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
 import { type AlarmDiff, asKnown, believe, byId, isNewEpisode } from "./diff-alarms.ts";
 import { episodeOf, instant, isResolved } from "./episode.ts";
-import { inOrderOfLife } from "./order.ts";
+import { inOrderOfLife } from "./order-of-life.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
   /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */

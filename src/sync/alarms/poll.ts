@@ -13,9 +13,9 @@ import { isOpen } from "./diff-alarm.ts";
 import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { createDoubts } from "./doubts.ts";
 import { contradictsItself, instant } from "./episode.ts";
-import { createDropHold, dropIn } from "./hold.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
 import { searchAlarms } from "./search.ts";
+import { createDropDoubt, dropIn } from "./sudden-drop.ts";
 
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -49,7 +49,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     log,
   });
   const doubts = createDoubts();
-  const dropHold = createDropHold(log);
+  const dropDoubt = createDropDoubt(log);
   const isUnacknowledged = ({ state, untold, alarm }: HeldAlarm) =>
     state === "resolved" && untold !== true && !alarm.acknowledged;
   const patience = createPatience(settings.vanish_after_misses);
@@ -116,7 +116,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
 
     const isSeen = (siteId: number) => seenScope?.after.has(siteId) ?? true;
     const drop = dropOf(seen, found, isSeen);
-    const onHold = dropHold.judge(drop, (siteId) => seen.coverage(siteId) === "complete");
+    const inDoubt = dropDoubt.judge(drop, (siteId) => seen.coverage(siteId) === "complete");
 
     const sites = holding.get<HeldAlarmSite>(siteSet);
     const at = isoUtc(clock.now());
@@ -125,7 +125,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       {
         listed,
         doubted: new Set([...doubted, ...unclear.map((alarm) => alarm.id)]),
-        coverage: (siteId) => (onHold.siteIds.has(siteId) ? "moving" : seen.coverage(siteId)),
+        coverage: (siteId) => (inDoubt.siteIds.has(siteId) ? "moving" : seen.coverage(siteId)),
         found: asked.found.filter((alarm) => !unclear.includes(alarm)),
         searched: asked.searched,
         scope: seenScope,
@@ -160,7 +160,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const doubt = `${doubted.size} records of the list of active alarms contradict themselves or say nothing.`;
     const remarks = [
       ...seen.remarks,
-      ...(onHold.remark === null ? [] : [onHold.remark]),
+      ...(inDoubt.remark === null ? [] : [inDoubt.remark]),
       ...(doubted.size > 0 ? [doubt] : []),
     ];
     return outcomeOf(new Map([...asked.failures, ...seen.failures]), seen.reasons, remarks);

@@ -44,7 +44,7 @@ export interface HistoryPullOptions {
   /** IANA zone of the buildings, where a class names no other. */
   readonly timeZone: string;
   /** Where it says what its promises take of the quota. */
-  readonly demand?: Pick<Demand, "setHistory" | "isFull">;
+  readonly demand?: Pick<Demand, "setFollowing">;
   /** Whether the sinks take what is told: the past, which stays where it is, waits while they do not. Always by default. */
   readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
@@ -82,7 +82,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
   let scopeChanges = scope.changes.rings();
-  let learnedAtMs = Number.NEGATIVE_INFINITY;
+  let learnedAtMs = clock.monotonic();
   let wasAlone = false;
   /** Since when something is due that has not had its turn, on the monotonic clock. */
   let dueSinceMs: number | null = null;
@@ -103,8 +103,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     probe.refresh();
     if (metrics !== undefined) showStates(metrics, source.name, book.series());
     refreshedAtMs = clock.monotonic();
-    const following = followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST);
-    options.demand?.setHistory({ following, learning: learningRate() });
+    options.demand?.setFollowing(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
     await orders.end();
   }
 
@@ -117,6 +116,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   /** `past`: also what lies before the first sight. Learning who has a log has a share of its own, with and without. */
   function nextTask(kind: "series" | "totals", past: boolean): Task | null {
     const nowMs = clock.now();
+    const nowMonotonicMs = clock.monotonic();
     const free = book
       .series()
       .filter(
@@ -129,11 +129,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       return total === null ? null : { ask: total };
     }
     const live = nextFollowing(free, nowMs, limit);
-    const learnsInMs = learnedAtMs + 60_000 / Math.max(1, learningRate()) - clock.monotonic();
-    // Where live reads leave slots over, learning waits for one of those.
-    const isOwnTurn = learnsInMs <= 0 && (options.demand?.isFull() ?? true);
-    const toLearn = probing || (!past && !isOwnTurn) ? null : probe.next(nowMs);
-    const isDue = live !== null || (toLearn !== null && learnsInMs <= 0);
+    // Learning waits for a slot that live reads leave over; where none came for long, it takes one of its own.
+    const isLearningDue = nowMonotonicMs - learnedAtMs >= STARVING_MAX_MS;
+    const toLearn = probing || (!past && !isLearningDue) ? null : probe.next(nowMs);
+    const isDue = live !== null || (!probing && probe.waiting() > 0);
     if (isDue) dueSinceMs ??= clock.monotonic();
     else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
     if (live !== null) return { ask: live };
@@ -147,7 +146,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return ask === null || (probing && !isFull) ? null : { ask };
   }
 
-  const learningRate = () => learningPerMinute(probe.waiting());
+  const learningRate = () =>
+    learningPerMinute(probe.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   const plannedRate = () =>
     followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST) + learningRate();

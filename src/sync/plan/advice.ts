@@ -2,7 +2,7 @@ import { formatDuration } from "../../duration.ts";
 import { type Stretch, slotsPerSlot, type Wish } from "./stretch.ts";
 
 /** One change of the configuration after which the wishes fit. */
-export interface Change {
+export interface PlanChange {
   /** For a person. */
   readonly text: string;
   /** The lines of the configuration, below the source. */
@@ -26,7 +26,7 @@ export interface AdviceFacts {
 const MOST_FACTOR = 1_000;
 
 /** The changes that make the wishes fit, each by itself, cheapest first; empty when they fit. Pure. */
-export function changesThatFit(facts: AdviceFacts): readonly Change[] {
+export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   const { wishes, size, share, replyMs, stretched, unused } = facts;
   const slotMs = 60_000 / facts.perMinute;
   const demandWith = (factorOf: (wish: Wish) => number, slot = slotMs) =>

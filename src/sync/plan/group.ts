@@ -1,8 +1,8 @@
 /**
  * The freshness planner: which tags the next live read takes, and when. Pure and deterministic.
  *
- * Time is divided into slots: the quota lets one request of `size` tags leave per slot. In each slot there are
- * two questions.
+ * Time is divided into slots: the quota lets one request of `size` tags leave per slot. With 20 requests a minute a
+ * slot is 3 s, with 20 tags a request it has 20 places. In each slot there are two questions.
  *
  * 1. *Which tags must go now?* Take the tags by due time and suppose that this slot were left out. If some
  *    later slot then had more tags due than places up to there (tags that come round again counted each time),
@@ -55,26 +55,33 @@ export interface Plan {
 const HORIZON_SLOTS = 1_300;
 
 /**
- * Share of the places that the look-ahead counts on. A tag that goes before its time comes round earlier, which
- * the count does not see; simulated, 0.975 keeps the usual mixes up to 94 % demand free of late values. Of 1,050 random
- * ones at 88 to 97 % five were not, all with a class of 6 to 10 s: 1 to 90 values an hour came late by a slot.
+ * Share of the coming places that the look-ahead counts on: of the 800 in 40 slots, 780. A tag that goes before its
+ * time comes round earlier, which the count does not see; simulated, 0.975 keeps the usual mixes up to 94 % demand free
+ * of late values. Among 1,050 random ones at 88 to 97 % five were not, all with a class of 6 to 10 s: 1 to 90 values an
+ * hour came late by a slot.
  */
 const USABLE_SHARE = 0.975;
 
 /**
- * Of a request, the part of the next slots' places that is counted on in full. Where none were, a slot before a full
- * bunch of tags with short intervals could never be left out, and everything would be read too often for ever; with
- * more, simulated, some values come late.
+ * Places that are counted on besides that share, as a part of one request: 0.25 of 20 places = 5, so that the next 10
+ * slots count in full. Without them a slot before a full bunch of tags with short intervals could never be left out,
+ * and everything would be read too often for ever; with more, simulated, some values come late.
  */
 const NEAR_SHARE = 0.25;
 
-/** Those that travel apart wait for a slot that nobody needs until they are this many times too old. */
+/**
+ * Age as a multiple of the interval, up to which tags that travel apart wait for a slot that nobody needs: one of 60 s
+ * takes a slot from the others once its value is 120 s old.
+ */
 const STARVING = 2;
 
-/** Of its interval, before which a tag does not ride along for the sake of a later slot. */
+/**
+ * Age as a part of the interval, from which on a tag may ride along for the sake of a later slot: one of 60 s may when
+ * it was read 30 s ago, not when it was read 25 s ago.
+ */
 const HALF_WAY = 0.5;
 
-interface Place {
+interface Urgency {
   readonly tag: PlannedTag;
   /** Slots that may still be left out before it is late; 0 = it must go now. */
   readonly slotsLeft: number;
@@ -83,57 +90,59 @@ interface Place {
   /** Age relative to the interval: 1 = due. */
   readonly index: number;
   /**
-   * What it costs to read it now already. Slots left alone would favour the short intervals, which then come round
-   * too often; relative to the interval the next slots would fill up. In between, by simulation: to the power of 0.75.
+   * How much is lost by reading it now already; slots left, divided by the slots of its interval to the power of 0.75.
+   * With 10 slots left an hourly tag (1,200 slots) has 0.05, one of a minute (20 slots) 1.06, so the hourly one goes.
+   * Slots left alone would favour the short intervals, which then come round too often; relative to the interval
+   * the next slots would fill up. The power in between was found by simulation.
    */
   readonly earliness: number;
 }
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
   if (tags.length === 0) return { group: [] };
-  const ordinary: Place[] = [];
-  const comingRound: Place[] = [];
-  const apart = new Map<string, Place[]>();
+  const ordinary: Urgency[] = [];
+  const comingRound: Urgency[] = [];
+  const apart = new Map<string, Urgency[]>();
   for (const tag of tags) {
     if (tag.underWay === true) {
       // As if its reply came just now.
-      comingRound.push(placeOf({ ...tag, lastMs: nowMs }, nowMs, rules));
+      comingRound.push(urgencyOf({ ...tag, lastMs: nowMs }, nowMs, rules));
       continue;
     }
-    const place = placeOf(tag, nowMs, rules);
-    if (tag.apart === null) ordinary.push(place);
-    else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), place]);
+    const candidate = urgencyOf(tag, nowMs, rules);
+    if (tag.apart === null) ordinary.push(candidate);
+    else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), candidate]);
   }
   const needs = needsByDeadline([...ordinary, ...comingRound], rules);
-  const worstOrdinary = Math.max(0, ...ordinary.map((place) => place.index));
+  const worstOrdinary = Math.max(0, ...ordinary.map((candidate) => candidate.index));
   // Who is searched comes last.
   const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b));
-  for (const places of groups) {
-    const worst = Math.max(...places.map((place) => place.index));
+  for (const candidates of groups) {
+    const worst = Math.max(...candidates.map((candidate) => candidate.index));
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
     // starving before every ordinary tag has its first.
     const isUnread = worst === Number.POSITIVE_INFINITY;
     const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
-    const turn = places[0]?.tag.turn ?? null;
-    const isDue = turn === "punctual" && places.some(({ slotsLeft }) => slotsLeft === 0);
+    const turn = candidates[0]?.tag.turn ?? null;
+    const isDue = turn === "punctual" && candidates.some(({ slotsLeft }) => slotsLeft === 0);
     const hasTurn = isDue && !isUnread && (needs.length === 0 || worst >= worstOrdinary);
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
     if (hasTurn || isStarving || (worst >= 1 && isFree)) {
-      return { group: fill(places, [], rules.size) };
+      return { group: fill(candidates, [], rules.size) };
     }
   }
   if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };
   // A tag that was never read takes any slot that the promises to the others leave.
-  const eager = rules.eager || ordinary.some((place) => place.tag.lastMs === null);
+  const eager = rules.eager || ordinary.some((candidate) => candidate.tag.lastMs === null);
   if (!eager || ordinary.length === 0) return { group: [] };
   return { group: fill(ordinary, [], rules.size) };
 }
 
-function patience([first]: readonly Place[]): number {
+function patience([first]: readonly Urgency[]): number {
   return first?.tag.turn === "patient" ? 1 : 0;
 }
 
-function placeOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Place {
+function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Urgency {
   const periodSlots = Math.max(
     1,
     Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
@@ -156,13 +165,15 @@ interface Need {
 }
 
 /**
- * What must go in this slot so that nothing is late later, with rising deadlines and counts; empty when the slot
- * can be left out. `demand[d]` counts the places needed at slot d: a tag that goes there is needed again one
- * interval later.
+ * Tags, by the slots that they have left at most, that must go in this slot so that nothing is late later; with rising
+ * deadlines and counts, and empty when the slot can be left out. 45 tags with 2 slots left and 20 places a request: the
+ * two other slots have 40 places, so 5 must go now; with 40 such tags the slot is free.
+ *
+ * `demand[d]` counts the places needed at slot d: a tag that goes there is needed again one interval later.
  */
-function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly Need[] {
+function needsByDeadline(candidates: readonly Urgency[], rules: PlanRules): readonly Need[] {
   const demand = new Float64Array(HORIZON_SLOTS);
-  for (const { slotsLeft, periodSlots } of places) {
+  for (const { slotsLeft, periodSlots } of candidates) {
     for (let slot = slotsLeft; slot < HORIZON_SLOTS; slot += periodSlots) {
       demand[slot] = (demand[slot] ?? 0) + 1;
     }
@@ -182,65 +193,70 @@ function needsByDeadline(places: readonly Place[], rules: PlanRules): readonly N
   return needs;
 }
 
-/** Meets the needs, then takes the tags that are worst off; ties by interval and id, so that it is repeatable. */
+/** The ids of a request: at first those that meet the needs, then in the order of `compare` as many as fit. */
 function fill(
-  places: readonly Place[],
+  candidates: readonly Urgency[],
   needs: readonly Need[],
   size: number,
-  order = worse,
+  compare = worse,
 ): readonly string[] {
-  const worstFirst = [...places].sort(worse);
-  const chosen = new Set<Place>();
+  const worstFirst = [...candidates].sort(worse);
+  const chosen = new Set<Urgency>();
   for (const need of needs) {
-    let missing = need.count - [...chosen].filter((place) => relieves(place, need.slotsLeft)).length;
-    for (const place of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
+    let missing = need.count - [...chosen].filter((candidate) => relieves(candidate, need.slotsLeft)).length;
+    for (const candidate of need.slotsLeft === 0 ? bunchesTorn(worstFirst) : worstFirst) {
       if (missing <= 0 || chosen.size >= size) break;
-      if (chosen.has(place) || !relieves(place, need.slotsLeft)) continue;
-      chosen.add(place);
+      if (chosen.has(candidate) || !relieves(candidate, need.slotsLeft)) continue;
+      chosen.add(candidate);
       missing--;
     }
   }
-  for (const place of order === worse ? worstFirst : [...places].sort(order)) {
+  for (const candidate of compare === worse ? worstFirst : [...candidates].sort(compare)) {
     if (chosen.size >= size) break;
-    chosen.add(place);
+    chosen.add(candidate);
   }
-  return [...chosen].map((place) => place.tag.id);
+  return [...chosen].map((candidate) => candidate.tag.id);
 }
 
 /**
- * What has to go now, one of each interval in turn, short intervals first. When that is more than fit, some of the
- * largest bunch are late by a slot, whose bunch is then torn: whole, it would meet the others again, and the same tags
- * could be late for ever.
+ * The tags that have to go now, one of each interval in turn, short intervals first: 15 tags of 60 s and 15 of 120 s
+ * have no slot left, so with 20 places 10 of each go. When there are more than fit, some of the largest bunch are late
+ * by a slot, and the bunch is torn: whole, it would meet the others again, and the same tags could be late for ever.
  */
-function bunchesTorn(places: readonly Place[]): readonly Place[] {
+function bunchesTorn(candidates: readonly Urgency[]): readonly Urgency[] {
   const taken = new Map<number, number>();
-  return places
-    .filter((place) => place.slotsLeft === 0)
-    .map((place) => {
-      const turn = taken.get(place.periodSlots) ?? 0;
-      taken.set(place.periodSlots, turn + 1);
-      return { place, turn };
+  return candidates
+    .filter((candidate) => candidate.slotsLeft === 0)
+    .map((candidate) => {
+      const turn = taken.get(candidate.periodSlots) ?? 0;
+      taken.set(candidate.periodSlots, turn + 1);
+      return { candidate, turn };
     })
-    .sort((a, b) => a.turn - b.turn || a.place.periodSlots - b.place.periodSlots)
-    .map(({ place }) => place);
+    .sort((a, b) => a.turn - b.turn || a.candidate.periodSlots - b.candidate.periodSlots)
+    .map(({ candidate }) => candidate);
 }
 
-/** Whether reading it now, instead of when it is due, saves a place up to that slot. */
-function relieves({ slotsLeft, periodSlots }: Place, slot: number): boolean {
+/**
+ * True when reading it now, instead of when it is due, saves a place up to that slot. A tag with 2 slots left that comes
+ * round every 20: up to slot 10 it does, up to slot 20 it does not, for then it would have come round again.
+ */
+function relieves({ slotsLeft, periodSlots }: Urgency, slot: number): boolean {
   return slotsLeft <= slot && Math.floor((slot - slotsLeft) / periodSlots) === Math.floor(slot / periodSlots);
 }
 
 /**
- * What has no value yet; then what would need one of the next slots, so that it may be left out then, weighed with how
- * much earlier it comes round. Not what has just been read: then more is lost than won.
+ * An order, for riding along when a later slot shall become free: first the tags without a value, then by `earliness`,
+ * the least first, so that the hourly tag with 0.05 goes before the one of a minute with 1.06. A tag that is not half
+ * way to its next reading comes by its age instead: more would be lost than won.
  */
-function sooner(a: Place, b: Place): number {
+function sooner(a: Urgency, b: Urgency): number {
   const isNew = a.tag.lastMs === null || b.tag.lastMs === null;
   if (isNew || a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
   return a.earliness - b.earliness || worse(a, b);
 }
 
-function worse(a: Place, b: Place): number {
+/** An order: the largest age relative to the interval first; ties by interval and id, so that it is repeatable. */
+function worse(a: Urgency, b: Urgency): number {
   if (a.index !== b.index) return b.index - a.index;
   if (a.periodSlots !== b.periodSlots) return a.periodSlots - b.periodSlots;
   return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;

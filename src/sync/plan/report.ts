@@ -1,6 +1,6 @@
 import { isoUtc } from "../../clock.ts";
 import { spanText } from "../../duration.ts";
-import { type Change, changesThatFit } from "./advice.ts";
+import { changesThatFit, type PlanChange } from "./advice.ts";
 import { type FollowedHistory, followingPerMinute, learningPerMinute, liveShare } from "./share.ts";
 import { slotsPerSlot, stretch, type Wish } from "./stretch.ts";
 
@@ -74,7 +74,7 @@ export interface PlanReport {
   readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
   readonly backfill: BackfillPlan | null;
   /** What makes it fit, each change by itself, the cheapest first; empty when it fits. */
-  readonly changes: readonly Change[];
+  readonly changes: readonly PlanChange[];
 }
 
 export interface LanePlan {
@@ -181,7 +181,9 @@ export function planReport(facts: PlanFacts): PlanReport {
       requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn === 0 ? null : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn)) },
+      toLearn === 0
+        ? null
+        : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) },
     backfill:
       requestsLeft === 0
         ? null

@@ -99,9 +99,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The spacing now, which may be wider for a minute after a start; promises are made for what lasts. */
   const slotMs = () => 60_000 / Math.max(1, bucket()?.pacedPerMinute ?? 20);
   const lastingSlotMs = () => 60_000 / Math.max(1, bucket()?.lastingPerMinute ?? 20);
-  const share = (historyPerMinute: number) => {
+  const share = () => {
     const { buckets } = source.quota();
-    return liveShare(60_000 / lastingSlotMs(), historyPerMinute, buckets.length === 1);
+    return liveShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
   const replyMs = () => Math.min(slotMs(), slow.typicalMs());
 
@@ -119,19 +119,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, aside, toMonotonic });
     board.turnPage();
-    tellStretch(stretched());
+    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
     showFreshness();
-  }
-
-  /** How the wishes fit beside what history follows; where they do not, it also keeps its slots to learn. */
-  function stretched(): Stretch {
-    const following = demand.followingPerMinute();
-    const within = (history: number) =>
-      board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(history), replyMs());
-    const beside = within(following);
-    const isFull = worstFactor(beside) > 1;
-    demand.setFull(isFull);
-    return isFull ? within(following + demand.learningPerMinute()) : beside;
   }
 
   function showFreshness(): void {

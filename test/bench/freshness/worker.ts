@@ -11,7 +11,7 @@ import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads } from "#src/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
-import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
+import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { begin, inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
@@ -47,7 +47,7 @@ export async function driveWorker(
   // The machine's wall clock has whole milliseconds.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = await openStore({ folder, clock });
-  const quota = createQuota({ source: "trial", clock, store: usedBefore(createMemoryLog()) });
+  const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });
   const silent = createLog({ level: "silent" });
   let told = 0;
   const log = Object.assign(Object.create(silent) as typeof silent, {

@@ -11,7 +11,7 @@ import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/sync/read/live-reads.ts";
 import { rest } from "#src/waiting.ts";
-import { createMemoryLog, usedBefore } from "../../source/quota-rig.ts";
+import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { inventory, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
@@ -51,7 +51,7 @@ const LONGEST_HOURS = 200;
 export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigures> {
   const clock = createVirtualClock(START_MS, { turns: 1 });
   const store = createMemoryStore(() => clock.now());
-  const quotaLog = usedBefore(createMemoryLog());
+  const quotaMemory = usedBefore(createVolatileMemory());
   const log = createLog({ level: "silent" });
   const metrics = createMetrics();
   const ids = Array.from({ length: wanted.tags }, (_, i) => String(100_000 + i));
@@ -74,7 +74,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
     const source = createSource({
       name: "trial",
       config: SourceConfig.parse({ base_url: "http://localhost", token: { env: "TOKEN" }, time_zone: "UTC" }),
-      limiter: createQuota({ source: "trial", clock, store: quotaLog }),
+      limiter: createQuota({ source: "trial", clock, store: quotaMemory }),
       clock,
       metrics,
       log,

@@ -2,7 +2,7 @@ import type { LimiterName } from "./limiters.ts";
 
 /** What `npm run bench:quota` must reach. Shares of 20 requests a minute; refusals (429) per hour. */
 export const GOALS = {
-  /** Any window of a minute, and a bucket of 20. */
+  /** Any window of a minute, and an allowance of 20. */
   windows: { utilisation: 0.998, refusals: 0 },
   leaky: { utilisation: 0.89, refusalsPerHour: 0.1 },
   weighted: { utilisation: 0.94, refusalsPerHour: 0.1 },

@@ -1,5 +1,5 @@
 import type { Clock } from "#src/clock.ts";
-import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "#src/store/store.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
 /** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
@@ -43,28 +43,28 @@ export interface Disk {
 }
 
 /** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
-export function createDiskLog(disk: Disk, clock: Clock, commitMs: () => number): StoredQuotaLog {
-  const slotsOf = (bucket: string) => {
-    const slots = disk.slots.get(bucket) ?? new Map<number, QuotaSlot>();
-    disk.slots.set(bucket, slots);
+export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaMemory {
+  const slotsOf = (key: string) => {
+    const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
+    disk.slots.set(key, slots);
     return slots;
   };
   return {
-    load: async (bucket) => [...slotsOf(bucket).values()],
-    loadHold: async (bucket) => disk.holds.get(bucket),
-    async saveHold(bucket, hold) {
+    load: async (key) => [...slotsOf(key).values()],
+    loadHold: async (key) => disk.holds.get(key),
+    async saveHold(key, hold) {
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs);
-      disk.holds.set(bucket, hold);
+      disk.holds.set(key, hold);
     },
-    async save(bucket, slot) {
+    async save(key, slot) {
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs / 2);
-      slotsOf(bucket).set(slot.id, slot);
+      slotsOf(key).set(slot.id, slot);
       if (takesMs > 0) await clock.sleep(takesMs / 2);
     },
-    async forget(bucket, beforeMs) {
-      const slots = slotsOf(bucket);
+    async forget(key, beforeMs) {
+      const slots = slotsOf(key);
       for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);
     },
   };

@@ -4,7 +4,7 @@ import type { Lane } from "#src/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
 import { installGlobalTimers } from "./global-timers.ts";
 import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
-import { createDiskLog, createLife, type Disk, forEver, type Life } from "./mortal.ts";
+import { createDiskMemory, createLife, type Disk, forEver, type Life } from "./mortal.ts";
 import { type Network, ordinary } from "./network.ts";
 import { createRandom, type Random } from "./random.ts";
 
@@ -191,7 +191,7 @@ export function quotaClient(
 ): ClientMaker {
   return (life, disk, random, onForeign) => {
     const commitMs = scenario.killEveryMs === undefined ? () => 0 : () => random.between(0, 10);
-    const store = createDiskLog(disk, life.clock, commitMs);
+    const store = createDiskMemory(disk, life.clock, commitMs);
     const quota = createQuota({ source: "bench", clock: life.clock, store, onForeign, ...options });
     const never = new AbortController().signal;
     return {
@@ -217,6 +217,6 @@ async function decoded(quota: Quota, send: () => Promise<Verdict>, headers: bool
     quota.observe("read", { limit: 20, remaining: verdict.remaining });
   if (verdict.ok) return;
   const waitMs = (verdict.retryAfterS + 1) * 1000;
-  quota.hold(waitMs, "bucket", "read");
+  quota.hold(waitMs, "allowance", "read");
   throw new Throttled("refused", waitMs);
 }

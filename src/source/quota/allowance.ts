@@ -1,15 +1,15 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
-import type { Lane, QuotaBucketStatus } from "../source.ts";
+import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
 import { createForeignWatch, type ForeignUse } from "./foreign.ts";
 import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
 import type { QuotaEndpoint } from "./limiter.ts";
 import { createPace } from "./pace.ts";
 import type { QuotaRecord } from "./record.ts";
-import { createSlotLog, type Slot } from "./slot-log.ts";
+import { createSpentSlots, type Slot } from "./spent-slots.ts";
 
-/** One request on its way through a bucket. */
+/** One request on its way through an allowance. */
 export interface QuotaRequest extends Waiting {
   readonly endpoint: QuotaEndpoint;
   readonly task: () => Promise<unknown>;
@@ -19,23 +19,23 @@ export interface QuotaRequest extends Waiting {
   started: boolean;
 }
 
-/** One count of the service: a queue by lanes, and the log that says when its next request may leave. */
-export interface QuotaBucket {
+/** One count of the service: a queue by lanes, and the spent slots that say when its next request may leave. */
+export interface Allowance {
   run(request: QuotaRequest): Promise<unknown>;
   /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
   hold(untilMs: number, refused: boolean): void;
   /** The service says that it has counted `taken` requests and allows `limit`. */
   observe(endpoint: QuotaEndpoint, taken: number, limit: number): void;
-  status(): QuotaBucketStatus;
+  status(): AllowanceStatus;
   foreign(): ForeignUse | null;
   slots(): readonly Slot[];
   heldUntil(): number;
-  /** Rejects what waits, so that it can queue in another bucket; what is under way ends here. */
+  /** Rejects what waits, so that it can queue in another allowance; what is under way ends here. */
   retire(): void;
   retired(): boolean;
 }
 
-export interface QuotaBucketOptions {
+export interface AllowanceOptions {
   readonly name: string;
   readonly clock: Clock;
   readonly record: QuotaRecord;
@@ -61,14 +61,14 @@ const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
 /** While the record is missing, this share of the pace. */
 const CAREFUL_SHARE = 0.8;
 
-export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
+export function createAllowance(options: AllowanceOptions): Allowance {
   const { clock, record, occupiedMs } = options;
   const lanes = createLanes();
   const queue = new PQueue<InstanceType<typeof lanes.Queue>, LaneOptions>({
     concurrency: options.concurrency,
     queueClass: lanes.Queue,
   });
-  const log = createSlotLog(occupiedMs, options.inherited);
+  const spent = createSpentSlots(occupiedMs, options.inherited);
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
   const inFlight = new Set<Slot>();
@@ -107,7 +107,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
   const readyAt = (lane: Lane, now: number, overdue = false) => {
     const { slots, everyLanePaced } = terms(now);
     const reserved = lane === "write" || overdue ? 0 : options.reserve;
-    const free = log.freeAt(now, Math.max(1, slots - reserved));
+    const free = spent.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
     return Math.max(now, heldUntil, free, paced);
   };
@@ -156,7 +156,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       sentAt: now,
       countedBy: Number.POSITIVE_INFINITY,
     };
-    log.add(slot);
+    spent.add(slot);
     options.onSlot(request);
     return slot;
   };
@@ -166,7 +166,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       await record.beforeSend(slot);
       request.signal.throwIfAborted();
     } catch (error) {
-      log.drop(slot);
+      spent.drop(slot);
       release();
       throw error;
     }
@@ -202,7 +202,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
         return await done;
       } finally {
         queued.delete(request);
-        // A request that ends makes room within the concurrency; the queue has noticed it by then.
+        // A request that ends gives back a place in the concurrency; the queue has noticed it by then.
         queueMicrotask(release);
       }
     },
@@ -211,7 +211,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       // Requests that were under way together are refused together: that is one lesson.
       if (refused && now >= heldUntil) {
         const known = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
-        caution.refused(now, log.used(now) - 1, known);
+        caution.refused(now, spent.used(now) - 1, known);
         if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
       }
       if (refused) throttled += 1;
@@ -225,7 +225,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       }
       let since = now;
       for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
-      foreign.excess(now, clock.now(), log.unexplained(taken, since));
+      foreign.excess(now, clock.now(), spent.unexplained(taken, since));
     },
     status() {
       const now = clock.monotonic();
@@ -235,7 +235,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
         perMinute: limit,
         pacedPerMinute,
         lastingPerMinute,
-        used: log.used(now),
+        used: spent.used(now),
         waiting: lanes.counts(),
         heldUntilMs: heldUntil > now ? clock.now() + heldUntil - now : null,
         nextSlotInMs: readyAt("live", now) - now,
@@ -244,7 +244,7 @@ export function createQuotaBucket(options: QuotaBucketOptions): QuotaBucket {
       };
     },
     foreign: () => foreign.use(clock.monotonic()),
-    slots: () => log.slots(),
+    slots: () => spent.slots(),
     heldUntil: () => heldUntil,
     retire() {
       isRetired = true;

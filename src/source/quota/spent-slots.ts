@@ -19,7 +19,7 @@ export interface Slot {
   countedBy: number;
 }
 
-export interface SlotLog {
+export interface SpentSlots {
   add(slot: Slot): void;
   /** Takes back a slot whose request never left. */
   drop(slot: Slot): void;
@@ -32,14 +32,14 @@ export interface SlotLog {
    * that lies within the last minute, so that requests older than a minute may still weigh something.
    */
   unexplained(count: number, since: number): number;
-  /** Everything it remembers, for a log that takes over. */
+  /** Everything it remembers, for whoever takes over. */
   slots(): readonly Slot[];
 }
 
 /** Freed slots are remembered for another window, to judge what the service says it has counted. */
 const REMEMBER_MS = 60_000;
 
-export function createSlotLog(occupiedMs: number, inherited: readonly Slot[] = []): SlotLog {
+export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []): SpentSlots {
   let slots = [...inherited];
   return {
     add(slot) {

@@ -1,7 +1,7 @@
 import pino from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { DeliveryConfig } from "#src/delivery/config.ts";
-import { createRetention } from "#src/delivery/retention.ts";
+import { createPruning } from "#src/delivery/pruning.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
@@ -17,8 +17,8 @@ afterEach(() => workshop.dispose());
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
-function retention({ store, clock, lines }: Workshop) {
-  return createRetention({
+function pruning({ store, clock, lines }: Workshop) {
+  return createPruning({
     outbox: store.outbox,
     bounds,
     sinks: [{ name: "alarms", delivery: DeliveryConfig.parse({ filter: { kinds: ["alarm-*"] } }) }],
@@ -32,7 +32,7 @@ test("looks every minute, and says what a sink lost of what it wanted", async ()
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
-  const service = retention(workshop);
+  const service = pruning(workshop);
   await service.start(new AbortController().signal);
   await clock.advance(3_600_000);
   expect(lines).toEqual([]);
@@ -53,7 +53,7 @@ test("goes on after the state was out of order", async () => {
     runs += 1;
     return runs === 1 ? Promise.reject(new Error("disk full")) : prune(asked);
   };
-  const service = retention(workshop);
+  const service = pruning(workshop);
   await service.start(new AbortController().signal);
   await clock.advance(60_000);
   expect(runs).toBe(2);
@@ -61,11 +61,11 @@ test("goes on after the state was out of order", async () => {
   await service.stop(1_000);
 });
 
-describeService("retention", async () => {
+describeService("pruning", async () => {
   const own = await openWorkshop();
   metrics = createMetrics();
   return {
-    service: retention(own),
+    service: pruning(own),
     quiet: () => expect(own.clock.sleepers()).toBe(0),
     dispose: own.dispose,
   };

@@ -10,7 +10,7 @@ import { matches } from "./filter.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 
-export interface RetentionOptions {
+export interface PruningOptions {
   readonly outbox: Outbox;
   readonly bounds: Omit<RetentionBounds, "wanted">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
@@ -20,7 +20,7 @@ export interface RetentionOptions {
 }
 
 /** Keeps the log inside its bounds, every minute; says so when a sink loses something by it. */
-export function createRetention(options: RetentionOptions): Service {
+export function createPruning(options: PruningOptions): Service {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();
   const filters = new Map(options.sinks.map(({ name, delivery }) => [name, delivery.filter]));
@@ -57,7 +57,7 @@ export function createRetention(options: RetentionOptions): Service {
   }
 
   return {
-    name: "retention",
+    name: "pruning",
     async start(signal) {
       if (running !== null || stopping.signal.aborted) return;
       const onAbort = () => stopping.abort(new Stopping());

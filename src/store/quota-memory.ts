@@ -1,40 +1,40 @@
 import type { Database } from "./sqlite.ts";
-import type { QuotaHold, QuotaSlot, StoredQuotaLog } from "./store.ts";
+import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
-export function createQuotaLog(database: Database): StoredQuotaLog {
+export function createQuotaMemory(database: Database): QuotaMemory {
   return {
-    async load(bucket) {
+    async load(key) {
       return database
         .prepare(
           "select id, sent_ms as sentAtMs, counted_ms as countedByMs from quota where bucket = ? order by counted_ms",
         )
-        .all<QuotaSlot>(bucket)
+        .all<QuotaSlot>(key)
         .map((row) => ({ ...row }));
     },
-    async save(bucket, slot) {
+    async save(key, slot) {
       database
         .prepare(
           `insert into quota (bucket, id, sent_ms, counted_ms) values (?, ?, ?, ?)
            on conflict do update set sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms`,
         )
-        .run(bucket, slot.id, slot.sentAtMs, slot.countedByMs);
+        .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
     },
-    async forget(bucket, beforeMs) {
-      database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(bucket, beforeMs);
+    async forget(key, beforeMs) {
+      database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(key, beforeMs);
     },
-    async loadHold(bucket) {
+    async loadHold(key) {
       const row = database
         .prepare("select said_ms as saidAtMs, until_ms as untilMs from quota_hold where bucket = ?")
-        .all<QuotaHold>(bucket)[0];
+        .all<QuotaHold>(key)[0];
       return row && { ...row };
     },
-    async saveHold(bucket, { saidAtMs, untilMs }) {
+    async saveHold(key, { saidAtMs, untilMs }) {
       database
         .prepare(
           `insert into quota_hold (bucket, said_ms, until_ms) values (?, ?, ?)
            on conflict do update set said_ms = excluded.said_ms, until_ms = excluded.until_ms`,
         )
-        .run(bucket, saidAtMs, untilMs);
+        .run(key, saidAtMs, untilMs);
     },
   };
 }

@@ -10,7 +10,7 @@ import type { Accepted } from "./journal.ts";
  * Where accepted commands wait for a slot of the quota: one per tag, a later one supersedes. Whoever waits too
  * long, or until writing is closed, is told so at once and not only when a slot comes.
  */
-export interface WaitingRoom {
+export interface Backlog {
   add(accepted: Accepted): void;
   all(): readonly Accepted[];
   /** False when it is not here any more. */
@@ -25,7 +25,7 @@ export interface WaitingRoom {
   watch(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
   /** Rings when somebody came; whoever knows why somebody may leave now rings it too. */
   readonly bell: Bell;
-  /** A wait for a slot that becomes needless when the room is empty, or the worker stops, before `over`. */
+  /** A wait for a slot that becomes needless when the backlog is empty, or the worker stops, before `over`. */
   slotWait(stopping: AbortSignal): SlotWait;
 }
 
@@ -50,7 +50,7 @@ const NOT_SECONDED: Finish = {
 /** What closes writing is looked at so often while somebody waits, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 
-export function createWaitingRoom(options: {
+export function createBacklog(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly endings: Endings;
@@ -58,7 +58,7 @@ export function createWaitingRoom(options: {
   readonly closed: () => Refusing | null;
   /** Whether a second person has not agreed yet. */
   readonly isUnseconded: (accepted: Accepted) => boolean;
-}): WaitingRoom {
+}): Backlog {
   const { clock, endings, log } = options;
   const waiting = new Map<string, Accepted>();
   /** By measured time, so that a wall clock that is set back prolongs no life. */
@@ -92,7 +92,7 @@ export function createWaitingRoom(options: {
     });
   }
 
-  const room: WaitingRoom = {
+  const backlog: Backlog = {
     add(accepted) {
       const byWall = Date.parse(accepted.command.expiresAt) - clock.now();
       deadlines.set(accepted, clock.monotonic() + byWall);
@@ -130,13 +130,13 @@ export function createWaitingRoom(options: {
         signal: stopping,
         bell: filled,
         async turn() {
-          for (const accepted of room.all()) {
-            const end = room.endOf(accepted);
+          for (const accepted of backlog.all()) {
+            const end = backlog.endOf(accepted);
             if (end === null || !take(accepted)) continue;
             abandonSlots();
             await endings.end(accepted.command, end, cutting);
           }
-          const all = room.all();
+          const all = backlog.all();
           if (all.length === 0) return Number.POSITIVE_INFINITY;
           return Math.max(1, Math.min(LOOK_EVERY_MS, ...all.map(left)));
         },
@@ -160,5 +160,5 @@ export function createWaitingRoom(options: {
       };
     },
   };
-  return room;
+  return backlog;
 }

@@ -50,12 +50,12 @@ function sumOf(
   return sites.reduce((sum, site) => sum + site[what], 0);
 }
 
-export interface DropHold {
+export interface DropDoubt {
   /** The sites of whose list no absence is believed now, for what is left unexplained of a drop; and a sentence. */
-  judge(drop: Drop | null, isObserved: (siteId: number) => boolean): Held;
+  judge(drop: Drop | null, isObserved: (siteId: number) => boolean): Doubted;
 }
 
-interface Held {
+interface Doubted {
   readonly siteIds: ReadonlySet<number>;
   readonly remark: string | null;
 }
@@ -65,7 +65,7 @@ interface Held {
  * missing, as any other alarm would. The drop is measured against the alarms that the store holds as active, so it is
  * found again after a restart, and the count begins anew.
  */
-export function createDropHold(log: Pick<Log, "info" | "warn">): DropHold {
+export function createDropDoubt(log: Pick<Log, "info" | "warn">): DropDoubt {
   const readings = new Map<number, number>();
 
   return {
