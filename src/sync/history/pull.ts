@@ -130,7 +130,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     }
     const live = nextFollowing(free, nowMs, limit);
     // Learning waits for a slot that live reads leave over; where none came for long, it takes one of its own.
-    const isLearningDue = nowMonotonicMs - learnedAtMs >= STARVING_MAX_MS;
+    const isLearningDue = nowMonotonicMs - learnedAtMs >= STARVING_MIN_MS;
     const toLearn = probing || (!past && !isLearningDue) ? null : probe.next(nowMs);
     const isDue = live !== null || (!probing && probe.waiting() > 0);
     if (isDue) dueSinceMs ??= clock.monotonic();

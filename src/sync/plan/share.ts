@@ -33,8 +33,6 @@ export function learningPerMinute(tags: number, perMinute: number): number {
   return tags === 0 ? 0 : (1 - PLANNABLE_SHARE) * perMinute;
 }
 
-}
-
 /**
  * Share of the polls' requests that live reads may plan with. History with 4 of 20 requests a minute leaves 0.97 - 0.2 =
  * 0.77; with 15 it gets no more than leaves them 0.5. Where history is counted apart, 0.97.
