@@ -467,12 +467,14 @@ describe("learning which tags have a log", () => {
     service.withoutLog.add("130");
     const demand = createDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
-    // Live reads that take every slot that is not history's own.
+    // Live reads that leave over what no plan counts on: a slot of thirty.
     const over = new AbortController();
+    let offers = 0;
+    const choose = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
     const taking = [1, 2].map(async () => {
       while (!over.signal.aborted)
         await service.quota
-          .run("live", "read", ["live"], over.signal, async () => undefined)
+          .run("live", "read", choose, over.signal, async () => undefined)
           .catch(() => undefined);
     });
     const work = begin(history);
@@ -482,7 +484,7 @@ describe("learning which tags have a log", () => {
     await clock.advance(41 * MINUTE_MS);
     await work.drain(clock);
     over.abort(new Stopping());
-    await Promise.all(taking);
+    await taking;
     expect(history.progress().unproven).toBe(0);
     const told = toldPoints(store.events as readonly AnyEvent[]);
     expect(told.values.size).toBe(59);

@@ -82,7 +82,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
   let scopeChanges = scope.changes.rings();
-  let learnedAtMs = clock.monotonic();
   let wasAlone = false;
   /** Since when something is due that has not had its turn, on the monotonic clock. */
   let dueSinceMs: number | null = null;
@@ -113,10 +112,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     scope.changes.rings() !== scopeChanges ||
     (await orders.haveChanged());
 
-  /** `past`: also what lies before the first sight. Learning who has a log has a share of its own, with and without. */
+  /** `past`: also what lies before the first sight, and learning who has a log. */
   function nextTask(kind: "series" | "totals", past: boolean): Task | null {
     const nowMs = clock.now();
-    const nowMonotonicMs = clock.monotonic();
     const free = book
       .series()
       .filter(
@@ -129,9 +127,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       return total === null ? null : { ask: total };
     }
     const live = nextFollowing(free, nowMs, limit);
-    // Learning waits for a slot that live reads leave over; where none came for long, it takes one of its own.
-    const isLearningDue = nowMonotonicMs - learnedAtMs >= STARVING_MIN_MS;
-    const toLearn = probing || (!past && !isLearningDue) ? null : probe.next(nowMs);
+    // Learning waits for a slot that live reads leave over: some always do, because no plan counts on all of them.
+    const toLearn = probing || !past ? null : probe.next(nowMs);
     const isDue = live !== null || (!probing && probe.waiting() > 0);
     if (isDue) dueSinceMs ??= clock.monotonic();
     else if (!probing && !book.series().some(({ busy }) => busy)) dueSinceMs = null;
@@ -172,10 +169,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       task = nextTask(kind, !own && !isHeld);
       if (task === null) return null;
       for (const each of seriesIn(task)) each.busy = true;
-      if ("probe" in task) {
-        probing = true;
-        learnedAtMs = clock.monotonic();
-      } else wasAlone = task.ask.alone;
+      if ("probe" in task) probing = true;
+      else wasAlone = task.ask.alone;
       begun();
       return task;
     };
