@@ -461,7 +461,7 @@ test("a state of before is asked again for its past, and tells it as backfill", 
 });
 
 describe("learning which tags have a log", () => {
-  test("has a share of its own where live reads leave no room, and what is learned is followed", async () => {
+  test("takes the few slots that live reads leave over, and what is learned is followed", async () => {
     const tags = ids(60);
     logged(tags);
     service.withoutLog.add("130");
@@ -471,12 +471,13 @@ describe("learning which tags have a log", () => {
     const over = new AbortController();
     let offers = 0;
     const choose = () => (offers++ % 30 === 29 ? { passMs: 3_000 } : { ask: ["live"] });
-    const taking = [1, 2].map(async () => {
-      while (!over.signal.aborted)
-        await service.quota
-          .run("live", "read", choose, over.signal, async () => undefined)
-          .catch(() => undefined);
-    });
+    const take = async () => {
+      while (!over.signal.aborted) {
+        const request = service.quota.run("live", "read", choose, over.signal, async () => undefined);
+        await request.catch(() => undefined);
+      }
+    };
+    const taking = take();
     const work = begin(history);
     await clock.advance(2_000);
     // Sixty tags every fifteen minutes, though it is not known yet which of them have a log.
@@ -488,7 +489,6 @@ describe("learning which tags have a log", () => {
     expect(history.progress().unproven).toBe(0);
     const told = toldPoints(store.events as readonly AnyEvent[]);
     expect(told.values.size).toBe(59);
-    expect(told.facts.every(({ points }) => Date.parse(points[0]?.time ?? "") >= START - FIVE_MS)).toBe(true);
   });
 
   test("that is due and gets no turn is said, with since when", async () => {
