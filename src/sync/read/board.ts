@@ -101,6 +101,8 @@ interface State {
   watched: WatchedTag;
   lastMs: number | null;
   nulls: number;
+  /** When the last null was counted; a slot that is left over may bring several within one interval. */
+  nullAtMs: number;
   failures: number;
   retryMs: number;
   underWay: boolean;
@@ -147,6 +149,7 @@ export function createBoard(around: BoardSurroundings): Board {
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
           nulls: value?.nulls ?? 0,
+          nullAtMs: Number.NEGATIVE_INFINITY,
           failures: 0,
           retryMs: Number.NEGATIVE_INFINITY,
           underWay: false,
@@ -207,7 +210,11 @@ export function createBoard(around: BoardSurroundings): Board {
         if (state.lastMs !== null && isPromised(state))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
-        state.nulls = answer === "value" ? 0 : state.nulls + 1;
+        if (answer === "value") state.nulls = 0;
+        else if (nowMs - state.nullAtMs >= intervals(state).stretchedMs / 2) {
+          state.nulls += 1;
+          state.nullAtMs = nowMs;
+        }
         state.failures = 0;
         state.retryMs = Number.NEGATIVE_INFINITY;
       });
