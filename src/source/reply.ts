@@ -13,7 +13,8 @@ import type { TransportReply } from "./transport.ts";
  * | 429                                              | `Throttled` allowance, always with a time      |
  * | 503, whatever its body                           | `Throttled` everything, null when nobody said  |
  * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
- * | 404 in the body: of history, of read and write   | `NoLog`, `Rejected`                            |
+ * | 404 in the body: of history, about a log         | `NoLog`                                        |
+ * | 404 in the body: of a tag of read, write, history | `Rejected`                                    |
  * | 404 in the body: of anything else                | `ConfigError` settings                         |
  * | 5xx                                              | `Retryable`                                    |
  * | `errors` without a status that says something    | `Retryable`                                    |
@@ -158,8 +159,8 @@ function failureOf(
     return new Throttled(text, waitMs, { scope: "everything" });
   }
   if (status === 404) {
-    if (context.missing === "no-log") return new NoLog(text);
-    if (context.missing === "rejected") return new Rejected(text);
+    if (context.missing === "no-log" && isAboutLog(complaints)) return new NoLog(text);
+    if (context.missing !== "settings") return new Rejected(text);
     return new ConfigError(text, { hint: CHECK_ADDRESS });
   }
   if (status !== null && status >= 400 && status < 500 && status !== 408) {
@@ -170,6 +171,19 @@ function failureOf(
     });
   }
   return new Retryable(text);
+}
+
+/**
+ * Whether a 404 of history says that a log is missing ("message advises that all tags must have logs", interface,
+ * Errors), and not that a tag is unknown or hidden. One without a word means what the interface says of it.
+ */
+function isAboutLog(complaints: readonly Complaint[]): boolean {
+  const words = complaints
+    .filter(({ status }) => status === null || status === 404)
+    .map(({ message }) => message)
+    .join(" ")
+    .trim();
+  return words === "" || /\blog(s|ged|ging)?\b|histor/i.test(words);
 }
 
 /** 401 > 403 > 429 > 503 > 422 > 404 > other 4xx > the rest. */

@@ -43,7 +43,9 @@ describe("errors with HTTP 200 (trap 1)", () => {
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
   ])("404 of %s", async (endpoint, meaning) => {
-    const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "Not found." }] }));
+    const trial = trialSource(() =>
+      reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }),
+    );
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
 });
@@ -136,6 +138,12 @@ describe("a real HTTP status without errors in the body", () => {
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
     expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({
       kind: "config",
+    });
+    // A tag that is unknown or hidden is no tag without a log.
+    const hidden = { errors: [{ status: 404, message: "The requested resource could not be found." }] };
+    expect(outcome(200, hidden, {}, history)).toMatchObject({ kind: "rejected" });
+    expect(outcome(200, { errors: [{ status: 404, message: "" }] }, {}, history)).toMatchObject({
+      kind: "no-log",
     });
     expect(outcome(404, { errors: [{ status: 404, message: "No log." }] }, {}, history)).toMatchObject({
       kind: "no-log",

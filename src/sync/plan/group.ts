@@ -124,8 +124,10 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const isUnread = worst === Number.POSITIVE_INFINITY;
     const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
     const turn = candidates[0]?.tag.turn ?? null;
-    const isDue = turn === "punctual" && candidates.some(({ slotsLeft }) => slotsLeft === 0);
-    const hasTurn = isDue && !isUnread && (needs.length === 0 || worst >= worstOrdinary);
+    // The sooner a site in doubt is answered, the sooner its tags share requests with others again.
+    const isDue = candidates.some(({ slotsLeft }) => slotsLeft === 0) && worst >= worstOrdinary;
+    const isSoonDue = needs.length === 0 && worst >= HALF_WAY;
+    const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
     if (hasTurn || isStarving || (worst >= 1 && isFree)) {
       return { group: fill(candidates, [], rules.size) };
