@@ -12,9 +12,9 @@ import type { Trouble } from "../troubles.ts";
 const RECOVERY_MS = 180_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
-/** Two slots of 3 s, and a reply on its way; one with a gateway that just went offline takes 4 s, until it is known. */
+/** Two slots of 3 s, and a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
 const SLOTS_LATE = 2;
-const REPLY_MS = 4_500;
+const REPLY_MS = 6_000;
 
 type Span = readonly [fromMs: number, toMs: number];
 
