@@ -6,8 +6,8 @@ import { clockTime } from "./punctual.ts";
 const MINUTE_MS = 60_000;
 /** Requests of the quota, of the lists at their pace (30 a minute) and some that have none. */
 const ALL_PER_MINUTE = 20 + 30 + 10;
-/** To an endpoint that has failed for a while. */
-const DEAD_PER_MINUTE = 6;
+/** To an endpoint that has failed for a while: five to find out whether it is about a single tag of 20, and three looks. */
+const DEAD_PER_MINUTE = 8;
 const WHILE_MS = 2 * MINUTE_MS;
 
 /** The most within any span of this length, and when it ended. */
