@@ -207,9 +207,12 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
       const closed = new Promise<void>((resolve) => {
         lost.signal.addEventListener("abort", () => resolve(), { once: true });
       });
+      // A farewell that nobody has acknowledged would keep the library waiting for it, for ever.
+      abandon(new Retryable("The connection is being closed."));
       client.end(false);
       if (!lost.signal.aborted) await within(clock, FAREWELL_MS, closed);
-      client.end(true);
+      // Once it takes leave, the library ignores `end(true)`; without this it would go on taking messages.
+      client.stream.destroy();
     },
   };
 }
