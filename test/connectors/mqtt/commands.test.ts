@@ -1,4 +1,6 @@
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import type { Socket } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createMqttCommands } from "#connectors/mqtt/commands.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
@@ -306,6 +308,37 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     });
     if (version === 5) expect(connect).toMatchObject({ properties: { sessionExpiryInterval: 0 } });
   });
+});
+
+test("commands are not taken any more after the end, also when the broker leaves the farewell unanswered", async () => {
+  const sockets: Socket[] = [];
+  const broker = await startScriptedBroker(5, (packet, socket) => {
+    if (packet.cmd === "connect") sockets.push(socket);
+    return packet.cmd === "publish" && String(packet.payload).includes("offline") ? [] : undefined;
+  });
+  onTestFinished(() => broker.close());
+  const commands = createMqttCommands(
+    MqttConfig.parse({ url: broker.url, client_id: "plenum", commands: { enabled: true } }),
+    contextFor("building"),
+  );
+  const into = ear();
+  await commands.open(into.accept, never());
+  const [socket] = sockets;
+  if (socket === undefined) throw new Error("nobody has connected");
+  const left = once(socket, "close").then(() => "left");
+  await commands.close();
+  broker.send({
+    cmd: "publish",
+    topic: "plenum/cmd/main/t",
+    payload: "1",
+    qos: 1,
+    messageId: 9,
+    dup: false,
+    retain: false,
+  });
+  const taken = broker.until("puback").then(() => "taken");
+  expect(await Promise.race([left, taken])).toBe("left");
+  expect(into.arrived).toEqual([]);
 });
 
 test("commands whose broker is away at the start are heard once it is there", async () => {
