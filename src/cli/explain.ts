@@ -13,7 +13,7 @@ import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
 import { historyKey } from "../sync/history/book.ts";
-import { holesIn } from "../sync/history/gaps.ts";
+import { holesIn } from "../sync/history/holes.ts";
 import { hadSince } from "../sync/history/ledger.ts";
 import { matcher } from "../sync/schedule.ts";
 import {

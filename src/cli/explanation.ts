@@ -1,7 +1,7 @@
 import type { Tag } from "../building.ts";
 import type { CommandResult, Kind } from "../event.ts";
 import type { TagWork } from "../operator/work.ts";
-import type { Hole } from "../sync/history/gaps.ts";
+import type { Hole } from "../sync/history/holes.ts";
 import type { HeldAlarm, HeldHistory, HeldPoll, HeldQuarantine, HeldValue } from "../sync/snapshot.ts";
 
 /** Everything that the state and a running worker know about one tag. */

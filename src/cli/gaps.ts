@@ -5,7 +5,7 @@ import { ConfigError } from "../errors.ts";
 import { openStore } from "../store/open.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
-import { type Hole, type HoleReason, holesIn } from "../sync/history/gaps.ts";
+import { type Hole, type HoleReason, holesIn } from "../sync/history/holes.ts";
 import { type CliContext, choose } from "./context.ts";
 
 const WHY: Readonly<Record<HoleReason, string>> = {

@@ -1,7 +1,7 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { meaningOf, sentence } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
-import { watched } from "./choice.ts";
+import { watched } from "./asked.ts";
 import type { QuotaEndpoint } from "./quota/limiter.ts";
 import type { Lane, Source } from "./source.ts";
 

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
-import type { Hole } from "#src/sync/history/gaps.ts";
+import type { Hole } from "#src/sync/history/holes.ts";
 import { valueEvent } from "../sample-events.ts";
 import {
   onlyLine,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Rejected, Throttled } from "#src/errors.ts";
 import { Stopping } from "#src/lifecycle.ts";
-import { Misuse } from "#src/source/batches.ts";
+import { Misuse } from "#src/source/asked.ts";
 import { StaleSocket } from "#src/source/connection-failure.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 

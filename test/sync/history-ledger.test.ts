@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
-import { holesIn } from "#src/sync/history/gaps.ts";
+import { holesIn } from "#src/sync/history/holes.ts";
 import {
   closedUntil,
   firstSight,

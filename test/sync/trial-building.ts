@@ -1,7 +1,7 @@
 import type { Site, Tag } from "#src/building.ts";
 import { Stopping } from "#src/lifecycle.ts";
 import { createMetrics } from "#src/metrics.ts";
-import { decided } from "#src/source/choice.ts";
+import { decided } from "#src/source/asked.ts";
 import type { QuotaEndpoint } from "#src/source/quota/limiter.ts";
 import { createQuota } from "#src/source/quota/quota.ts";
 import type { Choose, Lane, QuotaStatus, Source } from "#src/source/source.ts";

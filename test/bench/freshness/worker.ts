@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { createLog } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
-import { decided } from "#src/source/choice.ts";
+import { decided } from "#src/source/asked.ts";
 import { createQuota } from "#src/source/quota/quota.ts";
 import type { Choose, Lane } from "#src/source/source.ts";
 import { openStore } from "#src/store/open.ts";
