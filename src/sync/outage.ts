@@ -53,6 +53,8 @@ const SOON_PROBES = 5;
 const TOKEN_LOOK_MS = 5_000;
 /** The health check is asked at most this often, in milliseconds. */
 const HEALTH_EVERY_MS = 60_000;
+/** So long after a missing route or page brought the question whether all is missing, another brings none, in milliseconds. */
+const WORD_EVERY_MS = 60_000;
 /** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
 /** Maintenance without a stated end: the source room keeps the requests back as long as it thinks right. */
@@ -67,6 +69,7 @@ export function createOutage(options: OutageOptions): Outage {
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
   let suspectSinceMs: number | null = null;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
+  let wordAskedMs = Number.NEGATIVE_INFINITY;
   /** Rings when an outage begins or ends. */
   const turns = createBell();
 
@@ -108,10 +111,15 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** What a refusal says about the whole service. For a 403 and a 422 the token is asked once a minute at most. */
+  /** What a refusal says about the whole service. The token is asked once a minute at most, whatever is refused. */
   async function wordAbout(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
-    if (failure.reason !== "forbidden" && failure.reason !== "validation") return meAnswers(signal);
+    if (failure.reason !== "forbidden" && failure.reason !== "validation") {
+      const nowMs = clock.monotonic();
+      if (nowMs - wordAskedMs < WORD_EVERY_MS) return null;
+      wordAskedMs = nowMs;
+      return meAnswers(signal);
+    }
     try {
       await scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal);
       return null;

@@ -2,6 +2,8 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
+import { nextFollowing } from "#src/sync/history/ask.ts";
+import type { Series } from "#src/sync/history/book.ts";
 import { holesIn } from "#src/sync/history/holes.ts";
 import {
   closedUntil,
@@ -187,6 +189,51 @@ describe("whatever comes, a ledger says only what was so", () => {
     const holes = openParts(held, hours(-9 * 400, 0), START);
     expect(lengthOfAll(holes)).toBe(100 * 9 * HOUR_MS);
     expect(held.spans.length).toBeLessThanOrEqual(Math.max(SPANS_MAX, 2 * 100));
+  });
+});
+
+describe("a bucket is whole", () => {
+  /** Everything up to the watermark was told; it is remembered since a moment within a bucket. */
+  const readAgain = (): HeldHistory => ({
+    ...firstSight(RULES, at(48)),
+    state: "following",
+    watermark: isoUtc(at(48)),
+    spans: [{ from: isoUtc(at(0)), to: isoUtc(at(48)), why: "points" }],
+    rememberedFrom: isoUtc(at(24) + 1_000),
+    dailyAt: isoUtc(at(24) + 1_000),
+  });
+
+  test("wherever a limit cuts what is read again, and wherever in one the memory begins", () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
+        const series: Series = {
+          key: "101 5m",
+          placed: PLACED,
+          rules: RULES,
+          total: false,
+          held: readAgain(),
+          busy: false,
+          unsure: false,
+          notBeforeMs: 0,
+          suspect: false,
+        };
+        const ask = nextFollowing([series], at(49), { size: 20, values, aloneFirst: false });
+        expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
+        expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
+      }),
+    );
+  });
+
+  test("or its value is not told: a range that ends within one is read again from there", () => {
+    const held = readAgain();
+    const range = { fromMs: at(25), toMs: at(26) + 1_000 };
+    const told = new Map(
+      points({ fromMs: at(24), toMs: at(48) }, () => 1).map((each) => [each.atMs, each.value]),
+    );
+    const answer = [...points({ fromMs: at(25), toMs: at(26) }, () => 1), point(at(26), 99)];
+    const settled = settleFollowing(held, RULES, answer, range, told, at(49));
+    expect(settled.revised).toEqual([]);
+    expect(settled.held.rereadFrom).toBe(isoUtc(at(26)));
   });
 });
 

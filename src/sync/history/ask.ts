@@ -168,11 +168,12 @@ function backFrom(group: Group, limit: Limit): Range {
   };
 }
 
-/** As much of a range as the limit allows, and at least a bucket. */
+/** As many whole buckets of a range as the limit allows, and at least one: of a part the service has another value. */
 function cut(fromMs: number, toMs: number, group: Group, limit: Limit): number {
   const { resolution, timeZone } = group[0].series.rules;
   const least = bucketEnd(fromMs, resolution, timeZone);
-  return Math.min(toMs, Math.max(least, fromMs + lengthOf(group, limit)));
+  const most = bucketStart(fromMs + lengthOf(group, limit), resolution, timeZone);
+  return Math.min(toMs, Math.max(least, most));
 }
 
 function askFor(kind: Ask["kind"], group: Group, range: Range): Ask {

@@ -101,10 +101,14 @@ function lookBackStart(held: HeldHistory, rules: SeriesRules, nowMs: number): nu
   if (nowMs - ms(held.weeklyAt) >= WEEK_MS) starts.push(ms(held.weeklyAt) - lookBackMs);
   // What is not had yet is the backfill's to tell.
   const floor = Math.max(Math.min(hadSince(held), ms(held.watermark)), ms(held.rememberedFrom));
-  return Math.max(
-    bucketStart(Math.min(...starts), resolution, timeZone),
-    Math.min(floor, ms(held.watermark)),
-  );
+  const least = firstBucketFrom(Math.min(floor, ms(held.watermark)), resolution, timeZone);
+  return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
+}
+
+/** The start of the first bucket that begins at this time or later. */
+function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): number {
+  const startMs = bucketStart(atMs, resolution, zone);
+  return startMs === atMs ? atMs : bucketEnd(startMs, resolution, zone);
 }
 
 export interface Settled {
@@ -129,8 +133,10 @@ export function settleFollowing(
   const revised: Point[] = [];
   let toMs = range.toMs;
   for (const point of inRange(points, range)) {
-    if (bucketEnd(point.atMs, resolution, timeZone) + rules.graceMs > nowMs) {
-      // Still open by its own stamp: the service cuts its buckets elsewhere than we thought.
+    const endMs = bucketEnd(point.atMs, resolution, timeZone);
+    // By its own stamp it was still open, or the range ended within it, and then its value is that of a part: the
+    // service cuts its buckets elsewhere than we thought. Such a bucket at the beginning would bring us no further.
+    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && point.atMs > range.fromMs)) {
       toMs = Math.min(toMs, point.atMs);
     } else if (!told.has(point.atMs)) {
       fresh.push(point);
@@ -144,7 +150,7 @@ export function settleFollowing(
     isBegun && nowMs - ms(at) >= afterMs ? isoUtc(nowMs) : at;
   const next: HeldHistory = {
     ...answered(held, points, { fromMs: range.fromMs, toMs }),
-    rereadFrom: isDone ? null : isoUtc(range.toMs),
+    rereadFrom: isDone ? null : isoUtc(toMs),
     dailyAt: rereads(held.dailyAt, DAY_MS),
     weeklyAt: rereads(held.weeklyAt, WEEK_MS),
     state: "following",

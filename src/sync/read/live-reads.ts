@@ -240,7 +240,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     refusals++;
     const isControl = group === control;
-    if (isControl || (refusals > REFUSALS_MAX && control.length === 0)) {
+    if (isControl || (refusals >= REFUSALS_MAX && control.length === 0)) {
       // Also what was read a moment ago is refused: it is about no single tag.
       suspects.forget();
       refusals = 0;

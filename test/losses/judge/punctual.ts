@@ -126,6 +126,9 @@ export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: numbe
     );
     const isRestarted = stage.starts.some((atMs) => atMs + START_MS > fromMs && atMs < dueMs);
     if (!isAlone || isRestarted || dueMs > untilMs || toMs - fromMs < 5_000) return [];
+    // Who was refused by itself before is set aside for 10 minutes and longer, also while its site comes and goes.
+    const isRested = (id: string) =>
+      troubles.some((other) => other.fromMs < toMs && other.trouble.refusesTags?.has(id) === true);
     const silent = [...(world.tags.get(concerns.siteId) ?? [])].filter((id) => {
       const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
       const wasLost = !times.some((atMs) => atMs > fromMs && atMs <= toMs);
@@ -133,6 +136,7 @@ export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: numbe
       const before = times.some((atMs) => atMs <= fromMs);
       return (
         isTold &&
+        !isRested(id) &&
         wasLost &&
         before &&
         !times.some((atMs) => atMs > toMs && atMs <= dueMs + everyMs(stage, id))
