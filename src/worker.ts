@@ -62,7 +62,8 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
   const metrics = createMetrics();
-  addProcessMetrics(metrics);
+  // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
+  if (options.clock === undefined) addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
   const shared = { store: counted(opened, metrics), clock, log, metrics };
   try {

@@ -40,6 +40,7 @@ const RETRY = { firstMs: 15_000, maxMs: 900_000 };
  */
 const REFUSED_MS = 900_000;
 export const SECOND_LOOK_MS = 60_000;
+const SOON_LOOKS = 5;
 /** How long to wait when the service says to wait and not how long, in milliseconds. */
 const UNSTATED_WAIT_MS = 60_000;
 
@@ -92,6 +93,14 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
       return result;
     },
   };
+}
+
+/**
+ * How long live reads and history rest after a refusal for which the token's word gives no reason, the `failures`-th in
+ * a row, in milliseconds: it may be over at any moment, and everything waits for it.
+ */
+export function unexplainedRestMs(failures: number): number {
+  return failures <= SOON_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
 }
 
 /** How long work rests after a failure, the `failures`-th in a row, in milliseconds. */

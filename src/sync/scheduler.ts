@@ -9,7 +9,14 @@ import type { Availability } from "./availability.ts";
 import type { Follower } from "./follower.ts";
 import type { Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
-import { createRunner, type Runner, type RunResult, restMs, SECOND_LOOK_MS } from "./runner.ts";
+import {
+  createRunner,
+  type Runner,
+  type RunResult,
+  restMs,
+  SECOND_LOOK_MS,
+  unexplainedRestMs,
+} from "./runner.ts";
 import { matcher, type Ticker } from "./schedule.ts";
 import type { TokenScope } from "./scope.ts";
 import type { HeldPoll } from "./snapshot.ts";
@@ -170,13 +177,12 @@ export function createScheduler(options: SchedulerOptions): Service {
         } catch (error) {
           end.signal.throwIfAborted();
           const failure = meaningOf(error);
-          const refusedAtMs = clock.monotonic();
           failures += 1;
           metrics.polls.inc({ ...labels, outcome: "failed" });
           if (await noted(() => failed(follower, failure, failures))) return 0;
-          if (failure instanceof ConfigError && failures === 1 && isUnexplained(refusedAtMs))
-            return SECOND_LOOK_MS;
-          return restMs(failure, failures, random);
+          const lacks = follower.ability !== undefined && !options.scope.may(follower.ability);
+          const mayPass = failure instanceof ConfigError && !lacks;
+          return mayPass ? unexplainedRestMs(failures) : restMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());
           await onAway;

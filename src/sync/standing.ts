@@ -7,8 +7,8 @@ import { isStopping, Stopping } from "../lifecycle.ts";
 export type Line = (begun: () => void, signal: AbortSignal) => Promise<void>;
 
 export interface StandingOptions {
-  /** Requests that are on their way at once, at most. */
-  readonly most: number;
+  /** Requests that are on their way at once, at most, for now. */
+  readonly most: () => number;
   /** Aborts when nothing new may begin: who stands in line leaves, what is on its way comes to its end. */
   readonly draining: AbortSignal;
   /** Aborts what is on its way. */
@@ -16,7 +16,7 @@ export interface StandingOptions {
 }
 
 /**
- * Keeps one request standing in each line, as long as fewer than `most` are on their way, until `draining` aborts or
+ * Keeps one request standing in each line, as long as fewer than `most()` are on their way, until `draining` aborts or
  * one of them rejects; then the others come to their end, and it rejects with the first.
  */
 export async function standInLine(lines: readonly Line[], options: StandingOptions): Promise<void> {
@@ -63,7 +63,7 @@ export async function standInLine(lines: readonly Line[], options: StandingOptio
   const works = new Set<Promise<void>>();
   async function keep(line: Line): Promise<void> {
     while (!leave.aborted) {
-      if (onTheirWay < most) await once(line);
+      if (onTheirWay < most()) await once(line);
       else await room.promise;
     }
   }

@@ -216,7 +216,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           (["series", "totals"] as const).map(
             (kind) => (begun, signal) => pullOnce(kind, begun, signal, well),
           ),
-          { most: UNDER_WAY_MAX, draining, forced },
+          { most: () => UNDER_WAY_MAX, draining, forced },
         );
       } finally {
         over.abort();

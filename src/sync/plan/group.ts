@@ -128,8 +128,10 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const isDue = candidates.some(({ slotsLeft }) => slotsLeft === 0) && worst >= worstOrdinary;
     const isSoonDue = needs.length === 0 && worst >= HALF_WAY;
     const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
+    // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
+    const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
-    if (hasTurn || isStarving || (worst >= 1 && isFree)) {
+    if (hasTurn || isOldest || isStarving || (worst >= 1 && isFree)) {
       return { group: fill(candidates, [], rules.size) };
     }
   }

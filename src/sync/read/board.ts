@@ -16,8 +16,11 @@ export interface Board {
   planned(nowMs: number): readonly PlannedTag[];
   /** A tag that was set aside and whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
-  /** Tags of one site, those that were answered last and that nobody suspects; to see whether anything can be read. */
-  control(count: number): readonly string[];
+  /**
+   * A tag to see whether anything can be read: none of these and none that was refused alone; of another site where
+   * there is one, rather not suspected, and answered as lately as possible.
+   */
+  control(tried: readonly string[]): string | undefined;
   sent(ids: readonly string[]): void;
   /** The service answered for it: with a value, with null, or not at all although it answered the others. */
   answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void;
@@ -190,16 +193,22 @@ export function createBoard(around: BoardSurroundings): Board {
       }
       return undefined;
     },
-    control(count) {
-      const known = [...states]
-        .filter(([id, state]) => isPromised(state) && !state.underWay && !around.isSuspect(id))
-        .filter(([, { lastMs }]) => lastMs !== null)
-        .sort(([, a], [, b]) => (b.lastMs ?? 0) - (a.lastMs ?? 0));
-      const siteId = known[0]?.[1].watched.siteId;
-      return known
-        .filter(([, { watched }]) => watched.siteId === siteId)
-        .slice(0, count)
-        .map(([id]) => id);
+    control(tried) {
+      const sites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
+      const known = [...states].filter(
+        ([id, state]) =>
+          isPromised(state) &&
+          !state.underWay &&
+          state.lastMs !== null &&
+          !tried.includes(id) &&
+          around.notBeforeMs(id) === Number.NEGATIVE_INFINITY,
+      );
+      const rank = ([id, { watched, lastMs }]: (typeof known)[number]) =>
+        [sites.has(watched.siteId) ? 1 : 0, around.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
+      const [best] = known
+        .map((each) => ({ id: each[0], rank: rank(each) }))
+        .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1] || a.rank[2] - b.rank[2]);
+      return best?.id;
     },
     sent(ids) {
       for (const id of ids) change(id, (state) => (state.underWay = true));

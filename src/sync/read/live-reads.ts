@@ -59,13 +59,17 @@ const ABILITY = "read:tags";
 const REFRESH_MS = 60_000;
 const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
+/** The same after a failure that concerned all, until something is read: the next request only tries. */
+const TRYING_MAX = 1;
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
 /** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
 const SEARCH_EVERY_SLOTS = 20;
-/** Refusals in a row after which a group that was read lately is asked: is it about tags at all? */
+/** Refusals in a row after which tags that were read lately are asked alone: is it about tags at all? */
 const REFUSALS_IN_DOUBT = 3;
-/** The same where nothing was ever read. */
+/** So many of those refused, each of another site where there is one: it is about no single tag. */
+const CONTROLS = 3;
+/** Refusals in a row after which the same is said where nothing was ever read. */
 const REFUSALS_MAX = 8;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
@@ -87,9 +91,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
   let failures = 0;
+  /** What came of all requests lately; null while something is read. */
+  let allAre: "failing" | "refused" | null = null;
   /** Refusals since anything was read. */
   let refusals = 0;
-  let control: readonly string[] = [];
+  /** Tags that were asked alone since then, to see whether anything can be read. */
+  let controls: readonly string[] = [];
+  let controlOut: readonly string[] | null = null;
   let searchedAtMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
@@ -160,9 +168,15 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The tags of the next request; none when the slot is better left to others. */
   function nextGroup(eager: boolean): readonly string[] {
     const nowMs = clock.monotonic();
-    if (refusals >= REFUSALS_IN_DOUBT && control.length === 0) {
-      control = board.control(TAGS_PER_REQUEST);
-      if (control.length > 0) return control;
+    if (allAre === "refused" || refusals >= REFUSALS_IN_DOUBT) {
+      if (controlOut !== null) return [];
+      const untried = board.control(controls);
+      const control = untried ?? board.control([]);
+      if (control !== undefined) {
+        controls = [...(untried === undefined ? [] : controls), control];
+        controlOut = [control];
+        return controlOut;
+      }
     }
     const planned = board.planned(nowMs);
     const isSearchTime =
@@ -201,13 +215,15 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       await commit.values(group, reply);
       suspects.cleared(group);
       failures = 0;
+      allAre = null;
       refusals = 0;
-      control = [];
+      controls = [];
       well();
     } catch (error) {
       signal.throwIfAborted();
       await settle(group, startedAtMs, meaningOf(error), signal);
     } finally {
+      if (group === controlOut) controlOut = null;
       board.returned(group);
     }
   }
@@ -226,7 +242,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       suspects.failed(group);
       if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
       failures++;
-      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) throw failure;
+      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) {
+        allAre ??= "failing";
+        throw failure;
+      }
       log.warn({ err: failure }, "a live read failed");
       return;
     }
@@ -239,12 +258,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     if (refusal === "invalid")
       log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     refusals++;
-    const isControl = group === control;
-    if (isControl || (refusals >= REFUSALS_MAX && control.length === 0)) {
-      // Also what was read a moment ago is refused: it is about no single tag.
+    // Also what was read a moment ago is refused: it is about no single tag. One try tells as much after that.
+    const isOfAll = group === controlOut && (allAre === "refused" || controls.length >= CONTROLS);
+    if (isOfAll || (refusals >= REFUSALS_MAX && controls.length === 0)) {
       suspects.forget();
       refusals = 0;
-      control = [];
+      allAre = "refused";
       throw failure;
     }
     const named = namedMember(group, failure);
@@ -264,7 +283,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     async follow({ draining, forced, well }: Stint) {
       failures = 0;
       refusals = 0;
-      control = [];
+      controlOut = null;
       await refresh();
       const over = new AbortController();
       const refreshing = loop({
@@ -279,7 +298,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       try {
         await standInLine(
           (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, well)),
-          { most: UNDER_WAY_MAX, draining, forced },
+          { most: () => (allAre === null ? UNDER_WAY_MAX : TRYING_MAX), draining, forced },
         );
       } finally {
         over.abort();
