@@ -10,7 +10,6 @@ import type { SourceWork } from "./operator/work.ts";
 import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
-import type { HistoryProgress } from "./sync/history/progress.ts";
 import { createHistoryPull } from "./sync/history/pull.ts";
 import { valuesIn } from "./sync/history/window.ts";
 import { createDemand } from "./sync/plan/demand.ts";
@@ -22,7 +21,6 @@ import { liveTag } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
-  history(): HistoryProgress;
   readonly work: SourceWork;
   /** Sets the gauges that are true at a moment only. */
   refreshGauges(): void;
@@ -98,8 +96,9 @@ export async function buildSync(options: {
     plan,
     tag: (id) => liveTag(live, id, clock),
     requests: () => built.trace.latest(),
+    historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };
-  return { service, history: () => pull.progress(), work, refreshGauges: () => live.showFreshness() };
+  return { service, work, refreshGauges: () => live.showFreshness() };
 }
 
 /** The part of the configuration that a source's plan is made from. */

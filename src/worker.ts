@@ -219,6 +219,7 @@ function liveSource(source: Source | undefined, work: SourceWork | undefined, me
     quota: source.quota(),
     clockSkewMs: source.clockSkewMs(),
     plan: work.plan,
+    historyStarvesSince: work.historyStarvesSince,
     lastPolls: () => lastPolls(metrics, source.name),
   };
 }

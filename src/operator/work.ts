@@ -13,6 +13,8 @@ export interface SourceWork {
   tag(id: string): LiveTag | null;
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
+  /** Since when history has been due and got no turn, UTC; null while it gets its share. */
+  historyStarvesSince(): string | null;
 }
 
 export interface TagWork {

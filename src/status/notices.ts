@@ -91,7 +91,7 @@ function healthWords({ health }: SourceReport): string {
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
 function workNotices(source: SourceReport): readonly string[] {
-  const { name, quota, clockSkewMs, setAside, leftOut, plan } = source;
+  const { name, quota, clockSkewMs, setAside, leftOut, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
     ...(clockSkewMs !== null && Math.abs(clockSkewMs) > SKEW_TOLD_MS
@@ -105,6 +105,11 @@ function workNotices(source: SourceReport): readonly string[] {
           `Another program seems to spend the quota of ${name}${foreign.perWindow === null ? "" : `, up to ${counted(foreign.perWindow, "request")} a minute`}, since ${isoUtc(foreign.sinceMs)}. Give it a token of another user, or leave it a share with quota.polite.`,
         ]),
     ...(plan === null || plan.fits ? [] : [stretchNotice(name, plan)]),
+    ...(historyStarvesSince === null
+      ? []
+      : [
+          `History of ${name} has been due since ${historyStarvesSince} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
+        ]),
     ...(leftOut.length === 0 ? [] : [leftOutNotice(name, leftOut)]),
     ...(setAside.length === 0 ? [] : [setAsideNotice(name, setAside)]),
   ];
@@ -128,7 +133,7 @@ function setAsideNotice(name: string, setAside: SourceReport["setAside"]): strin
   const named = setAside.slice(0, NAMED).map(({ id, displayName }) => `${id} ${displayName}`);
   const more = setAside.length - named.length;
   return (
-    `${counted(setAside.length, "tag")} of ${name} made every request fail and ${others.length === 0 ? "is" : "are"} set aside, to be asked alone once a day: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.` +
+    `${counted(setAside.length, "tag")} of ${name} ${others.length === 0 ? "was" : "were"} refused alone twice and ${others.length === 0 ? "is" : "are"} set aside, to be asked alone again after 10 minutes, then 1, 6 and 24 hours: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.` +
     ` \`plenum explain ${first?.id ?? ""}\` says why.`
   );
 }

@@ -56,8 +56,10 @@ export interface SourceReport {
   readonly history: HistoryReport | null;
   /** Our clock minus the service's, milliseconds; null when no worker is running or no reply said. */
   readonly clockSkewMs: number | null;
-  /** Tags that made every request with them fail: each is asked alone once a day. */
+  /** Tags that were refused alone twice: each is asked alone again after 10 minutes, then 1, 6 and 24 hours. */
   readonly setAside: readonly TagSetAside[];
+  /** Since when history has been due and got no turn, UTC; null while it gets its share, and where nobody knows. */
+  readonly historyStarvesSince: string | null;
   /** Tags of which the replies say nothing that is a value, though they were asked for. */
   readonly leftOut: readonly { readonly id: string; readonly since: string; readonly reason: string }[];
   /** What the quota buys, at most 15 s old; null when no worker is running. `plenum plan` knows it without one. */
@@ -77,6 +79,8 @@ export interface LiveSource {
   readonly quota: QuotaStatus | null;
   readonly clockSkewMs: number | null;
   plan(): Promise<PlanReport>;
+  /** Since when history has been due and got no turn, UTC; null while it gets its share. */
+  historyStarvesSince?(): string | null;
   /** Last good polls by job, UTC; what is written in the state can be a minute old. */
   lastPolls?(): Promise<ReadonlyMap<string, string>>;
 }
@@ -235,6 +239,7 @@ export async function sourceReport(
     readings,
     oldestValue: earliest(times),
     history: historyReport([...history.values()]),
+    historyStarvesSince: live?.historyStarvesSince?.() ?? null,
     clockSkewMs: live?.clockSkewMs ?? null,
     setAside: [...setAside].map(([id, { until, reason }]) => ({
       id,

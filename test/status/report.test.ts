@@ -221,6 +221,12 @@ describe("what keeps values from being fresh", () => {
     ]);
   });
 
+  test("history that is due and gets no turn, with since when", async () => {
+    expect(await noticesWith({ historyStarvesSince: () => NOW })).toEqual([
+      `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
+    ]);
+  });
+
   test("tags that have no value in the replies, with the reason", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
@@ -242,7 +248,7 @@ describe("what keeps values from being fresh", () => {
     await store.commit({ documents: [{ set, put: put(1) }] });
     const { notices, sources } = await status.report();
     expect(notices).toEqual([
-      "1 tag of north made every request fail and is set aside, to be asked alone once a day: 10001 Supply. `plenum explain 10001` says why.",
+      "1 tag of north was refused alone twice and is set aside, to be asked alone again after 10 minutes, then 1, 6 and 24 hours: 10001 Supply. `plenum explain 10001` says why.",
     ]);
     expect(sources[0]?.setAside).toEqual([{ id: "10001", displayName: "Supply", ...quarantine }]);
     await store.commit({ documents: [{ set, put: put(7) }] });

@@ -40,14 +40,14 @@ const WORTH_OF_CLEARED = 0.01;
 /** Members behind the ones that may be tested next that are looked at for what is known of them. */
 const LOOK_AHEAD = 60;
 
-interface Place<T> {
+interface Spot<T> {
   readonly member: T;
   verdict: Verdict | null;
 }
 
 export function createGroupTesting<T>(size: number): GroupTesting<T> {
   /** Everybody who is unknown, and whoever stands among them or right before them. */
-  let line: Place<T>[] = [];
+  let line: Spot<T>[] = [];
   /** Places that hold a culprit together, and those under test; ascending. */
   let suspects: readonly number[] = [];
   let tested: readonly number[] = [];
@@ -141,7 +141,7 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
   };
 }
 
-function membersAt<T>(line: readonly Place<T>[], places: readonly number[]): readonly T[] {
+function membersAt<T>(line: readonly Spot<T>[], places: readonly number[]): readonly T[] {
   return places.flatMap((place) => line[place]?.member ?? []);
 }
 

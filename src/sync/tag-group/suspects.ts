@@ -26,12 +26,12 @@ export interface Suspects {
   /** These failed together, for a reason that need not be theirs. */
   failed(ids: readonly string[]): void;
   /** These were refused together. Returns the tag that is proven now, or null. */
-  refused(ids: readonly string[], refusal: Refusal): string | null;
+  refused(ids: readonly string[], refusal: GroupRefusal): string | null;
   /** Nothing is suspected of anybody. */
   forget(): void;
 }
 
-export interface Refusal {
+export interface GroupRefusal {
   readonly atMs: number;
   /** When the service last said that the token may read all of them. */
   readonly tokenSaidAtMs: number;
