@@ -168,8 +168,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The tags of the next request; none when the slot is better left to others. */
   function nextGroup(eager: boolean): readonly string[] {
     const nowMs = clock.monotonic();
-    if (allAre === "refused" || refusals >= REFUSALS_IN_DOUBT) {
-      if (controlOut !== null) return [];
+    if (allAre === "refused" && controlOut !== null) return [];
+    // Meanwhile the others are read as ever.
+    if ((allAre === "refused" || refusals >= REFUSALS_IN_DOUBT) && controlOut === null) {
       const untried = board.control(controls);
       const control = untried ?? board.control([]);
       if (control !== undefined) {
