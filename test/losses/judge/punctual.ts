@@ -12,7 +12,7 @@ import type { Trouble } from "../troubles.ts";
 const RECOVERY_MS = 180_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
-/** Two slots of 3 s, and a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
+/** Two slots of 3 s for each loss that others met meanwhile, and a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
 const SLOTS_LATE = 2;
 const REPLY_MS = 6_000;
 
@@ -29,15 +29,15 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
       const tag = { id, displayName: "", description: null, unit: null };
       const own = world.read.find(({ select }) => selects(select)({ tag, siteId, systemIds: [] }));
       if (own === undefined || own.on_change) continue;
-      const allowedMs = own.every + SLOTS_LATE * slotMs + REPLY_MS;
       const times = (far.values.get(id) ?? []).map(({ atMs }) => atMs);
       for (const [fromMs, toMs] of undisturbed(stage, siteId, id, untilMs)) {
         const inside = times.filter((atMs) => atMs >= fromMs && atMs <= toMs);
         const marks = [fromMs, ...inside, toMs];
         for (const [place, atMs] of marks.entries()) {
-          const lateMs = atMs - (marks[place - 1] ?? atMs) - allowedMs;
-          if (lateMs <= 0) continue;
           const sinceMs = marks[place - 1] ?? atMs;
+          const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
+          const lateMs = atMs - sinceMs - own.every - losses * SLOTS_LATE * slotMs - REPLY_MS;
+          if (lateMs <= 0) continue;
           const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
           // One sentence for a cause and a class: a group of twenty is late together.
           const cause = `${own.name} ${beside}`;
@@ -89,6 +89,14 @@ function doesConcern({ world }: Stage, { concerns }: Trouble, siteId: number): b
     case "lists":
       return false;
   }
+}
+
+/** Losses of live reads that were there at any time between; the tag itself is undisturbed. */
+function lossesOfOthers({ troubles }: Stage, fromMs: number, toMs: number): number {
+  return troubles.filter(
+    ({ trouble: { concerns }, ...each }) =>
+      (concerns.kind === "site" || concerns.kind === "tags") && each.fromMs < toMs && each.toMs > fromMs,
+  ).length;
 }
 
 function besides({ troubles }: Stage, fromMs: number, toMs: number): string {
