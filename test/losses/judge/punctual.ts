@@ -10,6 +10,8 @@ import type { Trouble } from "../troubles.ts";
 
 /** After what concerned a tag itself it may take so long to find back into the rhythm. */
 const RECOVERY_MS = 180_000;
+/** The same where a listing has to show it first. */
+const LISTED_MS = 780_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
 /** Two slots of 3 s for each loss that others met meanwhile, and a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
@@ -61,7 +63,10 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
       .map(({ trouble, fromMs, toMs }): Span => {
         // A tag that was refused by itself is set aside for 10 minutes, an hour and longer, and that is right.
         const isRested = trouble.refusesTags?.has(id) === true;
-        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + RECOVERY_MS];
+        // What lists did not show comes back with the next listing, every 10 minutes here.
+        const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
+        const recoveryMs = isListed ? LISTED_MS : RECOVERY_MS;
+        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + recoveryMs];
       }),
     // A stop takes two seconds of it before.
     ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
