@@ -206,6 +206,7 @@ export function createOutage(options: OutageOptions): Outage {
             if (!isTokenTrouble(cause)) await askHealth(signal);
             await waitForProbe(signal);
           }
+          const before = cause;
           try {
             cause = await probe(signal);
           } catch (error) {
@@ -213,6 +214,8 @@ export function createOutage(options: OutageOptions): Outage {
             cause = meaningOf(error);
             log.error({ err: error }, "the end of an outage could not be recorded");
           }
+          // What was waited for a service that is away says nothing about a token that is refused now.
+          if (isTokenTrouble(before) !== isTokenTrouble(cause)) attempts = 0;
         }
         log.info("the service is back");
         suspectSinceMs = null;

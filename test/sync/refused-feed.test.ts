@@ -132,6 +132,20 @@ describe("trap 2: errors and data in every combination, from every endpoint", ()
   });
 });
 
+test("a token that is refused once the service is back from maintenance is tried again after a minute", async () => {
+  await started();
+  const { control } = trial.simulator;
+  control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
+  await trial.clock.advance(5 * MINUTE);
+  control.changeToken("simulator-token", { revoked: true });
+  control.setFaults([]);
+  await trial.clock.advance(MINUTE);
+  control.changeToken("simulator-token", { revoked: false });
+  const asked = trial.requests.length;
+  await trial.clock.advance(MINUTE + 10_000);
+  expect(trial.requests.slice(asked).map(({ path }) => path)).toContain("/api/v1/alarms");
+});
+
 describe("trap 24: one thing is forbidden", () => {
   const message = "This action is unauthorized.";
   const json = { "content-type": "application/json" };

@@ -91,8 +91,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
   let failures = 0;
-  /** What came of all requests lately; null while something is read. */
-  let allAre: "failing" | "refused" | null = null;
+  /** A failure concerned all of them, and nothing has been read since: one tag at a time tries, of another site each. */
+  let isTrying = false;
   /** Refusals since anything was read. */
   let refusals = 0;
   /** Tags that were asked alone since then, to see whether anything can be read. */
@@ -168,9 +168,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The tags of the next request; none when the slot is better left to others. */
   function nextGroup(eager: boolean): readonly string[] {
     const nowMs = clock.monotonic();
-    if (allAre === "refused" && controlOut !== null) return [];
+    if (isTrying && controlOut !== null) return [];
     // Meanwhile the others are read as ever.
-    if ((allAre === "refused" || refusals >= REFUSALS_IN_DOUBT) && controlOut === null) {
+    if ((isTrying || refusals >= REFUSALS_IN_DOUBT) && controlOut === null) {
       const untried = board.control(controls);
       const control = untried ?? board.control([]);
       if (control !== undefined) {
@@ -216,7 +216,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       await commit.values(group, reply);
       suspects.cleared(group);
       failures = 0;
-      allAre = null;
+      isTrying = false;
       refusals = 0;
       controls = [];
       well();
@@ -243,8 +243,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       suspects.failed(group);
       if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
       failures++;
-      if (!mayBeOneGateway(failure) || failures >= FAILURES_MAX) {
-        allAre ??= "failing";
+      if (isTrying || !mayBeOneGateway(failure) || failures >= FAILURES_MAX) {
+        isTrying = true;
         throw failure;
       }
       log.warn({ err: failure }, "a live read failed");
@@ -260,11 +260,11 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     refusals++;
     // Also what was read a moment ago is refused: it is about no single tag. One try tells as much after that.
-    const isOfAll = group === controlOut && (allAre === "refused" || controls.length >= CONTROLS);
+    const isOfAll = group === controlOut && (isTrying || controls.length >= CONTROLS);
     if (isOfAll || (refusals >= REFUSALS_MAX && controls.length === 0)) {
       suspects.forget();
       refusals = 0;
-      allAre = "refused";
+      isTrying = true;
       throw failure;
     }
     const named = namedMember(group, failure);
@@ -299,7 +299,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       try {
         await standInLine(
           (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, well)),
-          { most: () => (allAre === null ? UNDER_WAY_MAX : TRYING_MAX), draining, forced },
+          { most: () => (isTrying ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
         );
       } finally {
         over.abort();
