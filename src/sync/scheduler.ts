@@ -192,6 +192,17 @@ export function createScheduler(options: SchedulerOptions): Service {
     });
   }
 
+  /** While the service is away, its own probe is the only one that asks it anything. */
+  async function watchScope(): Promise<void> {
+    while (!end.signal.aborted) {
+      await outage.over(end.signal);
+      const away = new AbortController();
+      const watching = options.scope.watch(AbortSignal.any([end.signal, away.signal]));
+      await abortable(outage.begun(end.signal), end.signal).finally(() => away.abort(new Stopping()));
+      await watching;
+    }
+  }
+
   /** What was refused is tried at once when the token may something else; a site that is new is listed at once. */
   async function followScope(): Promise<void> {
     let before = options.scope.known();
@@ -267,7 +278,7 @@ export function createScheduler(options: SchedulerOptions): Service {
     async start(signal) {
       signal.addEventListener("abort", () => end.abort(signal.reason), { once: true });
       beside(outage.watch(end.signal));
-      beside(options.scope.watch(end.signal));
+      beside(watchScope());
       beside(followScope());
       beside(catchUp());
       for (const follower of options.followers ?? []) {
