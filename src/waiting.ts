@@ -92,8 +92,9 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
-    if (signal.aborted) return abort();
-    signal.addEventListener("abort", abort, { once: true });
+    if (signal.aborted) abort();
+    else signal.addEventListener("abort", abort, { once: true });
+    // Also after an abort: nobody else may look at how the promise ends.
     promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
   });
 }

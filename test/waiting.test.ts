@@ -35,6 +35,13 @@ describe("waiting", () => {
     await timed;
   });
 
+  test("a promise that rejects after an abort is nobody's fault: an unhandled rejection would fail this run", async () => {
+    const stop = new AbortController();
+    stop.abort(new Error("stopping"));
+    const late = Promise.reject(new Error("late"));
+    await expect(abortable(late, stop.signal)).rejects.toThrow("stopping");
+  });
+
   test("within and abortable do not wait for what takes too long", async () => {
     const clock = createVirtualClock(0);
     const late = within(clock, 100, new Promise(() => undefined));

@@ -198,8 +198,12 @@ export function createScheduler(options: SchedulerOptions): Service {
       await outage.over(end.signal);
       const away = new AbortController();
       const watching = options.scope.watch(AbortSignal.any([end.signal, away.signal]));
-      await abortable(outage.begun(end.signal), end.signal).finally(() => away.abort(new Stopping()));
-      await watching;
+      try {
+        await abortable(outage.begun(end.signal), end.signal);
+      } finally {
+        away.abort(new Stopping());
+        await watching;
+      }
     }
   }
 
