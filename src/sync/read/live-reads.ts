@@ -252,6 +252,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
     const siteOf = (id: string) => board.watched(id)?.siteId;
     const siteIds = new Set(group.flatMap((id) => siteOf(id) ?? []));
+    const tokenSaidBeforeMs = scope.saidAtMs();
     const why = await scope.explain({ siteIds, ability: ABILITY, atMs }, signal);
     // Tags of a site that the token does not see have left the plan by now; the others are as due as they were.
     if (why === "site") return;
@@ -268,7 +269,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       throw failure;
     }
     const named = namedMember(group, failure);
-    const proven = suspects.refused(group, { atMs, tokenSaidAtMs: scope.saidAtMs(), named });
+    const proven = suspects.refused(group, {
+      atMs,
+      tokenSaidBeforeMs,
+      tokenSaidAtMs: scope.saidAtMs(),
+      named,
+    });
     // One that was set aside and asked again alone needs no further proof.
     const again = group.length === 1 && board.aside().includes(group[0] ?? "") ? (group[0] ?? null) : null;
     const guilty = proven ?? (why === "unexplained" ? again : null);

@@ -10,7 +10,8 @@
  * fails, the other joins those that are likely to be clean. Neither proves anything.
  *
  * A tag is proven to be refused only after it was refused alone twice, a minute apart at least, with the service's word
- * in between that the token may read it: a scope, a view or a service that was away for a moment condemns nobody.
+ * in between and after that the token may read it: a scope, a view or a service that was away for a moment condemns
+ * nobody, nor does one that comes and goes.
  */
 export interface Suspects {
   /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
@@ -33,14 +34,18 @@ export interface Suspects {
 
 export interface GroupRefusal {
   readonly atMs: number;
-  /** When the service last said that the token may read all of them. */
+  /** When the service last said what the token may: before this request was refused, and by now. */
+  readonly tokenSaidBeforeMs: number;
   readonly tokenSaidAtMs: number;
   /** The tag that the service itself blamed, if it did. */
   readonly named: string | null;
 }
 
-/** Between the two looks at a tag that is refused alone, in milliseconds. */
-const SECOND_LOOK_MS = 60_000;
+/**
+ * Between two looks at a tag that is refused alone, in milliseconds: a little more than the minute in which the token is
+ * asked once, so that its word can be had after each.
+ */
+const SECOND_LOOK_MS = 62_000;
 
 /** Requests for tags of one site alone that fail in a row, after which it is likely to be the site. */
 const SITE_FAILURES = 2;
@@ -52,6 +57,8 @@ interface Suspicion {
   readonly sibling: string | null;
   /** When it was first refused alone; null while it never was. */
   readonly aloneAtMs: number | null;
+  /** When it was last. */
+  readonly lookedAtMs: number | null;
 }
 
 export function createSuspects(siteOf: (id: string) => number | undefined): Suspects {
@@ -67,8 +74,8 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
 
   function part(ids: readonly string[], label: string, sibling: string | null): void {
     for (const id of ids) {
-      const aloneAtMs = suspicions.get(id)?.aloneAtMs ?? null;
-      suspicions.set(id, { label, sibling, aloneAtMs });
+      const { aloneAtMs = null, lookedAtMs = null } = suspicions.get(id) ?? {};
+      suspicions.set(id, { label, sibling, aloneAtMs, lookedAtMs });
     }
   }
 
@@ -132,8 +139,8 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
     },
     isSuspect: (id) => suspicions.has(id),
     notBeforeMs(id) {
-      const aloneAtMs = suspicions.get(id)?.aloneAtMs ?? null;
-      return aloneAtMs === null ? Number.NEGATIVE_INFINITY : aloneAtMs + SECOND_LOOK_MS;
+      const lookedAtMs = suspicions.get(id)?.lookedAtMs ?? null;
+      return lookedAtMs === null ? Number.NEGATIVE_INFINITY : lookedAtMs + SECOND_LOOK_MS;
     },
     cleared(ids) {
       const siblings = new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null));
@@ -151,7 +158,7 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
     failed(ids) {
       if (ids.length > 1) narrow(ids, null);
     },
-    refused(ids, { atMs, tokenSaidAtMs, named }) {
+    refused(ids, { atMs, tokenSaidBeforeMs, tokenSaidAtMs, named }) {
       const [only] = ids;
       if (ids.length > 1 || only === undefined) {
         narrow(ids, named);
@@ -160,14 +167,20 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
       const known = suspicions.get(only);
       const aloneAtMs = known?.aloneAtMs ?? null;
       const isSecond = aloneAtMs !== null && atMs - aloneAtMs >= SECOND_LOOK_MS;
-      if (isSecond && tokenSaidAtMs >= aloneAtMs) {
+      const saidBetween = aloneAtMs !== null && tokenSaidBeforeMs >= aloneAtMs;
+      if (isSecond && saidBetween && tokenSaidAtMs >= atMs) {
         suspicions.delete(only);
         return only;
       }
       relieveSiblings(ids);
-      // Without the token's word the first look does not count; it is looked at for the first time again.
-      const firstMs = aloneAtMs !== null && !isSecond ? aloneAtMs : atMs;
-      suspicions.set(only, { label: known?.label ?? nextLabel(), sibling: null, aloneAtMs: firstMs });
+      // Without the token's word after it the first look does not count, and the second is not the last.
+      const isFirst = aloneAtMs === null || (isSecond && !saidBetween);
+      suspicions.set(only, {
+        label: known?.label ?? nextLabel(),
+        sibling: null,
+        aloneAtMs: isFirst ? atMs : aloneAtMs,
+        lookedAtMs: atMs,
+      });
       return null;
     },
     forget() {
