@@ -118,7 +118,9 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   // Who is searched comes last.
   const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b));
   for (const candidates of groups) {
-    const worst = Math.max(...candidates.map((candidate) => candidate.index));
+    // One that was never read rides along and makes nobody wait.
+    const aged = candidates.filter(({ tag }) => tag.lastMs !== null);
+    const worst = Math.max(...(aged.length === 0 ? candidates : aged).map(({ index }) => index));
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
     // starving before every ordinary tag has its first.
     const isUnread = worst === Number.POSITIVE_INFINITY;

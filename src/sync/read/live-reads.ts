@@ -168,16 +168,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The tags of the next request; none when the slot is better left to others. */
   function nextGroup(eager: boolean): readonly string[] {
     const nowMs = clock.monotonic();
-    if (isTrying && controlOut !== null) return [];
-    // Meanwhile the others are read as ever.
-    if ((isTrying || refusals >= REFUSALS_IN_DOUBT) && controlOut === null) {
-      const untried = board.control(controls);
-      const control = untried ?? board.control([]);
-      if (control !== undefined) {
-        controls = [...(untried === undefined ? [] : controls), control];
-        controlOut = [control];
-        return controlOut;
-      }
+    if (isTrying) {
+      if (controlOut !== null) return [];
+      const control = nextControl();
+      if (control.length > 0) return control;
     }
     const planned = board.planned(nowMs);
     const isSearchTime =
@@ -187,15 +181,26 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       searchedAtMs = nowMs;
       return searched;
     }
-    const { group } = planGroup(planned, nowMs, {
-      slotMs: slotMs(),
-      size: TAGS_PER_REQUEST,
-      leadMs: replyMs(),
-      eager,
-    });
+    const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs() };
+    const { group: due } = planGroup(planned, nowMs, { ...rules, eager: false });
+    if (due.length > 0) return due;
+    // What is due tells as much; this costs a slot that no promise needs.
+    const control = refusals >= REFUSALS_IN_DOUBT && controlOut === null ? nextControl() : [];
+    if (control.length > 0) return control;
+    const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
     if (group.length > 0) return group;
     const probe = board.nextProbe(nowMs);
     return probe === undefined ? [] : [probe];
+  }
+
+  /** A tag that was read lately, alone; none where there is no such tag. */
+  function nextControl(): readonly string[] {
+    const untried = board.control(controls);
+    const control = untried ?? board.control([]);
+    if (control === undefined) return [];
+    controls = [...(untried === undefined ? [] : controls), control];
+    controlOut = [control];
+    return controlOut;
   }
 
   /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
@@ -262,7 +267,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     refusals++;
     // Also what was read a moment ago is refused: it is about no single tag. One try tells as much after that.
     const isOfAll = group === controlOut && (isTrying || controls.length >= CONTROLS);
-    if (isOfAll || (refusals >= REFUSALS_MAX && controls.length === 0)) {
+    if (isOfAll || (refusals >= REFUSALS_MAX && board.control([]) === undefined)) {
       suspects.forget();
       refusals = 0;
       isTrying = true;
