@@ -111,6 +111,8 @@ interface State {
   underWay: boolean;
   asideUntilMs: number | null;
   gatewayWasOffline: boolean;
+  /** The service answers values although its list of gateways, which may be old, says offline: the value counts. */
+  answersAnyway: boolean;
 }
 
 export function createBoard(around: BoardSurroundings): Board {
@@ -120,10 +122,10 @@ export function createBoard(around: BoardSurroundings): Board {
   let oldest = new Map<string, number>();
   let oldestBefore = new Map<string, number>();
 
-  const intervals = ({ watched, nulls }: State) => {
+  const intervals = ({ watched, nulls, answersAnyway }: State) => {
     const wishedMs = watched.readClass.every;
     const stretchedMs = wishedMs * (factors.get(watched.readClass.name) ?? 1);
-    const offline = around.gatewayOffline(watched);
+    const offline = around.gatewayOffline(watched) && !answersAnyway;
     return { wishedMs, stretchedMs, offline, intervalMs: backedOff(stretchedMs, nulls, offline) };
   };
   const isInSight = ({ watched }: State) => around.sees(watched.siteId);
@@ -157,6 +159,7 @@ export function createBoard(around: BoardSurroundings): Board {
           retryMs: Number.NEGATIVE_INFINITY,
           underWay: false,
           gatewayWasOffline: false,
+          answersAnyway: false,
           // Without a count it was set aside by a rule that could be wrong: it is asked again.
           asideUntilMs: aside?.times === undefined ? null : known.toMonotonic(aside.until),
         });
@@ -219,6 +222,7 @@ export function createBoard(around: BoardSurroundings): Board {
         if (state.lastMs !== null && isPromised(state))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
+        state.answersAnyway = answer === "value" && around.gatewayOffline(state.watched);
         if (answer === "value") state.nulls = 0;
         else if (nowMs - state.nullAtMs >= intervals(state).stretchedMs / 2) {
           state.nulls += 1;
