@@ -14,7 +14,9 @@ const RECOVERY_MS = 180_000;
 const LISTED_MS = 780_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
-/** Two slots of 3 s for each loss that others met meanwhile, and a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
+/**
+ * Two slots of 3 s for each loss that others met meanwhile; three where a request has tags of four sites, which are asked
+ * one by one when the token's word does not say which of them was refused. And a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
 const SLOTS_LATE = 2;
 const REPLY_MS = 6_000;
 
@@ -38,7 +40,8 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
         for (const [place, atMs] of marks.entries()) {
           const sinceMs = marks[place - 1] ?? atMs;
           const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
-          const lateMs = atMs - sinceMs - own.every - losses * SLOTS_LATE * slotMs - REPLY_MS;
+          const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length - 1);
+          const lateMs = atMs - sinceMs - own.every - slotsLate * slotMs - REPLY_MS;
           if (lateMs <= 0) continue;
           const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
           // One sentence for a cause and a class: a group of twenty is late together.
