@@ -51,6 +51,8 @@ export interface WorkerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
   readonly log?: Log;
+  /** Arms the state for writing, should it not be armed yet. */
+  readonly armWriting?: boolean;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
   /** In place of node-cron, for simulations. */
@@ -114,6 +116,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     config: config.commands,
     sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     stateFolder: config.state.folder,
+    armAtStart: options.armWriting ?? false,
     around: aroundWriting(config),
   });
 

@@ -12,12 +12,13 @@ export function addRun(program: Command, context: CliContext): void {
   program
     .command("run")
     .description("run the worker until Ctrl-C or SIGTERM")
+    .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
-    .action(async () => {
+    .action(async (options: { readonly armWriting?: boolean }) => {
       const config = context.config();
       const log = createLog({ level: config.log.level });
       takeStandardError(log);
-      const worker = await createWorker({ config, log });
+      const worker = await createWorker({ config, log, armWriting: options.armWriting ?? false });
       await worker.start();
       // A sentence for a person at a terminal; everything else reads lines of JSON.
       const status = worker.statusUrl();

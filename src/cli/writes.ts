@@ -1,6 +1,7 @@
 import { mkdirSync } from "node:fs";
 import type { Command } from "commander";
 import { isoUtc, systemClock } from "../clock.ts";
+import { askToArm } from "../commands/arming.ts";
 import { createKillSwitch } from "../commands/kill-switch.ts";
 import { addApproval } from "./approval.ts";
 import type { CliContext } from "./context.ts";
@@ -11,7 +12,7 @@ import { addSecond } from "./write.ts";
 export function addWrites(program: Command, context: CliContext): void {
   const writes = program
     .command("writes")
-    .description("the kill switch for writing to buildings, and its approval by a second person")
+    .description("what may be written to buildings: armed, stopped, approved, seconded")
     .addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
     .command("stop")
@@ -32,6 +33,19 @@ export function addWrites(program: Command, context: CliContext): void {
       context
         .terminal()
         .object({ stopped: false }, ["Writing is allowed again, as far as the configuration does."]);
+    });
+  writes
+    .command("arm")
+    .description("let this state write for the first time, as far as the configuration allows")
+    .action(() => {
+      const { folder } = context.config().state;
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      askToArm(folder);
+      context
+        .terminal()
+        .object({ asked: true }, [
+          `The worker of ${folder} arms writing within a second, or when it starts.`,
+        ]);
     });
   addApproval(writes, context);
   addSecond(writes, context);

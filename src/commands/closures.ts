@@ -2,6 +2,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { loop } from "../waiting.ts";
 import type { ApprovalGuard } from "./approval/guard.ts";
+import type { Arming } from "./arming.ts";
 import type { AuditSpace } from "./audit/space.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Refusing } from "./gate.ts";
@@ -22,13 +23,16 @@ const LOOK_EVERY_MS = 1_000;
 export function createClosures(options: {
   readonly config: CommandsConfig;
   readonly killSwitch: KillSwitch;
+  readonly arming: Arming;
   readonly approval: ApprovalGuard;
   readonly auditSpace: AuditSpace;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;
   readonly log: Log;
 }): Closures {
-  const { approval, auditSpace, clock, config, journal, killSwitch, log } = options;
+  const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
+  // A rehearsal writes nothing, so it may come before.
+  const unarmed = () => (config.rehearsal ? null : arming.refusing());
 
   function closed(): Refusing | null {
     if (!config.enabled) {
@@ -37,12 +41,13 @@ export function createClosures(options: {
     if (killSwitch.thrown()) {
       return { reason: "killed", message: `Writing is stopped; remove ${killSwitch.file} to go on.` };
     }
-    return approval.refusing() ?? auditSpace.full();
+    return unarmed() ?? approval.refusing() ?? auditSpace.full();
   }
 
   /** Tells a change of the switch or of the approval once; answers how it is now. */
   async function tellChanges(was: Seen): Promise<Seen> {
     auditSpace.look();
+    await arming.look();
     const isThrown = killSwitch.thrown();
     const unapproved = config.enabled ? approval.refusing() : null;
     const now = { isThrown, approval: unapproved?.message ?? approval.approvedAt() };
@@ -69,7 +74,8 @@ export function createClosures(options: {
     closed,
     notices() {
       if (!config.enabled) return [];
-      return [approval.refusing()?.message, auditSpace.notice()].filter((text) => typeof text === "string");
+      const sentences = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];
+      return sentences.filter((text) => typeof text === "string");
     },
     watch(signal) {
       let seen: Seen = { isThrown: false, approval: null };

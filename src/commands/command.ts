@@ -42,6 +42,7 @@ export const REFUSALS = [
   "invalid",
   "disabled",
   "killed",
+  "not-armed",
   "unapproved",
   "audit-full",
   "duplicate",

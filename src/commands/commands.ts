@@ -9,6 +9,7 @@ import { loop, within } from "../waiting.ts";
 import { createAllowList } from "./allow-list.ts";
 import { type Rules, rulesOf } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
+import { openArming } from "./arming.ts";
 import { createAuditSpace, freeBytesOf } from "./audit/space.ts";
 import { viewOf } from "./building-view.ts";
 import { createClosures } from "./closures.ts";
@@ -53,6 +54,8 @@ export interface CommandsOptions {
   readonly sources: readonly CommandsSource[];
   readonly store: Store;
   readonly stateFolder: string;
+  /** Arms the state, should it not be armed yet; see `Arming`. */
+  readonly armAtStart?: boolean;
   /** What else decides what is written where, e.g. the addresses of the sources; approved with the configuration. */
   readonly around?: Rules;
   /** Bytes left on the disk of the state; asked of the system when left out. */
@@ -97,6 +100,14 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     stateFolder,
     clock,
   });
+  const arming = await openArming({
+    store,
+    stateFolder,
+    atStart: options.armAtStart ?? false,
+    journal,
+    clock,
+    log,
+  });
   const auditSpace = createAuditSpace({
     size: journal.auditSize,
     maxBytes: config.audit_max_bytes,
@@ -104,7 +115,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     metrics,
     log,
   });
-  const closures = createClosures({ config, killSwitch, approval, auditSpace, journal, clock, log });
+  const closures = createClosures({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });

@@ -59,6 +59,7 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
 const NOT_NOW: ReadonlySet<Reason | null> = new Set<Reason>([
   "disabled",
   "killed",
+  "not-armed",
   "unapproved",
   "audit-full",
   "clock-skew",

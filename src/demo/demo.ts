@@ -72,7 +72,11 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
       PLENUM_DEMO_STATUS_PORT: String(await freeOr(PORTS.status)),
     },
   });
-  const worker = await createWorker({ config, environment: { PLENUM_DEMO_TOKEN: DEFAULT_TOKEN } });
+  const worker = await createWorker({
+    config,
+    environment: { PLENUM_DEMO_TOKEN: DEFAULT_TOKEN },
+    armWriting: true,
+  });
   await worker.start();
 
   return {

@@ -134,7 +134,7 @@ describe("beside a running worker", () => {
         allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
       },
     });
-    const worker = place.start("run");
+    const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");
     expect((await place.plenum("status", "--probe")).code).toBe(0);
 

@@ -38,6 +38,12 @@ test("a change is shown line by line, approved with a key, and counts beside the
   const worker = place.start("run");
   await worker.says("Plenum is running");
   await knowsTags(place);
+  expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "not-armed" });
+  expect((await place.plenum("status")).stdout).toContain("run plenum writes arm once");
+  expect((await place.plenum("writes", "arm")).code).toBe(0);
+  await expect
+    .poll(async () => (await place.plenum("status")).stdout)
+    .not.toContain("run plenum writes arm once");
   expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "unapproved" });
   expect((await place.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
 
@@ -70,6 +76,18 @@ test("a change is shown line by line, approved with a key, and counts beside the
   expect(without.stdout).toContain("of those who approved until now must approve it: anna");
   worker.signal("SIGINT");
   await worker.ended;
+
+  // Whoever edits the configuration takes out the rule, opens a wider range, and names a state that knows of neither.
+  place.configure({
+    state: { folder: "elsewhere" },
+    commands: { ...commands, approval: undefined, allow: [{ ...TAG, max: 1_000 }] },
+  });
+  const elsewhere = place.start("run");
+  await elsewhere.says("Plenum is running");
+  await knowsTags(place);
+  expect(data(await place.plenum("write", "10169", "500", "--json"))).toMatchObject({ reason: "not-armed" });
+  elsewhere.signal("SIGINT");
+  await elsewhere.ended;
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75]);
 });
 
@@ -95,7 +113,7 @@ test("a second person agrees, on the command line to MQTT, and over MQTT to the 
       allow: [{ ...TAG, second_person: true }],
     },
   });
-  const worker = place.start("run");
+  const worker = place.start("run", "--arm-writing");
   await worker.says("Plenum is running");
   await knowsTags(place);
   const people = await observe(broker.url, ["plenum/main/+/tag/+/accepted", "plenum/status/commands"]);

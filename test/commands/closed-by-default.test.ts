@@ -60,12 +60,13 @@ test("all conditions together let a command through", async () => {
 describe("without one condition nothing is written:", () => {
   const cases: readonly [string, string, Case][] = [
     ["switched on", "disabled", { config: { enabled: false } }],
-    ["armed", "rehearsal", { config: { rehearsal: true } }],
+    ["no rehearsal", "rehearsal", { config: { rehearsal: true } }],
     [
       "the switch not thrown",
       "killed",
       { before: (rig) => rig.commands.killSwitch.throwIt("a test", "now") },
     ],
+    ["armed", "not-armed", { options: { isArmed: false } }],
     ["approved", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
     ["an entry", "not-allowed", { config: { allow: [] } }],
     ["this sender", "not-allowed", { entry: { from: ["operator"] } }],

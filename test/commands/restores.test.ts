@@ -203,6 +203,7 @@ describe("the end of a write for a time", () => {
     expect(REFUSALS.filter((reason) => maybeLater(finish(reason)))).toEqual([
       "disabled",
       "killed",
+      "not-armed",
       "unapproved",
       "audit-full",
       "clock-skew",

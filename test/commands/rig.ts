@@ -61,6 +61,8 @@ export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
   readonly hasToken?: boolean;
+  /** False: nobody has armed the state. */
+  readonly isArmed?: boolean;
   /** Where the state's folder is made; in memory or among temporary files when left out. */
   readonly place?: string;
   /** False: the first life of the commands is made and not started. */
@@ -193,6 +195,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       sources: [{ source, timeZone: "Europe/Oslo" }],
       store: options.around?.(guarded) ?? guarded,
       stateFolder: folder,
+      armAtStart: options.isArmed ?? true,
       clock,
       log,
       metrics,

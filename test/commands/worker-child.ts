@@ -77,6 +77,7 @@ const commands = await createCommands({
   sources: [{ source, timeZone: "Europe/Oslo" }],
   store,
   stateFolder: folder,
+  armAtStart: true,
   clock: systemClock,
   log,
   metrics,

@@ -96,7 +96,7 @@ export async function buildStage(): Promise<Stage> {
     ask: (path) => control(path),
     tell: (path, body) => control(path, body),
     async startWorker() {
-      const worker = runPlenum(["run"], { cwd: folder, environment });
+      const worker = runPlenum(["run", "--arm-writing"], { cwd: folder, environment });
       await worker.says("Plenum is running");
       return worker;
     },

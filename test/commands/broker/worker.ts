@@ -12,6 +12,7 @@ const worker = await createWorker({
   clock,
   ticker: clockTicker(clock),
   log: createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" }),
+  armWriting: true,
 });
 process.once("SIGTERM", () => void worker.stop(60_000).then(() => process.exit(0)));
 await worker.start();

@@ -1,0 +1,83 @@
+import { lstatSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Clock, isoUtc } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { Store } from "../store/store.ts";
+import type { Refusing } from "./gate.ts";
+import type { Journal } from "./journal.ts";
+
+/**
+ * Whether this state may write at all. A new state has no kill switch thrown, has counted no write and remembers no
+ * approvers, so whoever may name another folder in the configuration would have all of that behind them. So a state
+ * writes nothing until somebody who can do more than edit the configuration has armed it: once, with
+ * `plenum writes arm` beside its folder, or with `plenum run --arm-writing`.
+ */
+export interface Arming {
+  refusing(): Refusing | null;
+  /** Takes a request to arm that lies in the folder: remembered and audited before it counts. */
+  look(): Promise<void>;
+}
+
+/** Name of the file inside the state folder with which a person asks to arm it. */
+export const ARM_FILE = "ARM-WRITES";
+
+const ARMED = "command-armed";
+const KEY = "writing";
+
+interface Armed {
+  readonly at: string;
+  readonly by: string;
+}
+
+export interface ArmingOptions {
+  readonly store: Store;
+  readonly stateFolder: string;
+  /** Whoever started the worker asks for it. */
+  readonly atStart: boolean;
+  readonly journal: Pick<Journal, "note">;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export async function openArming(options: ArmingOptions): Promise<Arming> {
+  const { store, stateFolder, atStart, journal, clock, log } = options;
+  let armed = (await store.document<Armed>(ARMED, KEY)) ?? null;
+
+  async function arm(by: string): Promise<void> {
+    const next = { at: isoUtc(clock.now()), by };
+    await journal.note("writing-armed", { seenAt: next.at, by });
+    await store.commit({ documents: [{ set: ARMED, put: [[KEY, next]] }] });
+    armed = next;
+    log.warn({ by }, "writing is armed in this state");
+  }
+
+  const arming: Arming = {
+    refusing: () =>
+      armed !== null
+        ? null
+        : {
+            reason: "not-armed",
+            message: `Writing was never armed in the state ${stateFolder}, so nothing is written: run plenum writes arm once.`,
+          },
+    async look() {
+      if (armed !== null || !isAskedFor(stateFolder)) return;
+      await arm("a file in the state folder");
+      rmSync(join(stateFolder, ARM_FILE), { force: true });
+    },
+  };
+  if (atStart && armed === null) await arm("whoever started the worker");
+  await arming.look();
+  return arming;
+}
+
+/** Asks the worker of this state, running or not, to arm it. */
+export function askToArm(stateFolder: string): void {
+  writeFileSync(join(stateFolder, ARM_FILE), "", { mode: 0o600, flag: "w" });
+}
+
+/** A file of the worker's own user; what somebody else laid there, or a link, asks for nothing. */
+function isAskedFor(stateFolder: string): boolean {
+  const found = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
+  const own = process.getuid?.();
+  return found?.isFile() === true && (own === undefined || found.uid === own || found.uid === 0);
+}

@@ -1,0 +1,70 @@
+import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, describe, expect, test } from "vitest";
+import { ARM_FILE, askToArm } from "#src/commands/arming.ts";
+import { createRig, type Rig, tagsOf } from "./rig.ts";
+
+/** What arms a state for writing, and what does not. */
+const LOOK_MS = 2_000;
+
+const open: Rig[] = [];
+afterEach(async () => {
+  for (const rig of open.splice(0)) await rig.close();
+});
+
+async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
+  const rig = await createRig({ isArmed: false, config });
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  async function reasonOf(id: string): Promise<string | null | undefined> {
+    await rig.send({ id, tag, value: 22 });
+    await rig.clock.advance(100_000);
+    return (await rig.result(id))?.reason;
+  }
+  return { rig, tag, reasonOf };
+}
+
+test("a file of the worker's own user arms it within a second or two, once, and that is audited", async () => {
+  const { rig, reasonOf } = await unarmed();
+  expect(await reasonOf("a")).toBe("not-armed");
+  expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
+  askToArm(rig.folder);
+  await rig.clock.advance(LOOK_MS);
+  expect(await reasonOf("b")).toBeNull();
+  expect(rig.commands.notices()).toEqual([]);
+  expect(existsSync(join(rig.folder, ARM_FILE))).toBe(false);
+  expect((await rig.audit()).filter(({ step }) => step === "writing-armed")).toHaveLength(1);
+});
+
+test("it stays armed over a restart, without anybody asking again", async () => {
+  const { rig, reasonOf } = await unarmed();
+  askToArm(rig.folder);
+  await rig.clock.advance(LOOK_MS);
+  await rig.restart();
+  expect(await reasonOf("a")).toBeNull();
+});
+
+describe("what arms nothing:", () => {
+  test("a link", async () => {
+    const { rig, reasonOf } = await unarmed();
+    const elsewhere = join(rig.folder, "elsewhere");
+    writeFileSync(elsewhere, "");
+    symlinkSync(elsewhere, join(rig.folder, ARM_FILE));
+    await rig.clock.advance(LOOK_MS);
+    expect(await reasonOf("a")).toBe("not-armed");
+  });
+
+  test("a file of another name", async () => {
+    const { rig, reasonOf } = await unarmed();
+    askToArm(rig.folder);
+    renameSync(join(rig.folder, ARM_FILE), join(rig.folder, `${ARM_FILE}.txt`));
+    await rig.clock.advance(LOOK_MS);
+    expect(await reasonOf("a")).toBe("not-armed");
+  });
+});
+
+test("a rehearsal needs none, because it writes nothing", async () => {
+  const { rig, reasonOf } = await unarmed({ rehearsal: true });
+  expect(await reasonOf("a")).toBe("rehearsal");
+  expect(rig.posts).toEqual([]);
+});
