@@ -1,5 +1,6 @@
 import { connect } from "node:tls";
 import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "./errors.ts";
+import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /**
  * What a connection can be wrong about, TLS included, and who has to act. One list for the service and for every
@@ -206,7 +207,11 @@ const KNOCK_MS = 3_000;
 export function knockAt(address: { readonly host: string; readonly port: number }, signal: AbortSignal) {
   return new Promise<void>((resolve, reject) => {
     signal.throwIfAborted();
-    const socket = connect({ host: address.host.replace(/^\[|\]$/g, ""), port: address.port });
+    const socket = connect({
+      ...VERIFIED_TLS,
+      host: address.host.replace(/^\[|\]$/g, ""),
+      port: address.port,
+    });
     const end = (error?: unknown) => {
       signal.removeEventListener("abort", abort);
       socket.destroy();

@@ -26,6 +26,7 @@ import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import { cronTicker, type Ticker } from "./sync/schedule.ts";
+import { refuseUnverifiedTls } from "./verified-tls.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -58,6 +59,7 @@ export interface WorkerOptions {
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
+  refuseUnverifiedTls();
   const { config } = options;
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });

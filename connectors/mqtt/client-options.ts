@@ -4,6 +4,7 @@ import { hostname } from "node:os";
 import type { IClientOptions } from "mqtt";
 import { ConfigError } from "../../src/errors.ts";
 import { readSecret } from "../../src/secret.ts";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 
@@ -42,7 +43,7 @@ export function clientOptions(config: MqttConfig, clientId: string, will: Messag
 function tlsOptions(config: MqttConfig): IClientOptions {
   const { ca_file, cert_file, key_file, servername } = config.tls;
   return {
-    rejectUnauthorized: true,
+    ...VERIFIED_TLS,
     ...(ca_file === undefined ? {} : { ca: pem(ca_file) }),
     ...(cert_file === undefined ? {} : { cert: pem(cert_file) }),
     ...(key_file === undefined ? {} : { key: pem(key_file) }),

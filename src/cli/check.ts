@@ -16,6 +16,7 @@ import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
 import { readSecret } from "../secret.ts";
 import { openStore } from "../store/open.ts";
+import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { questionOf } from "./approval.ts";
 import type { CliContext } from "./context.ts";
 
@@ -37,6 +38,7 @@ export function addCheck(program: Command, context: CliContext): void {
     .description("check configuration, token, abilities and every sink, without writing an event")
     .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
     .action(async () => {
+      refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
       const findings: CheckLine[] = [
