@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
-import { createAdaptorServer, type ServerType } from "@hono/node-server";
+import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
 import { ConfigError } from "../errors.ts";
@@ -11,6 +12,7 @@ import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
+import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
@@ -137,12 +139,9 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   return app;
 }
 
-/** A page holds a few; whatever wants hundreds is no reader. */
-const MOST_CONNECTIONS = 200;
-
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port } = options.config;
-  let server: ServerType | undefined;
+  let server: Server | undefined;
 
   async function close(): Promise<void> {
     const running = server;
@@ -150,7 +149,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
     if (running === undefined) return;
     await new Promise<void>((resolve) => {
       running.close(() => resolve());
-      if ("closeAllConnections" in running) running.closeAllConnections();
+      running.closeAllConnections();
     });
   }
 
@@ -161,8 +160,10 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
       return `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`;
     },
     async start(signal: AbortSignal) {
-      const created = createAdaptorServer({ fetch: statusRoutes(options).fetch });
-      if ("maxConnections" in created) created.maxConnections = MOST_CONNECTIONS;
+      const fetch = statusRoutes(options).fetch;
+      // Without a server of one's own it is one of HTTP/1.1, whose limits these are.
+      const created = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
+      limitConnections(created);
       await new Promise<void>((resolve, reject) => {
         created.once("error", (error: NodeJS.ErrnoException) => {
           const why =

@@ -16,6 +16,7 @@ export interface Ended {
 }
 
 export interface Running {
+  readonly pid: number;
   /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
   says(text: string): Promise<string>;
   /** What stands on standard output by now. */
@@ -76,6 +77,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       child.once("close", (code) => resolve({ code, stdout, stderr }));
     });
     return {
+      pid: child.pid ?? 0,
       ended,
       printed: () => stdout,
       signal: (name) => child.kill(name),
