@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { isLoopback } from "../loopback.ts";
 import { SecretRef } from "../secret.ts";
 
 /** Where the status page, health and metrics are served. */
@@ -27,7 +28,3 @@ export const StatusConfig = z
     }
   });
 export type StatusConfig = z.output<typeof StatusConfig>;
-
-function isLoopback(host: string): boolean {
-  return host === "localhost" || host === "::1" || /^127(\.\d{1,3}){3}$/.test(host);
-}
