@@ -16,9 +16,9 @@ import { writeDoor } from "./operator/key.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { type SourceWork, workRoutes } from "./operator/work.ts";
-import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
+import { readCredentials } from "./status/credentials.ts";
 import { refreshGauges } from "./status/gauges.ts";
 import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
@@ -145,7 +145,8 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   });
   const server = createStatusServer({
     config: config.status,
-    password: config.status.password === undefined ? null : readSecret(config.status.password),
+    credentials: readCredentials(config.status),
+    clock,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,

@@ -14,7 +14,7 @@ import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
 import { type Event, sourceUri } from "../event.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
-import { readSecret } from "../secret.ts";
+import { readCredentials } from "../status/credentials.ts";
 import { openStore } from "../store/open.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { questionOf } from "./approval.ts";
@@ -69,9 +69,8 @@ export function addCheck(program: Command, context: CliContext): void {
 }
 
 function checkStatus({ status }: Config): readonly CheckLine[] {
-  if (status.password === undefined) return [];
   try {
-    readSecret(status.password);
+    if (readCredentials(status) === null) return [];
     return [{ what: "status", result: "ok", detail: "the password is there" }];
   } catch (error) {
     return [trouble("status", error)];

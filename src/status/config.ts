@@ -2,6 +2,15 @@ import { z } from "zod";
 import { isLoopback } from "../loopback.ts";
 import { SecretRef } from "../secret.ts";
 
+const TrustedProxy = z.strictObject({
+  address: z
+    .union([z.ipv4(), z.ipv6()], { error: "Write the proxy's address as 192.0.2.7 or 2001:db8::7." })
+    .meta({
+      description:
+        "Address that the proxy connects from. Wrong passwords then count for the last address in X-Forwarded-For.",
+    }),
+});
+
 /** Where the status page, health and metrics are served. */
 export const StatusConfig = z
   .strictObject({
@@ -12,6 +21,9 @@ export const StatusConfig = z
     port: z.int().min(0).max(65_535).default(9850).meta({ description: "Port; 0 takes a free one." }),
     password: SecretRef.optional().meta({
       description: "Password for the user `plenum`. Needed on any address but loopback; health needs none.",
+    }),
+    trusted_proxy: TrustedProxy.optional().meta({
+      description: "The proxy in front, so that what it says about its visitors is believed.",
     }),
     behind_tls_proxy: z.boolean().default(false).meta({
       description: "True states that a proxy in front speaks TLS. Needed on any address but loopback.",

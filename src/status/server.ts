@@ -6,13 +6,15 @@ import { fileURLToPath } from "node:url";
 import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
+import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
-import type { Log, Secret } from "../log.ts";
+import type { Log } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
+import type { Credentials } from "./credentials.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
@@ -23,7 +25,8 @@ import { shownEvent } from "./rows.ts";
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
-  readonly password: Secret | null;
+  readonly credentials: Credentials | null;
+  readonly clock: Pick<Clock, "monotonic">;
   readonly status: Status;
   readonly outbox: Outbox;
   readonly metrics: Registry;
@@ -104,7 +107,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   for (const { path, app: routes } of options.mounted) app.route(path, routes);
 
-  app.use(guard({ host: options.config.host, password: options.password }));
+  app.use(guard(options));
   app.get("/metrics", async (context) => {
     await options.refresh();
     return context.body(await options.metrics.metrics(), 200, {
@@ -163,7 +166,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
       const fetch = statusRoutes(options).fetch;
       // Without a server of one's own it is one of HTTP/1.1, whose limits these are.
       const created = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
-      limitConnections(created);
+      limitConnections(created, options.config.trusted_proxy?.address);
       await new Promise<void>((resolve, reject) => {
         created.once("error", (error: NodeJS.ErrnoException) => {
           const why =

@@ -69,6 +69,7 @@ describe("config/example.yaml", () => {
     expect(different.toSorted()).toEqual(
       [
         "status.password",
+        "status.trusted_proxy",
         "sources.campus.base_url",
         "sources.campus.token.env",
         "sources.campus.token.file",

@@ -176,7 +176,7 @@ export async function shownBuilding(live: LiveParts | null = LIVE): Promise<Show
 }
 
 export function serverOptions(
-  { store, status }: ShownBuilding,
+  { store, status, clock }: ShownBuilding,
   more: {
     readonly config?: object;
     readonly password?: Secret;
@@ -187,7 +187,8 @@ export function serverOptions(
   const metrics = createMetrics();
   return {
     config: StatusConfig.parse({ port: 0, ...more.config }),
-    password: more.password ?? null,
+    credentials: more.password === undefined ? null : { password: more.password },
+    clock,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
