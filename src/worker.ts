@@ -155,9 +155,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
-    stopWrites: config.commands.enabled
-      ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
-      : null,
+    stopWrites: config.commands.enabled ? (by) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null,
     mounted: [
       { path: "/operator", app: operator },
       {

@@ -71,7 +71,7 @@ export function addCheck(program: Command, context: CliContext): void {
 function checkStatus({ status }: Config): readonly CheckLine[] {
   try {
     if (readCredentials(status) === null) return [];
-    return [{ what: "status", result: "ok", detail: "the password is there" }];
+    return [{ what: "status", result: "ok", detail: "the passwords are there" }];
   } catch (error) {
     return [trouble("status", error)];
   }

@@ -1,9 +1,7 @@
-import { createHash, timingSafeEqual } from "node:crypto";
 import type { MiddlewareHandler } from "hono";
 import type { Clock } from "../clock.ts";
-import type { Secret } from "../log.ts";
 import type { StatusConfig } from "./config.ts";
-import type { Credentials } from "./credentials.ts";
+import { type Credentials, type Role, roleOf } from "./credentials.ts";
 import { createGuesses } from "./guesses.ts";
 import { visitorOf } from "./visitor.ts";
 
@@ -61,7 +59,11 @@ function passwordOnly({
         context.header("retry-after", String(Math.ceil(waitMs / 1_000)));
         return context.text("Too many wrong passwords from this address; wait a little.\n", 429);
       }
-      if (passes(given, credentials.password)) return next();
+      const role = roleOf(given, credentials);
+      if (role !== null) {
+        const message = refusalOf(role, context.req.method, context.req.path);
+        return message === null ? next() : context.json({ message }, 403);
+      }
       guesses.wrong(visitor);
     }
     context.header("www-authenticate", 'Basic realm="Plenum", charset="UTF-8"');
@@ -69,9 +71,9 @@ function passwordOnly({
   };
 }
 
-function passes(authorization: string, password: Secret): boolean {
-  const given = /^Basic ([A-Za-z0-9+/=]+)$/i.exec(authorization)?.[1] ?? "";
-  const digest = (text: string) => createHash("sha256").update(text).digest();
-  const wanted = Buffer.from(`plenum:${password.reveal()}`).toString("base64");
-  return timingSafeEqual(digest(given), digest(wanted));
+/** What somebody of a role may not do, as a sentence; null where they may. */
+function refusalOf(role: Role, method: string, path: string): string | null {
+  if (role === "scraper") return path === "/metrics" ? null : "The metrics token opens /metrics only.";
+  const changes = method !== "GET" && method !== "HEAD";
+  return role === "viewer" && changes ? "A viewer may look, and change nothing." : null;
 }

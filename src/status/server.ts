@@ -18,6 +18,7 @@ import type { Credentials } from "./credentials.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
+import { namedIn } from "./visitor.ts";
 
 /**
  * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
@@ -38,7 +39,7 @@ export interface StatusServerOptions {
   readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
   readonly log: Log;
   /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
-  readonly stopWrites: (() => void) | null;
+  readonly stopWrites: ((by: string) => void) | null;
 }
 
 export interface StatusServer extends Service {
@@ -129,7 +130,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   app.post("/api/writes/stop", sameOriginOnly, (context) => {
     if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
-    options.stopWrites();
+    options.stopWrites(namedIn(context, options.config.trusted_proxy));
     return context.json({ stopped: true });
   });
   app.get("/api/events", async (context) => {

@@ -1,4 +1,5 @@
 import type { Context } from "hono";
+import type { TrustedProxy } from "./config.ts";
 import { ownerOf } from "./connections.ts";
 
 /** An address as everybody spells it: `::ffff:192.0.2.7` is `192.0.2.7`. */
@@ -16,6 +17,16 @@ function socketAddress(context: Context): string {
 
 function isProxy(context: Context, proxy: string | undefined): boolean {
   return proxy !== undefined && socketAddress(context) === plainAddress(proxy);
+}
+
+/** A name that is put into a sentence as it is: no control characters, and not without an end. */
+const NAME = /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u;
+
+/** Who asks, for the record: whom the trusted proxy names, otherwise only that it came by the status page. */
+export function namedIn(context: Context, proxy: TrustedProxy | undefined): string {
+  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return "the status page";
+  const name = context.req.header(proxy.user_header)?.trim() ?? "";
+  return NAME.test(name) ? `${name} via proxy` : "the status page";
 }
 
 /**

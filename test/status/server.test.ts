@@ -66,6 +66,89 @@ describe("the stop of all writing", () => {
   });
 });
 
+describe("roles", () => {
+  const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
+  const OPERATOR = basic("plenum:correct horse");
+  const VIEWER = basic("viewer:battery staple");
+  const SCRAPER = "Bearer metrics-token-1";
+  const config = { trusted_proxy: { address: "192.0.2.9", user_header: "X-Forwarded-User" } };
+
+  async function visited() {
+    const stopped: string[] = [];
+    const { app } = await routes({
+      config,
+      password: new Secret("correct horse"),
+      viewer: new Secret("battery staple"),
+      scraper: new Secret("metrics-token-1"),
+      stopWrites: (by) => void stopped.push(by),
+    });
+    const ask = async (
+      method: string,
+      path: string,
+      authorization: string,
+      more = {},
+      remoteAddress = "192.0.2.9",
+    ) => {
+      const headers = { ...LOCAL, "x-plenum": "status-page", authorization, ...more };
+      const answer = await app.request(
+        path,
+        { method, headers },
+        { incoming: { socket: { remoteAddress } } },
+      );
+      return answer.status;
+    };
+    return { ask, stopped };
+  }
+
+  test("role by route: who gets what", async () => {
+    const { ask, stopped } = await visited();
+    for (const path of [...PAGE, ...DATA]) {
+      const scraped = path === "/metrics" ? 200 : 403;
+      expect(await ask("GET", path, OPERATOR), path).toBe(200);
+      expect(await ask("GET", path, VIEWER), path).toBe(200);
+      expect(await ask("GET", path, SCRAPER), path).toBe(scraped);
+    }
+    expect(await ask("POST", "/api/writes/stop", VIEWER)).toBe(403);
+    expect(await ask("POST", "/api/writes/stop", SCRAPER)).toBe(403);
+    expect(stopped).toEqual([]);
+    expect(await ask("POST", "/api/writes/stop", OPERATOR)).toBe(200);
+    expect(stopped).toEqual(["the status page"]);
+  });
+
+  test.each([
+    basic("viewer:correct horse"),
+    basic("plenum:battery staple"),
+    "Bearer correct horse",
+    "Bearer battery staple",
+    basic("plenum:metrics-token-1"),
+  ])("a secret opens only what it is for: %s", async (authorization) => {
+    const { ask } = await visited();
+    expect(await ask("GET", "/metrics", authorization)).toBe(401);
+  });
+
+  test("what is not configured opens nothing", async () => {
+    const { get } = await routes({ password: new Secret("correct horse") });
+    for (const authorization of ["Bearer ", "Bearer null", "Bearer", basic("viewer:null"), ""])
+      expect((await get("/metrics", { ...LOCAL, authorization })).status, authorization).toBe(401);
+  });
+
+  test("the trusted proxy names who stopped writing; from elsewhere nobody is believed", async () => {
+    const { ask, stopped } = await visited();
+    const stop = (name: string, from: string) =>
+      ask("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
+    await stop("ola", "::ffff:192.0.2.9");
+    await stop("ola", "192.0.2.10");
+    await stop("x".repeat(101), "192.0.2.9");
+    expect(await ask("POST", "/api/writes/stop", "", { "x-forwarded-user": "ola" })).toBe(401);
+    expect(stopped).toEqual(["ola via proxy", "the status page", "the status page"]);
+  });
+
+  test("a viewer and a scraper without an operator's password are refused", () => {
+    for (const option of ["viewer_password", "metrics_token"])
+      expect(StatusConfig.safeParse({ [option]: { env: "P" } }).error?.issues[0]?.path).toEqual([option]);
+  });
+});
+
 describe("what is served", () => {
   test("health and readiness", async () => {
     let reason: string | null = "The worker is starting or stopping.";
@@ -194,7 +277,7 @@ describe("who may look", () => {
   });
 
   describe("guessing", () => {
-    const RIGHT = "Basic " + Buffer.from("plenum:correct horse").toString("base64");
+    const RIGHT = `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`;
     const WRONG = "Basic d3Jvbmc=";
 
     async function guesser(config: object = {}) {
@@ -270,7 +353,7 @@ describe("who may look", () => {
         hint: expect.stringMatching(/^Make one/),
       }),
     );
-    expect(readCredentials(config, { P: "twelve chars" })?.password.reveal()).toBe("twelve chars");
+    expect(readCredentials(config, { P: "twelve chars" })?.operator.reveal()).toBe("twelve chars");
     expect(readCredentials(StatusConfig.parse({}))).toBeNull();
   });
 

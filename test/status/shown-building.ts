@@ -180,14 +180,19 @@ export function serverOptions(
   more: {
     readonly config?: object;
     readonly password?: Secret;
+    readonly viewer?: Secret;
+    readonly scraper?: Secret;
     readonly notReady?: () => string | null;
-    readonly stopWrites?: () => void;
+    readonly stopWrites?: (by: string) => void;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
   return {
     config: StatusConfig.parse({ port: 0, ...more.config }),
-    credentials: more.password === undefined ? null : { password: more.password },
+    credentials:
+      more.password === undefined
+        ? null
+        : { operator: more.password, viewer: more.viewer ?? null, scraper: more.scraper ?? null },
     clock,
     status,
     outbox: store.outbox,
