@@ -21,7 +21,10 @@ export const SecretRef = z
     ],
     { error: "Say where the secret is: {file: path} or {env: NAME}." },
   )
-  .meta({ description: "Where the secret is: {file: path}, readable by its owner only, or {env: NAME}." });
+  .meta({
+    description:
+      "Where the secret is: {file: path}, readable by its owner only, or by its group where the file is read-only; or {env: NAME}.",
+  });
 export type SecretRef = z.infer<typeof SecretRef>;
 
 /** Largest secret file that is read, in bytes: keys and tokens are far smaller, a wrong path need not be. */
@@ -35,7 +38,7 @@ const EXCHANGED_WITHIN_MS = 60_000;
 
 /**
  * Reads a secret now, so that calling it again after a change gives the new one. One line break at the end does
- * not count. Throws ConfigError when it is missing, empty, or a file that others than its owner may read, and
+ * not count. Throws ConfigError when it is missing, empty, or a file that others may read (`isOpenToOthers`), and
  * OwnTrouble when this machine cannot read files at the moment.
  */
 export function readSecret(
@@ -103,9 +106,8 @@ function ownFile(path: string): string {
     });
   }
   try {
-    const { mode, size } = fstatSync(handle);
-    // Windows has no such bits; what it shows there says nothing about who may read.
-    if (process.platform !== "win32" && (mode & 0o077) !== 0) {
+    const { mode, uid, size } = fstatSync(handle);
+    if (isOpenToOthers(mode, uid)) {
       const bits = (mode & 0o777).toString(8).padStart(3, "0");
       throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${bits}).`, {
         hint: `Run: chmod 600 ${path}`,
@@ -123,6 +125,19 @@ function ownFile(path: string): string {
   } finally {
     closeSync(handle);
   }
+}
+
+/**
+ * Whether others may read or change a file. A group may read where a platform hands secrets out by group: the file is
+ * not ours (root:plenum 0640), or its owner may not write it either (0440: `fsGroup` of Kubernetes, credentials of
+ * systemd). A file of our own that is 0640 is an accident of the umask, and the group may be everybody.
+ */
+function isOpenToOthers(mode: number, uid: number): boolean {
+  // Windows has no such bits; what it shows there says nothing about who may read.
+  if (process.platform === "win32") return false;
+  if ((mode & 0o037) !== 0) return true;
+  const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
+  return (mode & 0o040) !== 0 && !isHandedOut;
 }
 
 /** It was opened, so it is there and we may: all but a folder is a trouble of the disk or of the machine. */
