@@ -1,7 +1,9 @@
 import { closeSync, fstatSync, openSync, readFileSync } from "node:fs";
 import { z } from "zod";
-import { ConfigError } from "./errors.ts";
+import type { Clock } from "./clock.ts";
+import { ConfigError, OwnTrouble } from "./errors.ts";
 import { Secret } from "./log.ts";
+import { ownTroubleOf, systemCodeOf } from "./own-trouble.ts";
 
 /** Where a secret is found. The text itself never stands in the configuration. */
 export const SecretRef = z
@@ -19,45 +21,93 @@ export const SecretRef = z
     ],
     { error: "Say where the secret is: {file: path} or {env: NAME}." },
   )
-  .meta({ description: "Where the secret is: {file: path}, readable by its owner only, or {env: NAME}." });
+  .meta({
+    description:
+      "Where the secret is: {file: path}, readable by its owner only, or by its group where the file is read-only; or {env: NAME}.",
+  });
 export type SecretRef = z.infer<typeof SecretRef>;
 
 /** Largest secret file that is read, in bytes: keys and tokens are far smaller, a wrong path need not be. */
 const MAX_BYTES = 64 * 1024;
 
+/** There is no secret where it should be: nothing at all, or nothing in it. */
+class NoSecret extends ConfigError {}
+
+/** So long a secret that was there may be gone before a person has to look, in milliseconds: it may be exchanged now. */
+const EXCHANGED_WITHIN_MS = 60_000;
+
 /**
  * Reads a secret now, so that calling it again after a change gives the new one. One line break at the end does
- * not count. Throws ConfigError when it is missing, empty, or a file that others than its owner may read.
+ * not count. Throws ConfigError when it is missing, empty, or a file that others may read (`isOpenToOthers`), and
+ * OwnTrouble when this machine cannot read files at the moment.
  */
 export function readSecret(
   ref: SecretRef,
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): Secret {
   const text = "file" in ref ? ownFile(ref.file) : environment[ref.env];
-  const name = "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
+  const name = nameOf(ref);
   if (text === undefined) {
-    throw new ConfigError(`${name} is not set.`, { hint: "Set it, or name a file instead." });
+    throw new NoSecret(`${name} is not set.`, { hint: "Set it, or name a file instead." });
   }
   const secret = text.replace(/\r?\n$/, "");
-  if (secret === "") throw new ConfigError(`${name} is empty.`, { hint: "Put the secret into it." });
+  if (secret === "") throw new NoSecret(`${name} is empty.`, { hint: "Put the secret into it." });
   return new Secret(secret);
 }
 
+/**
+ * A secret that is read again each time it is asked for, so that a new one in the file works without a restart. What
+ * it was is remembered: while this machine cannot read files it is what it was, and while the file is gone or empty it
+ * is looked for again, because an exchange may take the old one away first. Only after a minute that is a mistake in
+ * the settings, as it is for one that was never there.
+ */
+export function keptSecret(
+  ref: SecretRef,
+  clock: Pick<Clock, "monotonic">,
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): () => Secret {
+  let last: Secret | null = null;
+  let goneSinceMs: number | null = null;
+  return () => {
+    try {
+      last = readSecret(ref, environment);
+      goneSinceMs = null;
+      return last;
+    } catch (error) {
+      if (last === null) throw error;
+      if (error instanceof OwnTrouble) return last;
+      if (!(error instanceof NoSecret)) throw error;
+      goneSinceMs ??= clock.monotonic();
+      if (clock.monotonic() - goneSinceMs >= EXCHANGED_WITHIN_MS) throw error;
+      throw new OwnTrouble(error.message, {
+        hint: "It was there before; if it is being exchanged, nothing else has to be done.",
+        cause: error,
+      });
+    }
+  };
+}
+
+function nameOf(ref: SecretRef): string {
+  return "file" in ref ? `The secret file ${ref.file}` : `The environment variable ${ref.env}`;
+}
+
 function ownFile(path: string): string {
+  const what = `The secret file ${path} cannot be`;
   let handle: number;
   try {
     handle = openSync(path, "r");
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`The secret file ${path} cannot be opened (${code ?? "unknown reason"}).`, {
+    const code = systemCodeOf(error);
+    const own = ownTroubleOf(code, `${what} opened`, error);
+    if (own !== null) throw own;
+    throw new (code === "ENOENT" ? NoSecret : ConfigError)(`${what} opened (${code}).`, {
       hint: "Check the path, and that the user that runs Plenum may read it.",
       cause: error,
     });
   }
   try {
-    const { mode, size } = fstatSync(handle);
-    // Windows has no such bits; what it shows there says nothing about who may read.
-    if (process.platform !== "win32" && (mode & 0o077) !== 0) {
+    const { mode, uid, size } = fstatSync(handle);
+    if (isOpenToOthers(mode, uid)) {
       const bits = (mode & 0o777).toString(8).padStart(3, "0");
       throw new ConfigError(`The secret file ${path} can be read by others than its owner (mode ${bits}).`, {
         hint: `Run: chmod 600 ${path}`,
@@ -71,11 +121,45 @@ function ownFile(path: string): string {
     return readFileSync(handle, "utf8");
   } catch (error) {
     if (error instanceof ConfigError) throw error;
-    const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(`The secret file ${path} cannot be read (${code ?? "unknown reason"}).`, {
-      cause: error,
-    });
+    throw unreadable(error, `${what} read`);
   } finally {
     closeSync(handle);
+  }
+}
+
+/**
+ * Whether others may read or change a file. A group may read where a platform hands secrets out by group: the file is
+ * not ours (root:plenum 0640), or its owner may not write it either (0440: `fsGroup` of Kubernetes, credentials of
+ * systemd). A file of our own that is 0640 is an accident of the umask, and the group may be everybody.
+ */
+function isOpenToOthers(mode: number, uid: number): boolean {
+  // Windows has no such bits; what it shows there says nothing about who may read.
+  if (process.platform === "win32") return false;
+  if ((mode & 0o037) !== 0) return true;
+  const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
+  return (mode & 0o040) !== 0 && !isHandedOut;
+}
+
+/** It was opened, so it is there and we may: all but a folder is a trouble of the disk or of the machine. */
+function unreadable(error: unknown, what: string): Error {
+  const code = systemCodeOf(error);
+  if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
+  return (
+    ownTroubleOf(code, what, error) ?? new OwnTrouble(`${what} at the moment (${code}).`, { cause: error })
+  );
+}
+
+/**
+ * Certificates (PEM) from a file of ours, read now. Throws ConfigError, naming the option `field`, when it cannot be
+ * read, and OwnTrouble when this machine cannot read files at the moment.
+ */
+export function readCertificates(path: string, field: string): string {
+  const what = `The certificate file ${path} cannot be read`;
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    throw (
+      ownTroubleOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error })
+    );
   }
 }

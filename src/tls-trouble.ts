@@ -1,5 +1,7 @@
 import { connect } from "node:tls";
 import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "./errors.ts";
+import { ownTroubleOf } from "./own-trouble.ts";
+import { VERIFIED_TLS } from "./verified-tls.ts";
 
 /**
  * What a connection can be wrong about, TLS included, and who has to act. One list for the service and for every
@@ -12,9 +14,6 @@ import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "./er
  * | nobody: it passes by itself  | refused, cut, no answer in time, name not known     | `Retryable`             |
  * | whoever keeps *this* machine | no file descriptor, memory or port left             | `OwnTrouble`, retryable |
  */
-
-/** This machine could not do its part: nobody else's fault, and nothing is proved about anybody else. */
-export class OwnTrouble extends Retryable {}
 
 /** Whom we wanted to talk to, in the words of the configuration. */
 export interface FarEnd {
@@ -65,16 +64,6 @@ const NO_TLS =
 const CLIENT_CERTIFICATE =
   /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
-/** What only whoever keeps this machine can mend; it may also pass when other programs end. */
-const OURS: Readonly<Record<string, Words>> = {
-  EMFILE: ["no file may be opened any more", "Raise the limit of open files (ulimit -n, LimitNOFILE)."],
-  ENFILE: ["no file may be opened any more", "Raise the system's limit of open files (fs.file-max)."],
-  ENOMEM: ["there is no memory left", "Give it more memory, or end what takes it."],
-  ENOBUFS: ["there is no memory left for the network", "Give it more memory, or end what takes it."],
-  EAI_MEMORY: ["there is no memory left", "Give it more memory, or end what takes it."],
-  EADDRNOTAVAIL: ["it has no free port or no such address", "End what holds its connections."],
-};
-
 /** Short words for the usual troubles of a network; any other is told by its code. */
 const PASSES: Readonly<Record<string, string>> = {
   ENOTFOUND: "its name is not known",
@@ -122,11 +111,9 @@ export function failureOfConnection(error: unknown, farEnd: FarEnd): Failure {
       hint: filled(hint, farEnd),
     });
   }
-  const own = OURS[code];
-  if (own !== undefined) {
-    const [fault, hint] = own;
-    return new OwnTrouble(`${name} ${failed}, because of this machine: ${fault} (${code}).`, { hint });
-  }
+  // Without the error itself: a library's own text may quote the request.
+  const own = ownTroubleOf(code, `${name} ${failed}`);
+  if (own !== null) return own;
   if (TLS_CODE.test(code)) return tlsFailure(error, code, farEnd);
   if (isNoHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasCutInHandshake(error)) {
@@ -206,7 +193,11 @@ const KNOCK_MS = 3_000;
 export function knockAt(address: { readonly host: string; readonly port: number }, signal: AbortSignal) {
   return new Promise<void>((resolve, reject) => {
     signal.throwIfAborted();
-    const socket = connect({ host: address.host.replace(/^\[|\]$/g, ""), port: address.port });
+    const socket = connect({
+      ...VERIFIED_TLS,
+      host: address.host.replace(/^\[|\]$/g, ""),
+      port: address.port,
+    });
     const end = (error?: unknown) => {
       signal.removeEventListener("abort", abort);
       socket.destroy();

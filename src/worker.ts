@@ -16,9 +16,9 @@ import { writeDoor } from "./operator/key.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { type SourceWork, workRoutes } from "./operator/work.ts";
-import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
+import { readCredentials } from "./status/credentials.ts";
 import { refreshGauges } from "./status/gauges.ts";
 import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
@@ -26,6 +26,7 @@ import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import { cronTicker, type Ticker } from "./sync/schedule.ts";
+import { refuseUnverifiedTls } from "./verified-tls.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -60,6 +61,7 @@ export interface WorkerOptions {
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
+  refuseUnverifiedTls();
   const { config } = options;
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
@@ -146,7 +148,8 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   });
   const server = createStatusServer({
     config: config.status,
-    password: config.status.password === undefined ? null : readSecret(config.status.password),
+    credentials: readCredentials(config.status),
+    clock,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
@@ -155,9 +158,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
-    stopWrites: config.commands.enabled
-      ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
-      : null,
+    stopWrites: config.commands.enabled ? (by) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null,
     mounted: [
       { path: "/operator", app: operator },
       {

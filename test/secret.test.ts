@@ -1,7 +1,8 @@
-import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { parseYaml } from "#src/config/load.ts";
 import { ConfigError } from "#src/errors.ts";
 import { readSecret, SecretRef } from "#src/secret.ts";
 import { temporaryFolder } from "./real-servers.ts";
@@ -20,11 +21,14 @@ function file(name: string, text: string, mode: number): string {
 }
 
 describe("a secret", () => {
-  test.each([0o600, 0o400])("is read from a file of mode %o, without the line break at its end", (mode) => {
-    expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
-  });
+  test.each([0o600, 0o400, 0o440])(
+    "is read from a file of mode %o, without the line break at its end",
+    (mode) => {
+      expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
+    },
+  );
 
-  test.each([0o644, 0o640, 0o604, 0o660])(
+  test.each([0o644, 0o640, 0o604, 0o660, 0o444, 0o460, 0o450, 0o441])(
     "is refused in a file of mode %o, and the text says what to do",
     (mode) => {
       const path = file(`open-${mode}`, "s3cret", mode);
@@ -32,6 +36,19 @@ describe("a secret", () => {
       expect(error.message).toContain("others than its owner");
       expect(error.hint).toBe(`Run: chmod 600 ${path}`);
       expect(inspect(error)).not.toContain("s3cret");
+    },
+  );
+
+  test.skipIf(process.getuid?.() !== 0)(
+    "of another owner may be read by its group, and by nobody else",
+    () => {
+      const path = file("handed-out", "s3cret", 0o640);
+      chownSync(path, 65_534, 0);
+      expect(readSecret({ file: path }).reveal()).toBe("s3cret");
+      for (const mode of [0o644, 0o660, 0o642]) {
+        chmodSync(path, mode);
+        expect(thrown(() => readSecret({ file: path })).message).toContain("others than its owner");
+      }
     },
   );
 
@@ -43,6 +60,17 @@ describe("a secret", () => {
     );
     mkdirSync(join(folder, "folder"), { mode: 0o700 });
     expect(thrown(() => readSecret({ file: join(folder, "folder") })).message).toContain("EISDIR");
+  });
+
+  test("is found in the folder of credentials of systemd", () => {
+    file("token", "s3cret", 0o440);
+    const text = `file: "\${CREDENTIALS_DIRECTORY}/token"`;
+    const environment = { CREDENTIALS_DIRECTORY: folder };
+    const ref = parseYaml({ schema: SecretRef, file: "plenum.yaml", text, environment });
+    expect(readSecret(ref).reveal()).toBe("s3cret");
+    expect(() => parseYaml({ schema: SecretRef, file: "plenum.yaml", text, environment: {} })).toThrow(
+      /CREDENTIALS_DIRECTORY/,
+    );
   });
 
   test("is read from the environment, and missed there by name", () => {

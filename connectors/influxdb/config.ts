@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
+import { isLoopback } from "../../src/loopback.ts";
 import { SecretRef } from "../../src/secret.ts";
 
 const Url = z
@@ -44,6 +45,10 @@ export const InfluxConfig = z
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
     password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
     measurement_prefix: PlainName.optional().meta({ description: "Put before every measurement name." }),
+    allow_plain_http: z.boolean().default(false).meta({
+      description:
+        "Allow a token or password over http:// to another machine, readable for everybody on the way.",
+    }),
     tags: z
       .record(OwnTag, z.string().min(1).max(256))
       .default({})
@@ -72,6 +77,14 @@ export const InfluxConfig = z
     }
     if ((config.username === undefined) !== (config.password === undefined)) {
       complain("username", "Give username and password together.");
+    }
+    const url = URL.parse(config.url);
+    const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
+    if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
+      complain(
+        "url",
+        "A token or password needs https://; set allow_plain_http: true to send it readable anyway.",
+      );
     }
     if (config.token !== undefined && config.username !== undefined) {
       complain("token", "Give a token, or username and password, not both.");

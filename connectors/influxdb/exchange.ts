@@ -1,6 +1,7 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 
 /** Bytes above which a request is compressed; the default of the client library. */
 const GZIP_ABOVE = 1_000;
@@ -39,7 +40,11 @@ export function createExchange(options: ExchangeOptions): Exchange {
   // Otherwise it writes plain lines to standard error; what it has to say comes as an error besides.
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
-    ? new HttpsAgent({ keepAlive: true, ...(options.ca === undefined ? {} : { ca: options.ca }) })
+    ? new HttpsAgent({
+        ...VERIFIED_TLS,
+        keepAlive: true,
+        ...(options.ca === undefined ? {} : { ca: options.ca }),
+      })
     : new HttpAgent({ keepAlive: true });
   const { transport } = new InfluxDB({
     url: options.url,

@@ -1,9 +1,8 @@
-import { readFileSync } from "node:fs";
 import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
-import { ConfigError, type Failure } from "../../src/errors.ts";
+import type { Failure } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
-import { readSecret } from "../../src/secret.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { endedUnanswered, knockAt, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
@@ -18,6 +17,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const writePath = pathOf(config);
   const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags };
   const tooOld = countTooOld(context);
+  const authorization = authorizationOf(config, context);
   let exchange: Exchange | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged token needs no restart. */
@@ -25,10 +25,10 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     exchange?.close();
     exchange = createExchange({
       url: config.url,
-      authorization: authorizationOf(config),
+      authorization: authorization(),
       gzip: config.gzip,
       timeoutMs: config.timeout,
-      ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
+      ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
     });
     return exchange;
   }
@@ -156,17 +156,14 @@ function pathOf(config: InfluxConfig): string {
   return `/write?${query.toString()}`;
 }
 
-function authorizationOf(config: InfluxConfig): string | null {
-  if (config.token !== undefined) return `Token ${readSecret(config.token).reveal()}`;
-  if (config.username === undefined || config.password === undefined) return null;
-  const pair = `${config.username}:${readSecret(config.password).reveal()}`;
-  return `Basic ${Buffer.from(pair).toString("base64")}`;
-}
-
-function certificates(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (error) {
-    throw new ConfigError(`The certificate file ${path} cannot be read.`, { field: "ca_file", cause: error });
+/** The Authorization header as it is now; null without. */
+function authorizationOf(config: InfluxConfig, { clock }: ConnectorContext): () => string | null {
+  if (config.token !== undefined) {
+    const token = keptSecret(config.token, clock);
+    return () => `Token ${token().reveal()}`;
   }
+  const { username } = config;
+  if (username === undefined || config.password === undefined) return () => null;
+  const password = keptSecret(config.password, clock);
+  return () => `Basic ${Buffer.from(`${username}:${password().reveal()}`).toString("base64")}`;
 }

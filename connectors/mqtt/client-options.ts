@@ -1,9 +1,10 @@
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import type { IClientOptions } from "mqtt";
-import { ConfigError } from "../../src/errors.ts";
-import { readSecret } from "../../src/secret.ts";
+import type { Clock } from "../../src/clock.ts";
+import type { Secret } from "../../src/log.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 
@@ -12,8 +13,19 @@ const MAX_ARRIVAL_BYTES = 1_048_576;
 /** Most commands that the broker may send before we have acknowledged one. */
 const ARRIVALS_IN_FLIGHT = 20;
 
+/** What the broker is told of us, beside what stands in the configuration. */
+export interface Introduction {
+  readonly clientId: string;
+  readonly will: Message | null;
+  /** As it is now; null without one. */
+  readonly password: Secret | null;
+}
+
 /** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
-export function clientOptions(config: MqttConfig, clientId: string, will: Message | null): IClientOptions {
+export function clientOptions(
+  config: MqttConfig,
+  { clientId, will, password }: Introduction,
+): IClientOptions {
   const url = new URL(config.url);
   const secure = url.protocol === "mqtts:";
   return {
@@ -23,7 +35,7 @@ export function clientOptions(config: MqttConfig, clientId: string, will: Messag
     ...(secure ? tlsOptions(config) : {}),
     clientId,
     ...(config.username === undefined ? {} : { username: config.username }),
-    ...(config.password === undefined ? {} : { password: readSecret(config.password).reveal() }),
+    ...(password === null ? {} : { password: password.reveal() }),
     protocolVersion: config.protocol === "5" ? 5 : 4,
     clean: true,
     keepalive: Math.round(config.keepalive / 1_000),
@@ -42,7 +54,7 @@ export function clientOptions(config: MqttConfig, clientId: string, will: Messag
 function tlsOptions(config: MqttConfig): IClientOptions {
   const { ca_file, cert_file, key_file, servername } = config.tls;
   return {
-    rejectUnauthorized: true,
+    ...VERIFIED_TLS,
     ...(ca_file === undefined ? {} : { ca: pem(ca_file) }),
     ...(cert_file === undefined ? {} : { cert: pem(cert_file) }),
     ...(key_file === undefined ? {} : { key: pem(key_file) }),
@@ -50,12 +62,13 @@ function tlsOptions(config: MqttConfig): IClientOptions {
   };
 }
 
-function pem(path: string): Buffer {
-  try {
-    return readFileSync(path);
-  } catch (error) {
-    throw new ConfigError(`The certificate file ${path} cannot be read.`, { field: "tls", cause: error });
-  }
+function pem(path: string): string {
+  return readCertificates(path, "tls");
+}
+
+/** Our password at the broker as it is whenever asked for; null without one. */
+export function passwordOf(config: MqttConfig, clock: Clock): () => Secret | null {
+  return config.password === undefined ? () => null : keptSecret(config.password, clock);
 }
 
 /** Host and port of the broker, for messages to people. */

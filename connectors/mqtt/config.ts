@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
+import { isLoopback } from "../../src/loopback.ts";
 import { SecretRef } from "../../src/secret.ts";
 import { prefixComplaint, templateComplaint } from "./topics.ts";
 
@@ -110,7 +111,7 @@ export const MqttConfig = z
       complain("username", "A password needs a username.");
     }
     const delicate = config.password !== undefined || config.commands.enabled;
-    if (!secure && delicate && !config.plain_text && !isLoopback(config.url)) {
+    if (!secure && delicate && !config.plain_text && !isLoopback(URL.parse(config.url)?.hostname ?? "")) {
       complain(
         "url",
         "A password or commands need mqtts://; set plain_text: true to send them readable anyway.",
@@ -132,9 +133,4 @@ function urlComplaint(text: string): string | null {
     return "The address ends with the host or the port.";
   }
   return null;
-}
-
-function isLoopback(text: string): boolean {
-  const host = URL.parse(text)?.hostname ?? "";
-  return host === "localhost" || host === "[::1]" || /^127(\.\d{1,3}){3}$/.test(host);
 }

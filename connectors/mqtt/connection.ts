@@ -3,7 +3,7 @@ import { isoUtc } from "../../src/clock.ts";
 import type { ConnectorContext } from "../../src/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { abortable, loop, rest } from "../../src/waiting.ts";
-import { clientOptions, placeOf } from "./client-options.ts";
+import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { type Link, openLink } from "./link.ts";
 import type { Message } from "./messages.ts";
@@ -45,6 +45,7 @@ const SLOW_RECONNECT_MS = 300_000;
 export function createConnection(options: ConnectionOptions): Connection {
   const { config, context, statusTopic } = options;
   const { clock, log } = context;
+  const password = passwordOf(config, clock);
   const closing = new AbortController();
   let current: { readonly link: Link; readonly since: string } | null = null;
   let attempt: Promise<void> | null = null;
@@ -58,7 +59,7 @@ export function createConnection(options: ConnectionOptions): Connection {
     const will = statusMessage(statusTopic, { status: "offline", reason: "connection lost", since });
     const link = await openLink(
       {
-        client: clientOptions(config, options.clientId, will),
+        client: clientOptions(config, { clientId: options.clientId, will, password: password() }),
         place: placeOf(config),
         publishDeadlineMs: config.publish_deadline,
         clock,
@@ -150,9 +151,10 @@ export async function tryConnection(
   { clientId, topic }: { readonly clientId: string; readonly topic: string },
   signal: AbortSignal,
 ): Promise<void> {
+  const password = passwordOf(config, context.clock);
   const link = await openLink(
     {
-      client: clientOptions(config, clientId, null),
+      client: clientOptions(config, { clientId, will: null, password: password() }),
       place: placeOf(config),
       publishDeadlineMs: config.publish_deadline,
       clock: context.clock,

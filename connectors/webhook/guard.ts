@@ -3,6 +3,7 @@ import { isIP, type LookupFunction } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../src/errors.ts";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { reachOf } from "./networks.ts";
 
 /** `dns.lookup` with `all: true`, or a stand-in for it. */
@@ -62,6 +63,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   };
 
   const connect = buildConnector({
+    ...VERIFIED_TLS,
     timeout: options.timeoutMs,
     allowH2: false,
     lookup,

@@ -1,11 +1,10 @@
 import { lookup as systemLookup } from "node:dns";
-import { readFileSync } from "node:fs";
 import { Client } from "undici";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
 import { ConfigError } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import type { Secret } from "../../src/log.ts";
-import { readSecret } from "../../src/secret.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { endedUnanswered, failureOfConnection, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { WebhookConfig } from "./config.ts";
 import { guardedConnector, knock, type Lookup } from "./guard.ts";
@@ -29,15 +28,23 @@ export function createWebhookSink(
   lookup: Lookup = systemLookup,
 ): Sink {
   const url = new URL(config.url);
+  const signingKeys = config.secrets.map((ref) => keptSecret(ref, context.clock));
+  const givenHeaders = Object.entries(config.headers).map(([name, value]) => ({
+    name,
+    text:
+      typeof value === "string"
+        ? () => value
+        : (
+            (secret) => () =>
+              secretHeader(name, secret())
+          )(keptSecret(value, context.clock)),
+  }));
   let ready: Ready | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged key needs no restart. */
   async function open(): Promise<Ready> {
-    const keys = config.secrets.map((ref) => keyOf(readSecret(ref)));
-    const headers: Record<string, string> = {};
-    for (const [name, value] of Object.entries(config.headers)) {
-      headers[name.toLowerCase()] = typeof value === "string" ? value : secretHeader(name, readSecret(value));
-    }
+    const keys = signingKeys.map((secret) => keyOf(secret()));
+    const headers = Object.fromEntries(givenHeaders.map(({ name, text }) => [name.toLowerCase(), text()]));
     const client = ready?.client ?? newClient();
     ready = { client, keys, headers };
     return ready;
@@ -47,7 +54,7 @@ export function createWebhookSink(
     return guardedConnector({
       url: to,
       allowNetworks: config.allow_networks,
-      ca: config.ca_file === undefined ? undefined : certificates(config.ca_file),
+      ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
       timeoutMs: Math.min(CONNECT_MS, config.timeout),
       lookup,
     });
@@ -175,12 +182,4 @@ async function beginningOf(body: AsyncIterable<Buffer>): Promise<string> {
     // The status has been answered, and it is what counts.
   }
   return text;
-}
-
-function certificates(path: string): string {
-  try {
-    return readFileSync(path, "utf8");
-  } catch (error) {
-    throw new ConfigError(`The certificate file ${path} cannot be read.`, { field: "ca_file", cause: error });
-  }
 }

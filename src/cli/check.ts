@@ -14,8 +14,9 @@ import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
 import { type Event, sourceUri } from "../event.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
-import { readSecret } from "../secret.ts";
+import { readCredentials } from "../status/credentials.ts";
 import { openStore } from "../store/open.ts";
+import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { questionOf } from "./approval.ts";
 import type { CliContext } from "./context.ts";
 
@@ -37,6 +38,7 @@ export function addCheck(program: Command, context: CliContext): void {
     .description("check configuration, token, abilities and every sink, without writing an event")
     .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
     .action(async () => {
+      refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
       const findings: CheckLine[] = [
@@ -67,10 +69,9 @@ export function addCheck(program: Command, context: CliContext): void {
 }
 
 function checkStatus({ status }: Config): readonly CheckLine[] {
-  if (status.password === undefined) return [];
   try {
-    readSecret(status.password);
-    return [{ what: "status", result: "ok", detail: "the password is there" }];
+    if (readCredentials(status) === null) return [];
+    return [{ what: "status", result: "ok", detail: "the passwords are there" }];
   } catch (error) {
     return [trouble("status", error)];
   }

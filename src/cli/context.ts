@@ -9,6 +9,7 @@ import { createMetrics } from "../metrics.ts";
 import { openDoor, type Reader, remoteReader } from "../operator/remote.ts";
 import type { Page } from "../source/source.ts";
 import { openStore } from "../store/open.ts";
+import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
 /** What every command is handed; made once in main.ts from the global options. */
@@ -37,6 +38,7 @@ export function createCliContext(program: Command, signal: AbortSignal): CliCont
     config,
     terminal: () => createTerminal({ json: program.opts().json === true }),
     async withReader(wanted, use) {
+      refuseUnverifiedTls();
       const settings = config();
       const [name, entry] = choose(settings, wanted);
       const { folder } = settings.state;

@@ -14,6 +14,7 @@ import type { StateConfig } from "../store/config.ts";
 import { openStore } from "../store/open.ts";
 import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
+import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { type CliContext, choose } from "./context.ts";
 import { openForReading } from "./known-tags.ts";
 import { planLines } from "./plan-lines.ts";
@@ -97,6 +98,7 @@ async function fromLists(
   entry: SourceEntry,
   update: (text: string) => void,
 ): Promise<PlanReport> {
+  refuseUnverifiedTls();
   // A state of its own, thrown away: the real one may belong to a running worker.
   const folder = mkdtempSync(join(tmpdir(), "plenum-plan-"));
   const store = await openStore({ folder, clock: systemClock });

@@ -14,7 +14,7 @@ import { recordSchemas } from "./schema.ts";
 import { createSend, type ListEndpoint, type TagCall } from "./send.ts";
 import type { Choose, HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
-import { currentToken } from "./token.ts";
+import { createToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
 
 /**
@@ -67,7 +67,7 @@ export function createSource(options: SourceOptions): Source {
     name,
     baseUrl: config.base_url,
     transport: http.send,
-    token: () => currentToken(config.token, options.environment),
+    token: createToken(config.token, clock, options.environment),
     limiter,
     lists: createListPace({ perMinute: config.quota.list_requests_per_minute, clock }),
     clock,

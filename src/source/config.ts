@@ -1,5 +1,6 @@
 import { IANAZone } from "luxon";
 import { z } from "zod";
+import { isLoopback } from "../loopback.ts";
 import { SecretRef } from "../secret.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
@@ -139,9 +140,3 @@ export const SourceConfig = z
     });
   });
 export type SourceConfig = z.infer<typeof SourceConfig>;
-
-function isLoopback(host: string): boolean {
-  return (
-    host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127(\.\d+){3}$/.test(host)
-  );
-}

@@ -1,5 +1,6 @@
 import PQueue from "p-queue";
 import type { Clock } from "../clock.ts";
+import { OwnTrouble } from "../errors.ts";
 
 /**
  * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
@@ -57,7 +58,8 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     return Math.max(windowMs, heldUntilMs - nowMs, 0);
   }
 
-  async function slot(signal: AbortSignal, urgent: boolean): Promise<void> {
+  /** Waits for a slot and takes it; when it was taken, by measured time. */
+  async function slot(signal: AbortSignal, urgent: boolean): Promise<number> {
     const sinceMs = clock.monotonic();
     const left = () => {
       const nowMs = clock.monotonic();
@@ -65,7 +67,9 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     };
     for (let ms = left(); ms > 0; ms = left()) await clock.sleep(ms, signal);
     signal.throwIfAborted();
-    starts.push(clock.monotonic());
+    const startedMs = clock.monotonic();
+    starts.push(startedMs);
+    return startedMs;
   }
 
   function hold(forMs: number) {
@@ -75,8 +79,15 @@ export function createListPace(options: { readonly perMinute: number; readonly c
   return {
     run(task, signal, urgent = false) {
       const turn = async () => {
-        await slot(signal, urgent);
-        return task();
+        const startedMs = await slot(signal, urgent);
+        try {
+          return await task();
+        } catch (error) {
+          // It never left this machine, so the service has not counted it.
+          const at = error instanceof OwnTrouble ? starts.lastIndexOf(startedMs) : -1;
+          if (at >= 0) starts.splice(at, 1);
+          throw error;
+        }
       };
       return (urgent ? urgentQueue : otherQueue).add(turn, { signal });
     },

@@ -1,27 +1,33 @@
+import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import { Secret } from "../log.ts";
-import { readSecret, type SecretRef } from "../secret.ts";
+import { keptSecret, type SecretRef } from "../secret.ts";
 
 /**
  * The access token as it is now. It is read again for every request, which is seldom and cheap, so a new token in
  * the file works at once, without a restart. Throws `ConfigError` with what to do when there is none that may be
- * used; no message repeats what was found.
+ * used, and `OwnTrouble` while it is exchanged (`keptSecret`); no message repeats what was found.
  */
-export function currentToken(
+export function createToken(
   from: SecretRef,
+  clock: Pick<Clock, "monotonic">,
   environment: Readonly<Record<string, string | undefined>> = process.env,
-): Secret {
+): () => Secret {
+  const secret = keptSecret(from, clock, environment);
   const place = "file" in from ? `the file ${from.file}` : `the environment variable ${from.env}`;
-  const token = readSecret(from, environment)
-    .reveal()
-    .replace(/^\uFEFF/, "")
-    .trim();
-  if (token === "") throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
-  // It becomes part of a header, so it may hold visible ASCII only.
-  if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw new ConfigError(`What is in ${place} is not an access token.`, {
-      hint: "Put the token there and nothing else: one line, no spaces, no quotes.",
-    });
-  }
-  return new Secret(token);
+  return () => {
+    const token = secret()
+      .reveal()
+      .replace(/^\uFEFF/, "")
+      .trim();
+    if (token === "")
+      throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
+    // It becomes part of a header, so it may hold visible ASCII only.
+    if (!/^[\x21-\x7e]+$/.test(token)) {
+      throw new ConfigError(`What is in ${place} is not an access token.`, {
+        hint: "Put the token there and nothing else: one line, no spaces, no quotes.",
+      });
+    }
+    return new Secret(token);
+  };
 }

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Malformed, Retryable } from "../errors.ts";
+import { VERIFIED_TLS } from "../verified-tls.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
 
@@ -47,6 +48,7 @@ const LONGEST_SOCKET_LIFE_MS = 300_000;
 export function createHttpTransport(config: SourceConfig): HttpTransport {
   const { origin } = new URL(config.base_url);
   const connect = buildConnector({
+    ...VERIFIED_TLS,
     allowH2: false,
     timeout: config.deadlines.connect_ms,
     ...(config.ca_file === undefined ? {} : { ca: authorities(config.ca_file) }),

@@ -1,24 +1,23 @@
-import { createHash, timingSafeEqual } from "node:crypto";
-import { setTimeout as pause } from "node:timers/promises";
-import type { Context, MiddlewareHandler } from "hono";
-import type { Secret } from "../log.ts";
+import type { MiddlewareHandler } from "hono";
+import type { Clock } from "../clock.ts";
+import type { StatusConfig } from "./config.ts";
+import { type Credentials, type Role, roleOf } from "./credentials.ts";
+import { createGuesses } from "./guesses.ts";
+import { visitorOf } from "./visitor.ts";
 
-/** Wrong passwords that are answered at once; each further one waits its turn, one in a second. */
-const FREE_GUESSES = 5;
-const GUESS_EVERY_MS = 1_000;
-/** Guesses that may wait at a time; more are turned away. */
-const MOST_WAITING = 20;
+export interface Guard {
+  readonly config: Pick<StatusConfig, "host" | "trusted_proxy">;
+  readonly credentials: Credentials | null;
+  readonly clock: Pick<Clock, "monotonic">;
+}
 
 /**
  * Who may look: with a password whoever knows it, otherwise only requests to the names that we serve under, so that
  * a page from elsewhere whose name suddenly points here (DNS rebinding) learns nothing.
  */
-export function guard(options: {
-  readonly host: string;
-  readonly password: Secret | null;
-}): MiddlewareHandler {
-  const { password } = options;
-  return password === null ? knownHosts(options.host) : passwordOnly(password);
+export function guard(options: Guard): MiddlewareHandler {
+  const { config, credentials } = options;
+  return credentials === null ? knownHosts(config.host) : passwordOnly({ ...options, credentials });
 }
 
 /**
@@ -45,37 +44,36 @@ function knownHosts(own: string): MiddlewareHandler {
   };
 }
 
-function passwordOnly(password: Secret): MiddlewareHandler {
-  let wrong = 0;
-  let waiting = 0;
-  let turn = Promise.resolve();
-
-  async function slowDown(): Promise<boolean> {
-    wrong += 1;
-    if (wrong <= FREE_GUESSES) return true;
-    if (waiting >= MOST_WAITING) return false;
-    waiting += 1;
-    turn = turn.then(() => pause(GUESS_EVERY_MS, undefined, { ref: false }));
-    await turn;
-    waiting -= 1;
-    return true;
-  }
-
+function passwordOnly({
+  credentials,
+  config,
+  clock,
+}: Guard & { credentials: Credentials }): MiddlewareHandler {
+  const guesses = createGuesses(clock);
   return async (context, next) => {
-    if (passes(context, password)) {
-      wrong = 0;
-      return next();
+    const given = context.req.header("authorization");
+    if (given !== undefined) {
+      const visitor = visitorOf(context, config.trusted_proxy?.address);
+      const waitMs = guesses.waitMs(visitor);
+      if (waitMs > 0) {
+        context.header("retry-after", String(Math.ceil(waitMs / 1_000)));
+        return context.text("Too many wrong passwords from this address; wait a little.\n", 429);
+      }
+      const role = roleOf(given, credentials);
+      if (role !== null) {
+        const message = refusalOf(role, context.req.method, context.req.path);
+        return message === null ? next() : context.json({ message }, 403);
+      }
+      guesses.wrong(visitor);
     }
-    const asked = context.req.header("authorization") !== undefined;
-    if (asked && !(await slowDown())) return context.text("Too many wrong passwords.\n", 429);
     context.header("www-authenticate", 'Basic realm="Plenum", charset="UTF-8"');
     return context.text("The user name is plenum; the password is the configured one.\n", 401);
   };
 }
 
-function passes(context: Context, password: Secret): boolean {
-  const given = /^Basic ([A-Za-z0-9+/=]+)$/i.exec(context.req.header("authorization") ?? "")?.[1] ?? "";
-  const digest = (text: string) => createHash("sha256").update(text).digest();
-  const wanted = Buffer.from(`plenum:${password.reveal()}`).toString("base64");
-  return timingSafeEqual(digest(given), digest(wanted));
+/** What somebody of a role may not do, as a sentence; null where they may. */
+function refusalOf(role: Role, method: string, path: string): string | null {
+  if (role === "scraper") return path === "/metrics" ? null : "The metrics token opens /metrics only.";
+  const changes = method !== "GET" && method !== "HEAD";
+  return role === "viewer" && changes ? "A viewer may look, and change nothing." : null;
 }

@@ -1,19 +1,24 @@
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
+import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { fileURLToPath } from "node:url";
-import { createAdaptorServer, type ServerType } from "@hono/node-server";
+import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
+import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
-import type { Log, Secret } from "../log.ts";
+import type { Log } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
+import { limitConnections, REQUEST_TIMES } from "./connections.ts";
+import type { Credentials } from "./credentials.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
+import { namedIn } from "./visitor.ts";
 
 /**
  * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
@@ -21,7 +26,8 @@ import { shownEvent } from "./rows.ts";
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
-  readonly password: Secret | null;
+  readonly credentials: Credentials | null;
+  readonly clock: Pick<Clock, "monotonic">;
   readonly status: Status;
   readonly outbox: Outbox;
   readonly metrics: Registry;
@@ -33,7 +39,7 @@ export interface StatusServerOptions {
   readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
   readonly log: Log;
   /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
-  readonly stopWrites: (() => void) | null;
+  readonly stopWrites: ((by: string) => void) | null;
 }
 
 export interface StatusServer extends Service {
@@ -102,7 +108,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   for (const { path, app: routes } of options.mounted) app.route(path, routes);
 
-  app.use(guard({ host: options.config.host, password: options.password }));
+  app.use(guard(options));
   app.get("/metrics", async (context) => {
     await options.refresh();
     return context.body(await options.metrics.metrics(), 200, {
@@ -124,7 +130,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   app.post("/api/writes/stop", sameOriginOnly, (context) => {
     if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
-    options.stopWrites();
+    options.stopWrites(namedIn(context, options.config.trusted_proxy));
     return context.json({ stopped: true });
   });
   app.get("/api/events", async (context) => {
@@ -137,12 +143,9 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   return app;
 }
 
-/** A page holds a few; whatever wants hundreds is no reader. */
-const MOST_CONNECTIONS = 200;
-
 export function createStatusServer(options: StatusServerOptions): StatusServer {
   const { host, port } = options.config;
-  let server: ServerType | undefined;
+  let server: Server | undefined;
 
   async function close(): Promise<void> {
     const running = server;
@@ -150,7 +153,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
     if (running === undefined) return;
     await new Promise<void>((resolve) => {
       running.close(() => resolve());
-      if ("closeAllConnections" in running) running.closeAllConnections();
+      running.closeAllConnections();
     });
   }
 
@@ -161,8 +164,10 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
       return `http://${host.includes(":") ? `[${host}]` : host}:${address?.port ?? port}`;
     },
     async start(signal: AbortSignal) {
-      const created = createAdaptorServer({ fetch: statusRoutes(options).fetch });
-      if ("maxConnections" in created) created.maxConnections = MOST_CONNECTIONS;
+      const fetch = statusRoutes(options).fetch;
+      // Without a server of one's own it is one of HTTP/1.1, whose limits these are.
+      const created = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
+      limitConnections(created, options.config.trusted_proxy?.address);
       await new Promise<void>((resolve, reject) => {
         created.once("error", (error: NodeJS.ErrnoException) => {
           const why =

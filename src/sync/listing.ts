@@ -1,4 +1,4 @@
-import { type Failure, Malformed, Retryable, sentence } from "../errors.ts";
+import { type Failure, Malformed, OwnTrouble, Retryable, sentence } from "../errors.ts";
 import type { Page } from "../source/source.ts";
 
 /**
@@ -81,7 +81,8 @@ export async function collect<T>(
       }
     }
   } catch (error) {
-    const known = error instanceof Malformed || error instanceof Retryable;
+    const isTheirs = !(error instanceof OwnTrouble);
+    const known = error instanceof Malformed || (error instanceof Retryable && isTheirs);
     if (!keepsShown || pages === 0 || !known) throw error;
     const brokenBy = error instanceof Malformed ? "pages" : "trouble";
     return { ...incomplete(sentence(error), true, brokenBy), failure: error };

@@ -1,11 +1,12 @@
 import { backoffMs } from "../backoff.ts";
 import { type Clock, isoUtc } from "../clock.ts";
-import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
+import { ConfigError, type Failure, meaningOf, OwnTrouble, sentence, Throttled } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Source } from "../source/source.ts";
 import { abortable, createBell } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
+import { OWN_TROUBLE_MS } from "./runner.ts";
 import type { TokenScope } from "./scope.ts";
 import type { HeldHealth } from "./snapshot.ts";
 
@@ -130,6 +131,8 @@ export function createOutage(options: OutageOptions): Outage {
   }
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
+    // The last probe never left: it was none.
+    if (cause instanceof OwnTrouble) return clock.sleep(OWN_TROUBLE_MS, signal);
     attempts += 1;
     if (!isTokenTrouble(cause)) {
       const told = cause instanceof Throttled ? (cause.retryAfterMs ?? MAINTENANCE_MS) : null;
@@ -179,6 +182,7 @@ export function createOutage(options: OutageOptions): Outage {
 
     async judge(failure, repeated, signal) {
       if (isOn()) return true;
+      if (failure instanceof OwnTrouble) return false;
       if (failure instanceof ConfigError) {
         const whole = await wordAbout(failure, signal);
         if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
@@ -191,6 +195,7 @@ export function createOutage(options: OutageOptions): Outage {
       suspectSinceMs ??= clock.monotonic();
       if (!repeated || lastSuccessMs > suspectSinceMs) return false;
       const whole = await meAnswers(signal);
+      if (whole instanceof OwnTrouble) return false;
       if (whole === null || isAnswer(whole)) suspectSinceMs = null;
       else await begin(whole);
       return isOn();

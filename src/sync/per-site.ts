@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../errors.ts";
+import { ConfigError, type Failure, meaningOf, OwnTrouble, sentence, Throttled } from "../errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
 /** What visiting every site brought; a site that failed is missing from `seen` and named in `failures`. */
@@ -9,7 +9,7 @@ export interface Visits<T> {
 
 /**
  * Visits the sites one after the other. The trouble of one site is its own: the others go on. Only what concerns all
- * of them (a refused token, an order to wait, a stop) ends the round, and so does the failure of every single one.
+ * of them (a refused token, an order to wait, a trouble of this machine, a stop) ends the round, and so does the failure of every single one.
  */
 export async function perSite<T>(
   siteIds: Iterable<number>,
@@ -58,9 +58,11 @@ export function outcomeOf(
   return remark === "" ? OK : { kind: "ok", remark };
 }
 
-/** A refused token, or an order to wait: no other request would fare better. */
+/** A refused token, an order to wait, or a trouble of this machine: no other request would fare better. */
 export function concernsAll(failure: Failure): boolean {
   return (
-    failure instanceof Throttled || (failure instanceof ConfigError && failure.reason === "unauthenticated")
+    failure instanceof Throttled ||
+    failure instanceof OwnTrouble ||
+    (failure instanceof ConfigError && failure.reason === "unauthenticated")
   );
 }

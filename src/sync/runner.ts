@@ -1,6 +1,6 @@
 import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
-import { ConfigError, type Failure, meaningOf, Throttled } from "../errors.ts";
+import { ConfigError, type Failure, meaningOf, OwnTrouble, Throttled } from "../errors.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
@@ -34,6 +34,8 @@ export interface RunnerOptions {
 
 /** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
 const RETRY = { firstMs: 15_000, maxMs: 900_000 };
+/** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
+export const OWN_TROUBLE_MS = 5_000;
 /**
  * What a person has to change (a 403, a 422) is looked at again this often, in milliseconds; at once when the token may
  * something else than before, and soon while nobody knows what it may: `GET me` is asked once a minute then.
@@ -107,6 +109,7 @@ export function unexplainedRestMs(failures: number): number {
 export function restMs(failure: Failure, failures: number, random: () => number): number {
   if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
   if (failure instanceof ConfigError) return REFUSED_MS;
+  if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;
   return backoffMs(RETRY, failures, random);
 }
 

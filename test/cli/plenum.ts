@@ -16,6 +16,7 @@ export interface Ended {
 }
 
 export interface Running {
+  readonly pid: number;
   /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
   says(text: string): Promise<string>;
   /** What stands on standard output by now. */
@@ -36,6 +37,8 @@ export interface Workplace {
   configure(sections?: Readonly<Record<string, unknown>>): void;
   plenum(...args: readonly string[]): Promise<Ended>;
   start(...args: readonly string[]): Running;
+  /** The same with so many file descriptors at most. */
+  startWithin(descriptors: number, ...args: readonly string[]): Running;
 }
 
 /** A folder with a token and a configuration, in which commands run. */
@@ -49,8 +52,12 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   const path = (name: string) => join(folder, name);
   writeFileSync(path("token"), `${DEFAULT_TOKEN}\n`, { mode: 0o600 });
 
-  function start(...args: readonly string[]): Running {
-    const child = spawn(process.execPath, [MAIN, ...args], {
+  const start = (...args: readonly string[]) => run(process.execPath, [MAIN, ...args]);
+  const startWithin = (descriptors: number, ...args: readonly string[]) =>
+    run("sh", ["-c", `ulimit -n ${descriptors} && exec "$@"`, "sh", process.execPath, MAIN, ...args]);
+
+  function run(program: string, args: readonly string[]): Running {
+    const child = spawn(program, args, {
       cwd: folder,
       env: {
         PATH: process.env.PATH,
@@ -76,6 +83,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
       child.once("close", (code) => resolve({ code, stdout, stderr }));
     });
     return {
+      pid: child.pid ?? 0,
       ended,
       printed: () => stdout,
       signal: (name) => child.kill(name),
@@ -95,6 +103,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     folder,
     path,
     start,
+    startWithin,
     plenum: (...args) => start(...args).ended,
     configure(sections = {}) {
       const config = {

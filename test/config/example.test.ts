@@ -69,6 +69,9 @@ describe("config/example.yaml", () => {
     expect(different.toSorted()).toEqual(
       [
         "status.password",
+        "status.viewer_password",
+        "status.metrics_token",
+        "status.trusted_proxy",
         "sources.campus.base_url",
         "sources.campus.token.env",
         "sources.campus.token.file",

@@ -311,6 +311,38 @@ describe("influxdb: requests", () => {
   });
 });
 
+describe("influxdb: a token or password without TLS", () => {
+  const verdict = (options: object) =>
+    InfluxConfig.safeParse({ bucket: "b", ...options }).error?.issues.map(({ path, message }) => [
+      path.join("."),
+      message,
+    ]);
+  const TOKEN = { token: { env: "T" } };
+  const PASSWORD = { api: "v1", bucket: undefined, database: "d", username: "u", password: { env: "P" } };
+
+  test.each([
+    "http://influx.example:8086",
+    "http://10.0.0.7:8086",
+    "http://127.0.0.1.example",
+    "http://[fd00::1]",
+  ])("%s is refused with either, unless it is allowed", (url) => {
+    for (const credentials of [TOKEN, PASSWORD]) {
+      const sentence =
+        "A token or password needs https://; set allow_plain_http: true to send it readable anyway.";
+      expect(verdict({ url, ...credentials })).toEqual([["url", sentence]]);
+      expect(verdict({ url, ...credentials, allow_plain_http: true })).toBeUndefined();
+    }
+    expect(verdict({ url })).toBeUndefined();
+  });
+
+  test.each(["http://localhost:8086", "http://127.0.0.1", "http://[::1]:8086", "https://influx.example"])(
+    "%s is fine",
+    (url) => {
+      expect(verdict({ url, ...TOKEN })).toBeUndefined();
+    },
+  );
+});
+
 describe("influxdb: https", () => {
   const { key, cert, path } = certificateFor("localhost");
 

@@ -2,8 +2,9 @@ import { chmodSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { systemClock } from "#src/clock.ts";
 import { sentence } from "#src/errors.ts";
-import { currentToken } from "#src/source/token.ts";
+import { createToken } from "#src/source/token.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { failureOf, GOOD, never, reply, trialConfig, trialSource } from "./trial-source.ts";
 
@@ -21,11 +22,12 @@ function put(text: string, mode = 0o600) {
   chmodSync(file, mode);
 }
 
-const revealed = () => currentToken({ file }).reveal();
+const clock = systemClock;
+const revealed = () => createToken({ file }, clock)().reveal();
 
 describe("a token in a file", () => {
   it("is read without the line end, and does not print", () => {
-    const secret = currentToken({ file });
+    const secret = createToken({ file }, clock)();
     expect(secret.reveal()).toBe("17|first");
     expect([String(secret), JSON.stringify({ secret }), inspect(secret)].join()).not.toContain("first");
   });
@@ -64,8 +66,8 @@ describe("a token in a file", () => {
 });
 
 it("a token in the environment", () => {
-  expect(currentToken({ env: "T" }, { T: " 17|x " }).reveal()).toBe("17|x");
-  expect(() => currentToken({ env: "T" }, {})).toThrow(expect.objectContaining({ kind: "config" }));
+  expect(createToken({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
+  expect(() => createToken({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
 });
 
 it("after a 401 the next request carries the new token, without a restart", async () => {

@@ -1,8 +1,11 @@
-import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Secret } from "#src/log.ts";
 import { StatusConfig } from "#src/status/config.ts";
+import { readCredentials } from "#src/status/credentials.ts";
+import { createGuesses } from "#src/status/guesses.ts";
 import { createStatusServer, statusRoutes } from "#src/status/server.ts";
 import { valueEvent } from "../sample-events.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 import { fillSource, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
@@ -60,6 +63,89 @@ describe("the stop of all writing", () => {
   test("says so where nothing can be written", async () => {
     const { app } = await routes();
     expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(409);
+  });
+});
+
+describe("roles", () => {
+  const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
+  const OPERATOR = basic("plenum:correct horse");
+  const VIEWER = basic("viewer:battery staple");
+  const SCRAPER = "Bearer metrics-token-1";
+  const config = { trusted_proxy: { address: "192.0.2.9", user_header: "X-Forwarded-User" } };
+
+  async function visited() {
+    const stopped: string[] = [];
+    const { app } = await routes({
+      config,
+      password: new Secret("correct horse"),
+      viewer: new Secret("battery staple"),
+      scraper: new Secret("metrics-token-1"),
+      stopWrites: (by) => void stopped.push(by),
+    });
+    const ask = async (
+      method: string,
+      path: string,
+      authorization: string,
+      more = {},
+      remoteAddress = "192.0.2.9",
+    ) => {
+      const headers = { ...LOCAL, "x-plenum": "status-page", authorization, ...more };
+      const answer = await app.request(
+        path,
+        { method, headers },
+        { incoming: { socket: { remoteAddress } } },
+      );
+      return answer.status;
+    };
+    return { ask, stopped };
+  }
+
+  test("role by route: who gets what", async () => {
+    const { ask, stopped } = await visited();
+    for (const path of [...PAGE, ...DATA]) {
+      const scraped = path === "/metrics" ? 200 : 403;
+      expect(await ask("GET", path, OPERATOR), path).toBe(200);
+      expect(await ask("GET", path, VIEWER), path).toBe(200);
+      expect(await ask("GET", path, SCRAPER), path).toBe(scraped);
+    }
+    expect(await ask("POST", "/api/writes/stop", VIEWER)).toBe(403);
+    expect(await ask("POST", "/api/writes/stop", SCRAPER)).toBe(403);
+    expect(stopped).toEqual([]);
+    expect(await ask("POST", "/api/writes/stop", OPERATOR)).toBe(200);
+    expect(stopped).toEqual(["the status page"]);
+  });
+
+  test.each([
+    basic("viewer:correct horse"),
+    basic("plenum:battery staple"),
+    "Bearer correct horse",
+    "Bearer battery staple",
+    basic("plenum:metrics-token-1"),
+  ])("a secret opens only what it is for: %s", async (authorization) => {
+    const { ask } = await visited();
+    expect(await ask("GET", "/metrics", authorization)).toBe(401);
+  });
+
+  test("what is not configured opens nothing", async () => {
+    const { get } = await routes({ password: new Secret("correct horse") });
+    for (const authorization of ["Bearer ", "Bearer null", "Bearer", basic("viewer:null"), ""])
+      expect((await get("/metrics", { ...LOCAL, authorization })).status, authorization).toBe(401);
+  });
+
+  test("the trusted proxy names who stopped writing; from elsewhere nobody is believed", async () => {
+    const { ask, stopped } = await visited();
+    const stop = (name: string, from: string) =>
+      ask("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
+    await stop("ola", "::ffff:192.0.2.9");
+    await stop("ola", "192.0.2.10");
+    await stop("x".repeat(101), "192.0.2.9");
+    expect(await ask("POST", "/api/writes/stop", "", { "x-forwarded-user": "ola" })).toBe(401);
+    expect(stopped).toEqual(["ola via proxy", "the status page", "the status page"]);
+  });
+
+  test("a viewer and a scraper without an operator's password are refused", () => {
+    for (const option of ["viewer_password", "metrics_token"])
+      expect(StatusConfig.safeParse({ [option]: { env: "P" } }).error?.issues[0]?.path).toEqual([option]);
   });
 });
 
@@ -190,15 +276,85 @@ describe("who may look", () => {
     expect((await get("/api/status", { authorization: basic("plenum:correct horse") })).status).toBe(200);
   });
 
-  test("guessing gets slow, and a crowd of guessers is turned away", async () => {
-    vi.useFakeTimers({ toFake: ["setTimeout", "performance"] });
-    onTestFinished(() => void vi.useRealTimers());
-    const { get } = await routes({ password: new Secret("correct horse") });
-    const guess = () => get("/api/status", { authorization: "Basic d3Jvbmc=" });
-    const answers = await Promise.all([guess(), guess(), guess(), guess(), guess()]);
-    expect(answers.map(({ status }) => status)).toEqual([401, 401, 401, 401, 401]);
-    const crowd = Array.from({ length: 21 }, guess);
-    expect((await crowd[20])?.status).toBe(429);
+  describe("guessing", () => {
+    const RIGHT = `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`;
+    const WRONG = "Basic d3Jvbmc=";
+
+    async function guesser(config: object = {}) {
+      const { app, clock } = await routes({ config, password: new Secret("correct horse") });
+      const from = async (remoteAddress: string, authorization: string, forwarded?: string) => {
+        const headers = {
+          authorization,
+          ...(forwarded === undefined ? {} : { "x-forwarded-for": forwarded }),
+        };
+        const answer = await app.request(
+          "/api/events",
+          { headers },
+          { incoming: { socket: { remoteAddress } } },
+        );
+        return answer.status;
+      };
+      const times = async (count: number, guess: () => Promise<number>) => {
+        const all: number[] = [];
+        for (let n = 0; n < count; n += 1) all.push(await guess());
+        return all;
+      };
+      return { from, times, clock };
+    }
+
+    test("ends after five, for that address alone, and time makes it possible again", async () => {
+      const { from, times, clock } = await guesser();
+      const wrong = () => from("192.0.2.1", WRONG);
+      expect(await times(6, wrong)).toEqual([401, 401, 401, 401, 401, 429]);
+      expect(await from("192.0.2.1", RIGHT), "nothing is learnt from trying on").toBe(429);
+      expect(await from("192.0.2.2", RIGHT)).toBe(200);
+      await clock.advance(30_000);
+      expect(await times(2, wrong)).toEqual([401, 429]);
+      await clock.advance(30_000);
+      expect(await from("192.0.2.1", RIGHT)).toBe(200);
+      expect(await times(2, wrong), "a right one takes nothing back").toEqual([401, 429]);
+      await clock.advance(150_000);
+      expect(await times(6, wrong)).toEqual([401, 401, 401, 401, 401, 429]);
+    });
+
+    test("from many addresses of one IPv6 network counts as one", async () => {
+      const { from } = await guesser();
+      for (let n = 1; n <= 5; n += 1) await from(`2001:db8::${n}`, WRONG);
+      expect(await from("2001:db8::99", WRONG)).toBe(429);
+    });
+
+    test("through the trusted proxy counts for whom it saw; nobody else may say who it is", async () => {
+      const { from, times } = await guesser({ trusted_proxy: { address: "192.0.2.9" } });
+      let n = 0;
+      const lying = () => from("::ffff:192.0.2.9", WRONG, `10.0.0.${n++}, 198.51.100.1`);
+      expect(await times(6, lying)).toEqual([401, 401, 401, 401, 401, 429]);
+      expect(await from("192.0.2.9", RIGHT, "198.51.100.2")).toBe(200);
+      const direct = () => from("192.0.2.77", WRONG, `198.51.100.${n++}`);
+      expect(await times(6, direct)).toEqual([401, 401, 401, 401, 401, 429]);
+    });
+
+    test("is remembered for a thousand addresses at most", () => {
+      const clock = createVirtualClock(0);
+      const guesses = createGuesses(clock);
+      for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
+      for (let n = 0; n < 5_000; n += 1) guesses.wrong(`10.0.${n >> 8}.${n & 255}`);
+      expect(guesses.remembered()).toBe(1_000);
+      for (let n = 0; n < 2; n += 1) guesses.wrong("stubborn");
+      expect(guesses.waitMs("stubborn")).toBe(30_000);
+    });
+  });
+
+  test("a password of less than 12 characters is refused at the start, in one sentence", () => {
+    const config = StatusConfig.parse({ password: { env: "P" } });
+    expect(() => readCredentials(config, { P: "eleven char" })).toThrow(
+      expect.objectContaining({
+        kind: "config",
+        message: "status.password is shorter than 12 characters.",
+        hint: expect.stringMatching(/^Make one/),
+      }),
+    );
+    expect(readCredentials(config, { P: "twelve chars" })?.operator.reveal()).toBe("twelve chars");
+    expect(readCredentials(StatusConfig.parse({}))).toBeNull();
   });
 
   test("nothing changes by any method", async () => {

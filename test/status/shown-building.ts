@@ -176,18 +176,24 @@ export async function shownBuilding(live: LiveParts | null = LIVE): Promise<Show
 }
 
 export function serverOptions(
-  { store, status }: ShownBuilding,
+  { store, status, clock }: ShownBuilding,
   more: {
     readonly config?: object;
     readonly password?: Secret;
+    readonly viewer?: Secret;
+    readonly scraper?: Secret;
     readonly notReady?: () => string | null;
-    readonly stopWrites?: () => void;
+    readonly stopWrites?: (by: string) => void;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
   return {
     config: StatusConfig.parse({ port: 0, ...more.config }),
-    password: more.password ?? null,
+    credentials:
+      more.password === undefined
+        ? null
+        : { operator: more.password, viewer: more.viewer ?? null, scraper: more.scraper ?? null },
+    clock,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,

@@ -161,15 +161,20 @@ function Requests({ sources }) {
   return allowed === 0 ? "no tag request yet" : `${used} of ${allowed} requests used`;
 }
 
-/** Asks once more before it stops; letting go again is for a person at the machine. */
+/** Asks once more before it stops, and says when it may not; letting go again is for a person at the machine. */
 function StopWriting() {
   const [asked, ask] = useState(false);
+  const [refusal, refuse] = useState("");
   const stop = async () => {
     if (!asked) return ask(true);
-    await fetch("/api/writes/stop", { method: "POST", headers: { "x-plenum": "status-page" } });
+    const answer = await fetch("/api/writes/stop", {
+      method: "POST",
+      headers: { "x-plenum": "status-page" },
+    });
+    refuse(answer.ok ? "" : (await answer.json()).message);
   };
   return html`<button type="button" class="stop" onClick=${stop} onBlur=${() => ask(false)}>
-    ${asked ? "click again to stop" : "stop writing"}</button>`;
+    ${asked ? "click again to stop" : "stop writing"}</button> ${refusal}`;
 }
 
 function Writing({ commands }) {

@@ -1,6 +1,6 @@
 import type { Gateway, Host } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
-import { type Failure, meaningOf } from "../../errors.ts";
+import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
 import type { OneAtATime } from "../../waiting.ts";
@@ -71,7 +71,9 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
         );
       } catch (error) {
         signal.throwIfAborted();
-        failures.set(siteId, meaningOf(error));
+        const failure = meaningOf(error);
+        if (failure instanceof OwnTrouble) throw failure;
+        failures.set(siteId, failure);
       }
     }
     return {

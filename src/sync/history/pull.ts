@@ -1,5 +1,5 @@
 import { type Clock, isoUtc } from "../../clock.ts";
-import { ConfigError, meaningOf, Throttled } from "../../errors.ts";
+import { ConfigError, meaningOf, OwnTrouble, Throttled } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
@@ -184,8 +184,9 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       refreshedAtMs = Number.NEGATIVE_INFINITY;
       const failure = meaningOf(error);
       failures++;
-      if (failure instanceof ConfigError || failure instanceof Throttled || failures >= FAILURES_MAX)
-        throw failure;
+      const concernsAll =
+        failure instanceof ConfigError || failure instanceof Throttled || failure instanceof OwnTrouble;
+      if (concernsAll || failures >= FAILURES_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
       for (const each of seriesIn(task)) each.busy = false;

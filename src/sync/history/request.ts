@@ -1,6 +1,6 @@
 import type { TagLog, TagTotal } from "../../building.ts";
 import { type Clock, isoUtc } from "../../clock.ts";
-import { meaningOf } from "../../errors.ts";
+import { meaningOf, OwnTrouble } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { HeldHistory } from "../snapshot.ts";
@@ -103,6 +103,7 @@ export function createHistoryRequests(options: {
   /** Learns from a failure what size may be too large. */
   async function learnSize(error: unknown, values: number): Promise<void> {
     const failure = meaningOf(error);
+    if (failure instanceof OwnTrouble) return;
     // A service may also call a range too large by calling it wrong.
     const isWrong = failure.kind === "config" && failure.reason === "validation";
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);

@@ -1,4 +1,4 @@
-import { type Failure, Malformed, meaningOf, Retryable } from "../../errors.ts";
+import { type Failure, Malformed, meaningOf, OwnTrouble, Retryable } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
@@ -241,6 +241,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     failure: Failure,
     signal: AbortSignal,
   ) {
+    // No tag and no gateway has anything to do with it.
+    if (failure instanceof OwnTrouble) throw failure;
     const atMs = clock.monotonic();
     const refusal = refusalOf(failure);
     if (refusal === null || group.length === 0) {

@@ -1,0 +1,77 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { certificateFor } from "../connectors/certificate.ts";
+import { startStub } from "../connectors/stub-server.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** What the environment of a process may ask Node.js for, and what comes of it. */
+
+const SELF_SIGNED = certificateFor("localhost");
+
+async function strangers() {
+  const stub = await startStub({ host: "127.0.0.1", tls: SELF_SIGNED });
+  onTestFinished(() => stub.stop());
+  const url = stub.url.replace("127.0.0.1", "localhost");
+  const sections = {
+    sources: { main: { base_url: url, token: { file: "token" }, time_zone: "Europe/Oslo" } },
+    sinks: {
+      lake: { influxdb: { url, bucket: "b", token: { file: "token" } } },
+      hook: { webhook: { url, unsigned: true, allow_networks: ["127.0.0.0/8", "::1/128"] } },
+    },
+  };
+  return { stub, sections };
+}
+
+describe("an environment that switches the check of certificates off", () => {
+  test.each([{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, { NODE_OPTIONS: "--tls-keylog=keys.txt" }])(
+    "%j: no command that asks anybody begins, and nobody is reached",
+    async (environment) => {
+      const { stub, sections } = await strangers();
+      const place = workplace(stub.url, environment);
+      place.configure(sections);
+      for (const command of [["run"], ["check"], ["sites"], ["alarms"], ["read", "10001"], ["plan"]]) {
+        const { code, stderr } = await place.plenum(...command);
+        expect([command, code]).toEqual([command, 78]);
+        expect(stderr).toMatch(/NODE_TLS_REJECT_UNAUTHORIZED is 0|--tls-keylog of Node\.js/);
+        expect(
+          stderr
+            .replace(/^\(node:.*\n|^\(Use .*\n|^Warning: .*\n/gm, "")
+            .trim()
+            .split("\n"),
+        ).toHaveLength(1);
+      }
+      expect(stub.connections).toBe(0);
+    },
+    60_000,
+  );
+
+  test("the kill switch works all the same", async () => {
+    const place = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
+    expect((await place.plenum("writes", "stop")).code).toBe(0);
+  });
+});
+
+test("a proxy that the environment names is not used", async () => {
+  const proxy = await startStub();
+  onTestFinished(() => proxy.stop());
+  const far = await startStub();
+  onTestFinished(() => far.stop());
+  const service = await simulatedServer();
+  const place = workplace(service.url, {
+    NODE_USE_ENV_PROXY: "1",
+    HTTP_PROXY: proxy.url,
+    HTTPS_PROXY: proxy.url,
+    http_proxy: proxy.url,
+    https_proxy: proxy.url,
+    ALL_PROXY: proxy.url,
+  });
+  place.configure({
+    sinks: {
+      lake: { influxdb: { url: far.url, bucket: "b" } },
+      hook: { webhook: { url: far.url, unsigned: true, allow_networks: ["127.0.0.0/8"] } },
+    },
+  });
+  const { code, stdout, stderr } = await place.plenum("check", "--json");
+  expect(code, `${stdout}${stderr}`).toBe(0);
+  expect(far.connections).toBeGreaterThan(1);
+  expect(proxy.connections).toBe(0);
+}, 30_000);

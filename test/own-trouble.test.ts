@@ -1,0 +1,152 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { OwnTrouble } from "#src/errors.ts";
+import { keptSecret, readCertificates, readSecret } from "#src/secret.ts";
+import type { Transport } from "#src/source/transport.ts";
+import { temporaryFolder } from "./real-servers.ts";
+import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
+import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
+
+/** Faults of the machine that Plenum runs on: nobody else is blamed, and work goes on as soon as they are over. */
+
+/** What opening and reading files fails with, while it is set. */
+const fault = vi.hoisted(() => ({ open: "", read: "" }));
+
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof import("node:fs")>();
+  const failing = (code: string) => Object.assign(new Error(code), { code });
+  return {
+    ...fs,
+    openSync: (...args: Parameters<typeof fs.openSync>) => {
+      if (fault.open !== "") throw failing(fault.open);
+      return fs.openSync(...args);
+    },
+    readFileSync: (...args: Parameters<typeof fs.readFileSync>) => {
+      if (fault.read !== "") throw failing(fault.read);
+      return fs.readFileSync(...args);
+    },
+  };
+});
+
+afterEach(() => Object.assign(fault, { open: "", read: "" }));
+
+describe("a secret file that this machine cannot read at the moment", () => {
+  let file = "";
+  let clock: VirtualClock;
+  beforeEach(() => {
+    const folder = temporaryFolder("own-trouble");
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    file = join(folder, "token");
+    clock = createVirtualClock(0);
+    put("first");
+  });
+  const put = (text: string) => writeFileSync(file, text, { mode: 0o600 });
+
+  test.each(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ENOSPC"])("%s: the last one is used", (code) => {
+    const secret = keptSecret({ file }, clock);
+    expect(secret().reveal()).toBe("first");
+    fault.open = code;
+    expect(secret().reveal()).toBe("first");
+    Object.assign(fault, { open: "", read: code });
+    expect(secret().reveal()).toBe("first");
+    fault.read = "";
+    put("second");
+    expect(secret().reveal()).toBe("second");
+  });
+
+  test("an opened file that may not be read is no mistake in the settings", () => {
+    fault.read = "EACCES";
+    expect(() => readSecret({ file })).toThrow(OwnTrouble);
+  });
+
+  test("without a last one it is a trouble of this machine, to be tried again", () => {
+    fault.open = "EMFILE";
+    const secret = keptSecret({ file }, clock);
+    expect(secret).toThrow(OwnTrouble);
+    expect(secret).toThrow(/because of this machine: no file may be opened any more \(EMFILE\)/);
+    fault.open = "";
+    expect(secret().reveal()).toBe("first");
+  });
+
+  test.each(["gone", "empty"])(
+    "%s for a minute: it may be exchanged; then a person has to look",
+    async (how) => {
+      const secret = keptSecret({ file }, clock);
+      secret();
+      if (how === "gone") rmSync(file);
+      else put("");
+      expect(secret).toThrow(OwnTrouble);
+      await clock.advance(59_000);
+      expect(secret).toThrow(OwnTrouble);
+      put("second");
+      expect(secret().reveal()).toBe("second");
+      rmSync(file);
+      expect(secret).toThrow(OwnTrouble);
+      await clock.advance(60_000);
+      expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
+    },
+  );
+
+  test("that was never there is a mistake in the settings at once", () => {
+    rmSync(file);
+    const secret = keptSecret({ file }, clock);
+    expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
+    expect(secret).not.toThrow(OwnTrouble);
+  });
+
+  test("certificates: the machine's trouble and a wrong path are told apart", () => {
+    fault.read = "EMFILE";
+    expect(() => readCertificates(file, "ca_file")).toThrow(OwnTrouble);
+    fault.read = "ENOENT";
+    expect(() => readCertificates(file, "ca_file")).toThrow(expect.objectContaining({ field: "ca_file" }));
+  });
+});
+
+describe("ten minutes in which this machine opens no connection", () => {
+  const MINUTE = 60_000;
+  let virtual: VirtualWorker;
+  afterEach(() => virtual.clear());
+
+  test("nobody is blamed, and all goes on within seconds", async () => {
+    let isBroken = false;
+    const left: string[] = [];
+    const around =
+      (send: Transport): Transport =>
+      async (request, signal) => {
+        if (isBroken)
+          throw new OwnTrouble("The service could not be asked, because of this machine (EMFILE).");
+        left.push(request.path);
+        return send(request, signal);
+      };
+    virtual = await startVirtualWorker({
+      simulator: { sites: [2, 3], alarms: { recorded: false } },
+      source: {
+        schedules: { alarms: "*/30 * * * * *" },
+        read: [{ name: "all", every: "1m" }],
+        history: [{ name: "all", resolution: "5m", backfill: "1d" }],
+      },
+      around,
+    });
+    const { clock } = virtual;
+    await clock.advance(6 * MINUTE);
+    const before = await virtual.events();
+    isBroken = true;
+    await clock.advance(10 * MINUTE);
+    isBroken = false;
+    left.length = 0;
+    await clock.advance(10_000);
+    for (const path of ["/alarms", "/tags/read"])
+      expect(
+        left.some((one) => one.includes(path)),
+        `${path} among ${left}`,
+      ).toBe(true);
+    await clock.advance(5 * MINUTE);
+    const blaming = /^(source|feature|token|tag-set|site|gateway)|unavailable|vanished|removed|missing/;
+    const told = (await virtual.events()).slice(before.length).map(({ type }) => type);
+    expect([...new Set(told)].filter((type) => blaming.test(type))).toEqual([]);
+    const report = await fetch(`${virtual.worker.statusUrl()}/api/status`);
+    const body = (await report.json()) as { sources: { aside?: unknown[] }[] };
+    expect(JSON.stringify(body)).not.toMatch(/set aside/);
+  }, 120_000);
+});

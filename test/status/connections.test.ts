@@ -1,0 +1,188 @@
+import { EventEmitter, once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import type { Server } from "node:http";
+import { connect, type Socket } from "node:net";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { limitConnections, ownerOf } from "#src/status/connections.ts";
+import { createStatusServer } from "#src/status/server.ts";
+import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { serverOptions, shownBuilding } from "./shown-building.ts";
+
+/** Connections that say nothing, or half a request, by the thousand. */
+
+/** Enough for a worker that is left in peace, and few enough for a crowd to take them all. */
+const DESCRIPTORS = 90;
+
+interface Crowd {
+  /** How many the far end has not closed. */
+  held(): number;
+  /** Resolves when at most so many are held. */
+  atMost(count: number): Promise<void>;
+}
+
+async function crowd(count: number, port: number, said: string): Promise<Crowd> {
+  const sockets = new Set<Socket>();
+  const gone = new EventEmitter();
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  for (let n = 0; n < count; n += 1) {
+    const socket = connect(port, "127.0.0.1");
+    sockets.add(socket);
+    socket.on("error", () => undefined);
+    // Reads what comes, so that it is seen when the far end ends the connection.
+    socket.resume();
+    socket.on("close", () => {
+      sockets.delete(socket);
+      gone.emit("one");
+    });
+    // One after the other: the system makes whoever comes in a rush wait for seconds.
+    await once(socket, "connect");
+    socket.write(said);
+  }
+  return {
+    held: () => sockets.size,
+    async atMost(most) {
+      while (sockets.size > most) await once(gone, "one");
+    },
+  };
+}
+
+describe("a crowd of 1,100 half-open connections", () => {
+  test("that say nothing: the limit holds, and who comes later is answered", async () => {
+    const server = createStatusServer(serverOptions(await shownBuilding()));
+    await server.start(new AbortController().signal);
+    onTestFinished(() => server.stop(1_000));
+    const begin = performance.now();
+    const half = await crowd(1_100, Number(new URL(server.url()).port), "");
+    await half.atMost(150);
+    expect(performance.now() - begin, "by the limit, not by the time").toBeLessThan(8_000);
+    await half.atMost(0);
+    expect(performance.now() - begin).toBeLessThan(20_000);
+    expect((await fetch(`${server.url()}/healthz`)).status).toBe(200);
+  }, 60_000);
+
+  test.skipIf(process.platform !== "linux")(
+    "a worker keeps its descriptors bounded meanwhile, and goes on",
+    async () => {
+      const service = await simulatedServer();
+      const place = workplace(service.url);
+      const worker = place.start("run");
+      const started = await worker.says('"Plenum is running"');
+      const url = /"status":"(http:[^"]+)","msg":"Plenum is running"/.exec(started)?.[1] ?? "";
+      const descriptors = () => readdirSync(`/proc/${worker.pid}/fd`).length;
+      const before = descriptors();
+      const begin = performance.now();
+      const half = await crowd(1_100, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
+      await half.atMost(150);
+      expect(performance.now() - begin, "by the limit, not by the time").toBeLessThan(8_000);
+      expect(half.held()).toBeGreaterThan(100);
+      expect(descriptors()).toBeLessThan(before + 200);
+      await half.atMost(0);
+      expect((await fetch(`${url}/readyz`)).status).toBe(200);
+      worker.signal("SIGTERM");
+      expect((await worker.ended).code).toBe(0);
+      expect(readdirSync(join(place.folder, "state")).length).toBeGreaterThan(0);
+    },
+    60_000,
+  );
+});
+
+describe.skipIf(process.platform !== "linux")("a worker that has no descriptor left for 10 s", () => {
+  test("blames nobody, and asks for alarms within seconds afterwards", async () => {
+    const service = await simulatedServer();
+    const asked = () =>
+      service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
+    const place = workplace(service.url);
+    place.configure({
+      sources: {
+        main: {
+          base_url: service.url,
+          token: { file: "token" },
+          time_zone: "Europe/Oslo",
+          schedules: { alarms: "*/2 * * * * *", resolved_sweep: false },
+          read: [{ name: "all", every: "1m" }],
+          quota: { list_requests_per_minute: 120 },
+        },
+      },
+    });
+    const worker = place.startWithin(DESCRIPTORS, "run");
+    const url = /"status":"(http:[^"]+)"/.exec(await worker.says('"Plenum is running"'))?.[1] ?? "";
+    await expect.poll(asked, { timeout: 20_000 }).toBeGreaterThan(1);
+    const half = await crowd(DESCRIPTORS, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
+    const during = asked();
+    expect(readdirSync(`/proc/${worker.pid}/fd`).length).toBeGreaterThan(DESCRIPTORS - 3);
+    await half.atMost(0);
+    expect(asked(), "the token is remembered, and the connection kept").toBeGreaterThan(during);
+    const before = asked();
+    await expect.poll(asked, { timeout: 8_000 }).toBeGreaterThan(before);
+    worker.signal("SIGTERM");
+    const { stderr } = await worker.ended;
+    expect(stderr).not.toMatch(/set aside|not to be had|refuse|secret file/);
+    const told = readdirSync(place.path("events")).map((name) =>
+      readFileSync(place.path(`events/${name}`), "utf8"),
+    );
+    expect(told.join("")).not.toMatch(/"(source-unavailable|feature-[a-z]+|token-[a-z]+)"/);
+  }, 60_000);
+});
+
+describe("the limits", () => {
+  function limited(nearAddress: string | null = null) {
+    const server = Object.assign(new EventEmitter(), { maxConnections: 0, setTimeout: () => undefined });
+    limitConnections(server as unknown as Server, nearAddress, {
+      total: 9,
+      others: 4,
+      perAddress: 2,
+      near: 5,
+    });
+    const arrive = (remoteAddress: string) => {
+      let closed = false;
+      const socket = Object.assign(new EventEmitter(), {
+        remoteAddress,
+        destroy() {
+          closed = true;
+          socket.emit("close");
+        },
+      });
+      server.emit("connection", socket);
+      return { closed: () => closed, leave: () => socket.emit("close") };
+    };
+    return { server, arrive };
+  }
+
+  test("one address has its share, and gets it back when a connection ends", () => {
+    const { server, arrive } = limited();
+    expect(server.maxConnections).toBe(9);
+    const [first] = [arrive("192.0.2.1"), arrive("::ffff:192.0.2.1")];
+    expect(arrive("192.0.2.1").closed()).toBe(true);
+    expect(arrive("192.0.2.2").closed()).toBe(false);
+    first?.leave();
+    expect(arrive("192.0.2.1").closed()).toBe(false);
+    expect(arrive("192.0.2.1").closed()).toBe(true);
+  });
+
+  test("strangers together leave places to this machine and to the proxy", () => {
+    const { arrive } = limited("198.51.100.9");
+    const strangers = [1, 2, 3, 4].map((n) => arrive(`192.0.2.${n}`));
+    expect(strangers.map(({ closed }) => closed())).toEqual([false, false, false, false]);
+    expect(arrive("192.0.2.5").closed()).toBe(true);
+    for (const near of ["127.0.0.1", "::1", "127.8.8.8", "::ffff:127.0.0.1", "127.0.0.1"])
+      expect(arrive(near).closed(), near).toBe(false);
+    expect(arrive("127.0.0.1").closed()).toBe(true);
+    expect([1, 2, 3].map(() => arrive("198.51.100.9").closed())).toEqual([false, false, false]);
+  });
+
+  test.each([
+    ["192.0.2.7", "192.0.2.7"],
+    ["::ffff:192.0.2.7", "192.0.2.7"],
+    ["::1", "loopback"],
+    ["127.0.0.9", "loopback"],
+    ["2001:db8::1", "2001:db8:0:0::/64"],
+    ["2001:db8:0:0:ffff:1:2:3", "2001:db8:0:0::/64"],
+    ["2001:db8:0:7::1", "2001:db8:0:7::/64"],
+    ["fe80::1%eth0", "fe80:0:0:0::/64"],
+  ])("%s counts for %s", (address, owner) => {
+    expect(ownerOf(address)).toBe(owner);
+  });
+});

@@ -1,0 +1,97 @@
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { createHttpTransport } from "#src/source/transport.ts";
+import { knockAt } from "#src/tls-trouble.ts";
+import { refuseUnverifiedTls } from "#src/verified-tls.ts";
+import { certificateFor } from "./connectors/certificate.ts";
+import { contextFor } from "./connectors/context.ts";
+import { startStub } from "./connectors/stub-server.ts";
+import { valueEvent } from "./sample-events.ts";
+import { trialConfig } from "./source/trial-source.ts";
+
+const SELF_SIGNED = certificateFor("localhost");
+const signal = () => new AbortController().signal;
+
+describe("a stranger with a certificate of its own, while the environment says not to check", () => {
+  let before: string | undefined;
+  beforeEach(() => {
+    before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+  });
+  afterEach(() => {
+    if (before === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    else process.env.NODE_TLS_REJECT_UNAUTHORIZED = before;
+  });
+
+  async function stranger() {
+    const stub = await startStub({ tls: SELF_SIGNED });
+    onTestFinished(() => stub.stop());
+    return { stub, url: stub.url.replace("127.0.0.1", "localhost") };
+  }
+
+  async function refused(sink: Sink) {
+    onTestFinished(() => sink.close());
+    await expect(sink.open(signal()).then(() => sink.write([valueEvent(1)], signal()))).rejects.toMatchObject(
+      {
+        kind: "config",
+        message: expect.stringContaining("is signed by itself"),
+      },
+    );
+    await expect(sink.probe?.(signal())).rejects.toMatchObject({ kind: "config" });
+  }
+
+  test("the service gets no request", async () => {
+    const { stub, url } = await stranger();
+    const transport = createHttpTransport(trialConfig(url));
+    onTestFinished(() => transport.close());
+    const request = { method: "GET", path: "/", headers: { authorization: "Bearer x" }, body: null } as const;
+    await expect(transport.send(request, signal())).rejects.toMatchObject({ kind: "config" });
+    expect(stub.seen).toEqual([]);
+  });
+
+  test("InfluxDB, webhook and broker get none", async () => {
+    const { stub, url } = await stranger();
+    const own = { url, allow_networks: ["127.0.0.0/8", "::1/128"] };
+    await refused(createInfluxSink(InfluxConfig.parse({ url, bucket: "b" }), contextFor("lake")));
+    await refused(createWebhookSink(WebhookConfig.parse({ ...own, unsigned: true }), contextFor("hook")));
+    const broker = MqttConfig.parse({ url: url.replace("https:", "mqtts:") });
+    await refused(createMqttSink(broker, contextFor("broker")));
+    expect(stub.seen).toEqual([]);
+  });
+
+  test("a knock at its door is refused as well", async () => {
+    const { stub } = await stranger();
+    await expect(knockAt({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
+      code: "DEPTH_ZERO_SELF_SIGNED_CERT",
+    });
+  });
+});
+
+describe("what is refused at a start", () => {
+  test.each([
+    [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, []],
+    [{ NODE_OPTIONS: "--max-old-space-size=200 --tls-keylog=/tmp/keys" }, []],
+    [{ NODE_OPTIONS: "--trace_tls" }, []],
+    [{}, ["--tls-keylog=keys"]],
+  ])("%j %j", (environment, options) => {
+    expect(() => refuseUnverifiedTls(environment, options)).toThrow(
+      expect.objectContaining({ kind: "config", hint: expect.stringMatching(/^Take /) }),
+    );
+  });
+
+  test.each([
+    {},
+    { NODE_TLS_REJECT_UNAUTHORIZED: "1" },
+    { NODE_TLS_REJECT_UNAUTHORIZED: "" },
+    { NODE_EXTRA_CA_CERTS: "/etc/company.pem" },
+    { NODE_OPTIONS: "--tls-min-v1.0 --no-trace-tls" },
+  ])("%j is not", (environment) => {
+    expect(() => refuseUnverifiedTls(environment, [])).not.toThrow();
+  });
+});
