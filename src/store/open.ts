@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { createBell } from "../waiting.ts";
+import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
@@ -16,6 +17,7 @@ import {
 import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { createSinks } from "./sinks.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
 import { lockFolder, type WorkerLock } from "./worker-lock.ts";
@@ -48,7 +50,11 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   try {
     const file = stateFile(folder);
     const { database, aside } = openSound(file, options);
-    return createStore(database, options.clock, { lock, ...(aside === null ? {} : { setAside: aside }) });
+    return createStore(database, options.clock, {
+      lock,
+      ...(options.log === undefined ? {} : { log: options.log }),
+      ...(aside === null ? {} : { setAside: aside }),
+    });
   } catch (error) {
     lock.release();
     throw error;
@@ -115,25 +121,40 @@ function refuseDamage(database: Database): void {
 }
 
 export interface Opened {
+  /** Who holds it looks through the state and puts right what is damaged. */
   readonly lock?: WorkerLock;
+  readonly log?: Log;
   readonly setAside?: string;
 }
 
-export function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
-  const documents = createDocuments(database);
-  const log = createEventLog(database);
+export function createStore(database: Database, clock: Clock, opened: Opened): Store {
+  const { lock, setAside: aside } = opened;
+  const damage = createDamage(database, clock, opened.log);
+  const documents = createDocuments(database, damage);
+  const log = createEventLog(database, clock, damage);
+  const sinks = createSinks(database, log, damage);
   const changes = createBell();
   let open = true;
+  if (lock !== undefined) {
+    database.transaction(() => {
+      sinks.repair();
+      damage.inspect();
+    });
+    log.recount();
+  }
 
   return {
-    outbox: createOutbox(database, log, clock, changes),
-    quotaMemory: createQuotaMemory(database),
+    outbox: createOutbox({ database, log, sinks, damage, clock, changes }),
+    quotaMemory: createQuotaMemory(database, clock, damage),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
     },
     async documents<T>(set: string) {
       return documents.documents<T>(set);
+    },
+    async damagedKeys(set) {
+      return damage.keys(set);
     },
     async records<T>(name: string, after: number, limit: number) {
       return documents.records<T>(name, after, limit);
@@ -160,6 +181,7 @@ export function createStore(database: Database, clock: Clock, { lock, setAside: 
         file: database.path,
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
         schemaVersion: SCHEMA_VERSION,
+        damaged: damage.summary(),
         ...(aside === undefined ? {} : { setAside: aside }),
       };
     },

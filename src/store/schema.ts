@@ -1,8 +1,23 @@
 import { ConfigError } from "../errors.ts";
+import { type CheckedName, checksumSql } from "./checksum.ts";
 import type { Database } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 export const APPLICATION_ID = 0x504c4e4d;
+
+/** The tables whose rows got a checksum with step 3. */
+const FIRST_CHECKED: readonly CheckedName[] = [
+  "document",
+  "record",
+  "event",
+  "dead_letter",
+  "sink",
+  "again",
+  "gap",
+  "settled",
+  "quota",
+  "quota_hold",
+];
 
 /**
  * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
@@ -11,6 +26,7 @@ export const APPLICATION_ID = 0x504c4e4d;
  *           ├─◄ again              marked to be sent again to one sink
  *           └─◄ dead_letter        a copy of the event, because it outlives the log
  *   document   record   quota      what the other rooms keep
+ *   damaged                        what was in any of them and is no longer what had been written
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -115,6 +131,24 @@ const MIGRATIONS: readonly string[] = [
     (select position, sum(bytes) over (order by position) as bytes from event) as upto
     where upto.position = event.position;
   update log_size set written = (select coalesce(max(written), 0) from event);
+  `,
+  `
+  -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
+  ${FIRST_CHECKED.map(
+    (table) => `alter table ${table} add column checksum integer;
+  update ${table} set checksum = ${checksumSql(table)};`,
+  ).join("\n  ")}
+
+  -- Rows that were not what had been written, with their bytes.
+  create table damaged (
+    id integer primary key autoincrement,
+    found_ms integer not null,
+    table_name text not null,
+    part text not null, -- the set, log, sink or bucket
+    key text not null,
+    is_open integer not null default 1, -- for a sink: until it is known whose cursor was lost
+    body blob not null
+  ) strict;
   `,
 ];
 

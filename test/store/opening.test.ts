@@ -5,6 +5,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { ConfigError, sentence } from "#src/errors.ts";
+import { CHECKED_NAMES } from "#src/store/checksum.ts";
 import { openStore, type StoreOptions } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -129,10 +130,17 @@ describe("a file of an older version", () => {
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
       return (await store.outbox.pressure()).pendingBytes;
     });
-    edit("alter table event drop column written; alter table log_size drop column written");
+    for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
+    edit(
+      "drop table damaged; alter table event drop column written; alter table log_size drop column written",
+    );
     edit("pragma user_version = 2");
     await withStore(async (store) => {
       expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
+      expect((await store.describe()).damaged).toEqual([]);
+      expect((await store.outbox.next("a", 100)).events.map(({ event }) => event)).toEqual(
+        Array.from({ length: 50 }, (_, n) => valueEvent(n)),
+      );
       await store.commit({ events: [valueEvent(50)] });
       expect((await store.outbox.pressure()).pendingBytes).toBeGreaterThan(kept);
     });
