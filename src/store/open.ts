@@ -7,11 +7,14 @@ import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
+  dropSpareLog,
   type FileSystemType,
   fileSystemType,
   prepareFolder,
   preparePrivateFile,
   setAside,
+  sizeOf,
+  spareLog,
   stateFile,
 } from "./folder.ts";
 import { createOutbox } from "./outbox.ts";
@@ -46,7 +49,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   if (readOnly || options.lock === false) return openBeside(options, readOnly);
 
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);
-  const lock = lockFolder(folder);
+  const lock = lockFolder(folder, options);
   try {
     const file = stateFile(folder);
     const { database, aside } = openSound(file, options);
@@ -81,16 +84,29 @@ function openBeside(options: StoreOptions, readOnly: boolean): Store {
 
 function openSound(file: string, { clock, log }: StoreOptions): { database: Database; aside: string | null } {
   try {
-    return { database: openForWriting(file), aside: null };
+    refuseLostFile(file);
+    spareLog(file);
+    const database = openForWriting(file);
+    dropSpareLog(file);
+    return { database, aside: null };
   } catch (error) {
     if (!(error instanceof Damaged)) throw error;
     const aside = setAside(file, clock.now());
     log?.error(
       { file, aside, err: error },
-      "The state file is damaged. It was set aside, and a fresh one begun.",
+      "The state file is damaged. It was set aside, and a fresh one begun; `plenum state salvage` takes out of it what was not delivered.",
     );
     return { database: openForWriting(file), aside };
   }
+}
+
+/** SQLite takes an empty file beside a write-ahead log for a new one, and deletes the log without a word. */
+function refuseLostFile(file: string): void {
+  const wal = sizeOf(`${file}-wal`);
+  if (sizeOf(file) > 0 || wal === 0) return;
+  throw new Damaged(
+    `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
+  );
 }
 
 function openForWriting(file: string): Database {

@@ -117,6 +117,9 @@ const CODE = {
 /** The file is not a database, or is one no longer. */
 export class Damaged extends ConfigError {}
 
+/** Another process holds the file. */
+export class Busy extends Retryable {}
+
 function meaning(path: string, error: unknown): unknown {
   const code = primaryCode(error);
   if (code === null) return error;
@@ -136,7 +139,7 @@ function meaning(path: string, error: unknown): unknown {
       });
     case CODE.busy:
     case CODE.locked:
-      return new Retryable(`Another process holds ${path}.`, {
+      return new Busy(`Another process holds ${path}.`, {
         ...cause,
         hint: "It is tried again; end long-running queries on the file if this stays.",
       });
