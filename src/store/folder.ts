@@ -77,6 +77,8 @@ const SIDES = ["-wal", "-shm", "-journal"];
 /** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
 export function setAside(path: string, nowMs: number): string {
   const aside = asideName(path, nowMs);
+  // Where only side files are left, the name that is told has to be there all the same.
+  if (!existsSync(path)) preparePrivateFile(aside);
   for (const side of ["", ...SIDES]) {
     if (existsSync(path + side)) renameSync(path + side, aside + side);
   }
@@ -120,6 +122,11 @@ function asideName(path: string, nowMs: number): string {
   let free = aside;
   for (let n = 2; isTaken(free); n += 1) free = `${aside}-${n}`;
   return free;
+}
+
+/** Whether a file of the folder is a state that was set aside; its side files do not count. */
+export function isStateSetAside(name: string): boolean {
+  return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
 }
 
 /** Bytes of a file; 0 where there is none. */

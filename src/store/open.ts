@@ -19,7 +19,7 @@ import {
 } from "./folder.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
-import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
@@ -117,6 +117,7 @@ function openForWriting(file: string): Database {
     if (database.number("pragma page_count") === 0) database.exec("pragma auto_vacuum = incremental");
     refuseDamage(database);
     prepareSchema(database, true);
+    refuseForeignShape(database);
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
@@ -134,6 +135,12 @@ function refuseDamage(database: Database): void {
   if (answer !== undefined && answer.quick_check !== "ok") {
     throw new Damaged(`${database.path} is damaged (${answer.quick_check}).`);
   }
+}
+
+/** The schema is text too: a damaged byte in it can make another table of it. */
+function refuseForeignShape(database: Database): void {
+  const trouble = schemaTrouble(database);
+  if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
 }
 
 export interface Opened {

@@ -1,6 +1,6 @@
 import { ConfigError } from "../errors.ts";
 import { type CheckedName, checksumSql } from "./checksum.ts";
-import type { Database } from "./sqlite.ts";
+import { type Database, openDatabase } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 export const APPLICATION_ID = 0x504c4e4d;
@@ -180,4 +180,33 @@ export function prepareSchema(database: Database, migrate: boolean): void {
     for (const step of MIGRATIONS.slice(version)) database.exec(step);
     database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
   });
+}
+
+const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
+    group_concat(columns.name || ' ' || columns.type, ', ') as columns
+  from sqlite_master as entry left join pragma_table_info(entry.name) as columns
+  where entry.name not like 'sqlite_%' group by entry.type, entry.name`;
+
+interface Shape {
+  readonly name: string;
+  readonly columns: string | null;
+  /** Of indexes and triggers; a table's is written anew when a column is added. */
+  readonly sql: string | null;
+}
+
+/** What a file of this version lacks of its tables, indexes and triggers; null when it has them all. */
+export function schemaTrouble(database: Database): string | null {
+  const model = openDatabase(":memory:");
+  try {
+    prepareSchema(model, true);
+    const text = ({ name, columns, sql }: Shape) => `${name} ${columns} ${sql}`;
+    const found = new Set(database.prepare(SHAPE).all<Shape>().map(text));
+    const missing = model
+      .prepare(SHAPE)
+      .all<Shape>()
+      .find((shape) => !found.has(text(shape)));
+    return missing === undefined ? null : `the ${missing.name} is not as it was made`;
+  } finally {
+    model.close();
+  }
 }

@@ -213,6 +213,7 @@ describe("a state whose file is lost", () => {
     const aside = await withStore(async (store) => (await store.describe()).setAside, { log });
     expect(readFileSync(`${aside}-wal`)).toEqual(wal);
     expect(readFileSync(`${aside}-shm`, "utf8")).toBe("its index");
+    expect(readFileSync(aside ?? "", "utf8")).toBe("");
     expect(lines.join()).toContain(`${word}, and ${wal.length} bytes of its write-ahead log are left`);
     expect(lines.join()).toContain("set aside");
   });
