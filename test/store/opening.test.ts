@@ -1,11 +1,20 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pino } from "pino";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { ConfigError, sentence } from "#src/errors.ts";
 import { CHECKED_NAMES } from "#src/store/checksum.ts";
@@ -250,6 +259,20 @@ describe("a lock file that holds something", () => {
     holder.kill("SIGKILL");
     await once(holder, "close");
     await withStore(async () => {});
+  });
+});
+
+test("whoever commits waits for the disk: the worker, and an operator's change beside it", async () => {
+  const exec = vi.spyOn(DatabaseSync.prototype, "exec");
+  onTestFinished(() => exec.mockRestore());
+  /** SQLite's word for how the connections that are open on the state sync: 2 is FULL; in WAL mode 1 syncs no commit. */
+  const levels = () =>
+    [...new Set(exec.mock.contexts as DatabaseSync[])]
+      .filter((database) => database.isOpen && database.location() === realpathSync(file))
+      .map((database) => database.prepare("pragma synchronous").get()?.synchronous);
+  await withStore(async () => {
+    expect(levels()).toEqual([2]);
+    await withStore(async () => expect(levels()).toEqual([2, 2]), { lock: false });
   });
 });
 
