@@ -176,7 +176,9 @@ async function sinkPlaces(
 ): Promise<readonly SinkPlace[]> {
   const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
   return lags.map(({ sink, position, depth, again, exact }): SinkPlace => {
-    const isRefused = letters.some((letter) => letter.sink === sink && letter.event.id === last?.event.id);
+    const isRefused = letters.some(
+      (letter) => letter.sink === sink && last !== undefined && letter.event?.id === last.event.id,
+    );
     const place = last === undefined ? null : position >= last.position ? "settled" : "waiting";
     return { sink, last: isRefused ? "refused" : place, behind: depth + again, exact };
   });

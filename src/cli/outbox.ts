@@ -104,8 +104,8 @@ function showDead(context: CliContext, sink: string | undefined) {
       { title: "id", value: (letter) => letter.id },
       { title: "sink", value: (letter) => letter.sink },
       { title: "at", value: (letter) => letter.at },
-      { title: "event", value: (letter) => letter.event.type },
-      { title: "subject", value: (letter) => letter.event.subject },
+      { title: "event", value: (letter) => letter.event?.type ?? "damaged" },
+      { title: "subject", value: (letter) => letter.event?.subject ?? null },
       { title: "reason", value: (letter) => letter.reason },
     ]);
   };

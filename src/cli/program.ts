@@ -16,6 +16,7 @@ import { addRun } from "./run.ts";
 import { addSchema } from "./schema.ts";
 import { addSimulate } from "./simulate.ts";
 import { addSites } from "./sites.ts";
+import { addState } from "./state.ts";
 import { addStatus } from "./status.ts";
 import { addWrite } from "./write.ts";
 import { addWrites } from "./writes.ts";
@@ -47,7 +48,7 @@ export function createProgram(
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
   for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
-  for (const add of [addPlan, addGaps, addBackfill, addExplain]) add(program, context);
+  for (const add of [addPlan, addGaps, addBackfill, addExplain, addState]) add(program, context);
   addSchema(program);
   return program;
 }

@@ -116,6 +116,9 @@ export async function openJournal({
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
   }
+  // What became of a damaged entry nobody knows any more, but its id was used.
+  for (const id of await store.damagedKeys(COMMANDS))
+    if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
   const wear = createWearCount(await store.documents<Wear>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);

@@ -1,4 +1,5 @@
 import { isoUtc } from "../clock.ts";
+import type { DamagedRows } from "../store/store.ts";
 import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
 
@@ -6,7 +7,11 @@ interface Shown {
   readonly sources: readonly SourceReport[];
   readonly sinks: readonly SinkReport[];
   readonly commands: { readonly enabled: boolean; readonly stopped: boolean } | null;
-  readonly store: { readonly file: string; readonly free: number | null };
+  readonly store: {
+    readonly file: string;
+    readonly free: number | null;
+    readonly damaged: readonly DamagedRows[];
+  };
   readonly nowMs: number;
 }
 
@@ -30,6 +35,7 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
           `The disk that holds ${store.file} has only ${(left / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
         ]
       : []),
+    ...(store.damaged.length === 0 ? [] : [damagedNotice(store.damaged)]),
     ...sources.flatMap((source) => [...sourceNotices(source, nowMs), ...workNotices(source)]),
     ...sinks.filter((sink) => sink.problem !== null).map((sink) => `Sink ${sink.sink}: ${sink.problem}`),
     ...sinks.flatMap(({ sink, deadLetters }) =>
@@ -48,6 +54,19 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
       ? ["Writing is stopped by the kill switch; `plenum writes resume` allows it again."]
       : []),
   ];
+}
+
+/** Rows that were not what had been written: what they were is asked for again, or is a dead letter. */
+function damagedNotice(damaged: readonly DamagedRows[]): string {
+  const named = damaged
+    .slice(0, NAMED)
+    .map(({ table, part, rows }) => `${rows} of ${table} ${part}`.trimEnd());
+  const more = damaged.length - named.length;
+  const last = damaged
+    .map(({ lastFound }) => lastFound)
+    .toSorted()
+    .at(-1);
+  return `Damaged rows of the state were found and set aside, the last at ${last}: ${named.join(", ")}${more > 0 ? ` and ${more} more kinds` : ""}. Check the disk and the memory of this machine; \`plenum state check\` says more.`;
 }
 
 function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {

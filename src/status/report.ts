@@ -1,5 +1,5 @@
 import { type Clock, isoUtc } from "../clock.ts";
-import type { Store, Wanted } from "../store/store.ts";
+import type { DamagedRows, Store, Wanted } from "../store/store.ts";
 import { freeBytes } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered, WATCHED_MS } from "./remembered.ts";
@@ -28,6 +28,8 @@ export interface StatusReport {
     readonly bytes: number;
     /** Bytes that are left on the disk for us; null where that cannot be known. */
     readonly free: number | null;
+    /** Rows that were not what had been written and are kept apart since. */
+    readonly damaged: readonly DamagedRows[];
   };
 }
 
@@ -82,7 +84,7 @@ export function createStatus(options: StatusOptions): Status {
     async report() {
       const now = clock.now();
       const time = { startedAtMs: live?.startedAtMs ?? null, nowMs: now };
-      const [sources, shownSinks, { file, bytes }] = await Promise.all([
+      const [sources, shownSinks, { file, bytes, damaged }] = await Promise.all([
         Promise.all(
           options.sources.map((source) =>
             sourceReport(remembered, source, live?.source(source.name) ?? null, time),
@@ -91,7 +93,7 @@ export function createStatus(options: StatusOptions): Status {
         sinks(),
         store.describe(),
       ]);
-      const kept = { file, bytes, free: freeBytes(file) };
+      const kept = { file, bytes, free: freeBytes(file), damaged };
       const commands = live?.commands() ?? null;
       return {
         version: options.version,

@@ -1,63 +1,80 @@
+import { checksumOf } from "./checksum.ts";
+import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "./store.ts";
 
 interface BodyRow {
   readonly body: string;
+  readonly checksum: number | null;
 }
 
 /** Sets of JSON values by key, and append-only logs of JSON records. Changes belong inside a transaction. */
-export function createDocuments(database: Database) {
+export function createDocuments(database: Database, damage: Damage) {
+  /** A damaged document counts as absent. */
+  function setAside(where: string, ...values: readonly string[]): void {
+    if (!database.readOnly) database.transaction(() => damage.setAside("document", where, ...values));
+  }
+
   return {
     document<T>(set: string, key: string): T | undefined {
       const row = database
-        .prepare("select body from document where set_name = ? and key = ?")
+        .prepare("select body, checksum from document where set_name = ? and key = ?")
         .get<BodyRow>(set, key);
-      return row === undefined ? undefined : (JSON.parse(row.body) as T);
+      if (row === undefined) return undefined;
+      if (checksumOf(set, key, row.body) === row.checksum) return JSON.parse(row.body) as T;
+      setAside("set_name = ? and key = ?", set, key);
+      return undefined;
     },
 
     documents<T>(set: string): Map<string, T> {
       const rows = database
-        .prepare("select key, body from document where set_name = ?")
+        .prepare("select key, body, checksum from document where set_name = ?")
         .all<BodyRow & { readonly key: string }>(set);
-      return new Map(rows.map((row) => [row.key, JSON.parse(row.body) as T]));
+      const sound = rows.filter(({ key, body, checksum }) => checksumOf(set, key, body) === checksum);
+      if (sound.length < rows.length) setAside("set_name = ?", set);
+      return new Map(sound.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
 
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {
       const removal = database.prepare("delete from document where set_name = ? and key = ?");
       const insertion = database.prepare(
-        "insert into document (set_name, key, body) values (?, ?, ?) on conflict do nothing",
+        "insert into document (set_name, key, body, checksum) values (?, ?, ?, ?) on conflict do nothing",
       );
       const upsertion = database.prepare(
-        "insert into document (set_name, key, body) values (?, ?, ?) on conflict do update set body = excluded.body",
+        `insert into document (set_name, key, body, checksum) values (?, ?, ?, ?)
+         on conflict do update set body = excluded.body, checksum = excluded.checksum`,
       );
       for (const key of remove) removal.run(set, key);
       for (const [key, value] of insert) {
-        if (insertion.run(set, key, json(value)) === 0) throw new Conflict(set, key);
+        if (insertion.run(...rowOf(set, key, value)) === 0) throw new Conflict(set, key);
       }
-      for (const [key, value] of put) upsertion.run(set, key, json(value));
+      for (const [key, value] of put) upsertion.run(...rowOf(set, key, value));
     },
 
     append(log: string, body: unknown): void {
       database
         .prepare(
-          `insert into record (log, sequence, body)
-           select ?1, coalesce(max(sequence), 0) + 1, ?2 from record where log = ?1`,
+          `insert into record (log, sequence, body, checksum)
+           select ?1, next, ?2, row_checksum(?1, next, ?2)
+           from (select coalesce(max(sequence), 0) + 1 as next from record where log = ?1)`,
         )
         .run(log, json(body));
     },
 
     records<T>(log: string, after: number, limit: number): readonly LogRecord<T>[] {
       return database
-        .prepare("select sequence, body from record where log = ? and sequence > ? order by sequence limit ?")
+        .prepare(
+          "select sequence, body, checksum from record where log = ? and sequence > ? order by sequence limit ?",
+        )
         .all<RecordRow>(log, after, limit)
-        .map(toRecord<T>);
+        .map((row) => toRecord<T>(log, row));
     },
 
     lastRecord<T>(log: string): LogRecord<T> | undefined {
       const row = database
-        .prepare("select sequence, body from record where log = ? order by sequence desc limit 1")
+        .prepare("select sequence, body, checksum from record where log = ? order by sequence desc limit 1")
         .get<RecordRow>(log);
-      return row === undefined ? undefined : toRecord<T>(row);
+      return row === undefined ? undefined : toRecord<T>(log, row);
     },
   };
 }
@@ -66,8 +83,15 @@ interface RecordRow extends BodyRow {
   readonly sequence: number;
 }
 
-function toRecord<T>(row: RecordRow): LogRecord<T> {
-  return { sequence: row.sequence, body: JSON.parse(row.body) as T };
+/** A damaged record keeps its place, so that whoever walks the log sees that something was there; it says nothing. */
+function toRecord<T>(log: string, { sequence, body, checksum }: RecordRow): LogRecord<T> {
+  if (checksumOf(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
+  return { sequence, body: {} as T, damaged: true };
+}
+
+function rowOf(set: string, key: string, value: unknown): [string, string, string, number] {
+  const body = json(value);
+  return [set, key, body, checksumOf(set, key, body)];
 }
 
 /** What JSON has no word for becomes null, as inside an array. */

@@ -1,5 +1,7 @@
-import { isoUtc } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
+import { checksumOf, unsound } from "./checksum.ts";
+import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent } from "./store.ts";
 
@@ -14,23 +16,86 @@ export const OFFER_BYTES = 4 * 1024 ** 2;
 
 export interface EventRow {
   readonly position: number;
+  readonly id: string;
+  readonly kind: string;
+  readonly telemetry: number;
   readonly committed_ms: number;
+  readonly bytes: number;
   readonly body: string;
+  readonly checksum: number | null;
 }
 
+/** What it takes to tell whether an event is what was committed. */
+export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
+
+/** Whether an event is what was committed. */
+export function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
+  return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
+}
+
+/** Why a damaged event is a dead letter. */
+export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
+
 /** The append-only log of events. Changes belong inside a transaction. */
-export function createEventLog(database: Database) {
-  return {
+export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage) {
+  /**
+   * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
+   * that were still to get it: what their filters say of it nobody can know.
+   */
+  function quarantine(where: string, ...values: readonly number[]): void {
+    const nowMs = clock.now();
+    database.transaction(() => {
+      database
+        .prepare(
+          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)
+           select sink.name, event.position, ?, ?, ?, event.body from event join sink on sink.ended is null
+             and (event.position > sink.position or exists (select 1 from again
+               where again.sink = sink.name and again.position = event.position))
+           where (${where}) and ${unsound("event")} on conflict do nothing`,
+        )
+        .run(DAMAGED, nowMs, nowMs, ...values);
+      if (damage.setAside("event", where, ...values) > 0) database.exec(RECOUNT);
+    });
+  }
+
+  /** Reads events between two positions; damaged ones are taken out of the log on the way. */
+  function between(after: number, through: number): readonly EventRow[] {
+    const rows = () =>
+      database
+        .prepare(`select ${EVENT_COLUMNS} from event where position > ? and position <= ? order by position`)
+        .all<EventRow>(after, through);
+    try {
+      const found = rows();
+      if (found.every(isSound)) return found;
+    } catch (error) {
+      // A damaged number can be larger than JavaScript reads.
+      if (!isOutOfRange(error)) throw error;
+    }
+    if (!database.readOnly) quarantine("event.position > ? and event.position <= ?", after, through);
+    return rows().filter(isSound);
+  }
+
+  const self = {
+    quarantine,
+
+    /** Works out what is counted along; events that say a wrong size of themselves are taken out. */
+    recount(): void {
+      const isWrong = `event.bytes <> octet_length(event.body) + 2 * length(event.id) + ${ROW_BYTES}`;
+      if (database.number(`select exists (select 1 from event where ${isWrong})`) > 0) quarantine(isWrong);
+      database.exec(RECOUNT);
+    },
+
     /** Answers false when the id is in the log already; then nothing is changed. */
     append(event: Event, nowMs: number): boolean {
       const body = JSON.stringify(event);
       const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
+      const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
       const added = database
         .prepare(
-          `insert into event (id, kind, telemetry, committed_ms, bytes, body, written)
-           values (?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing`,
+          `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
+           values (?, ?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing`,
         )
-        .run(event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body, bytes);
+        .run(...columns, checksumOf(...columns), bytes);
       if (added === 0) return false;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(bytes, bytes);
       return true;
@@ -71,12 +136,9 @@ export function createEventLog(database: Database) {
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
       const last = lastWithin(sizes, OFFER_BYTES);
       if (last === undefined) return [];
-      return database
-        .prepare(
-          "select position, committed_ms, body from event where position > ? and position <= ? order by position",
-        )
-        .all<EventRow>(position, last)
-        .map(toLoggedEvent);
+      const events = between(position, last).map(toLoggedEvent);
+      // All of them were damaged and are gone: what follows takes their place.
+      return events.length > 0 || database.readOnly ? events : self.after(position, limit);
     },
 
     latest(
@@ -96,11 +158,21 @@ export function createEventLog(database: Database) {
       ];
       const where = conditions.length === 0 ? "" : `where ${conditions.join(" and ")}`;
       return database
-        .prepare(`select position, committed_ms, body from event ${where} order by position desc limit ?`)
+        .prepare(`select ${EVENT_COLUMNS} from event ${where} order by position desc limit ?`)
         .all<EventRow>(...(kinds ?? []), ...wanted.flat(), limit)
+        .filter(isSound)
         .map(toLoggedEvent);
     },
   };
+  return self;
+}
+
+const RECOUNT = `update log_size set bytes = counted.bytes, written = max(log_size.written, counted.written)
+  from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted
+  where log_size.bytes <> counted.bytes or log_size.written < counted.written`;
+
+function isOutOfRange(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";
 }
 
 export type EventLog = ReturnType<typeof createEventLog>;
@@ -130,7 +202,7 @@ function textsOfSubject(subject: string): readonly string[] {
   return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
 }
 
-export function toLoggedEvent(row: EventRow): LoggedEvent {
+export function toLoggedEvent(row: Pick<EventRow, "position" | "committed_ms" | "body">): LoggedEvent {
   return {
     position: row.position,
     committedAt: new Date(row.committed_ms).toISOString(),

@@ -1,4 +1,16 @@
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, renameSync, statfsSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  truncateSync,
+} from "node:fs";
 import { join } from "node:path";
 import { isoUtc } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
@@ -56,15 +68,70 @@ export function preparePrivateFile(path: string): void {
   }
 }
 
+/**
+ * What SQLite keeps beside a database. A write-ahead log that is left behind belongs to no file that comes after: SQLite
+ * would delete it, or, where the salt happens to fit, play it into the fresh one.
+ */
+const SIDES = ["-wal", "-shm", "-journal"];
+
 /** Renames a damaged file and its side files, so that nothing is deleted; answers the new name. */
 export function setAside(path: string, nowMs: number): string {
-  const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
-  let aside = `${path}.damaged-${stamp}`;
-  for (let n = 2; existsSync(aside); n += 1) aside = `${path}.damaged-${stamp}-${n}`;
-  for (const side of ["", "-wal", "-shm"]) {
+  const aside = asideName(path, nowMs);
+  // Where only side files are left, the name that is told has to be there all the same.
+  if (!existsSync(path)) preparePrivateFile(aside);
+  for (const side of ["", ...SIDES]) {
     if (existsSync(path + side)) renameSync(path + side, aside + side);
   }
+  if (existsSync(path + SPARE)) renameSync(path + SPARE, `${aside}-wal`);
   return aside;
+}
+
+/** Where a write-ahead log is copied to before SQLite looks at it. */
+const SPARE = "-wal-spare";
+
+/**
+ * Keeps what the last run left in the write-ahead log until the file is known to be sound: SQLite deletes the log of a
+ * file that it finds damaged, and with it the latest commits. At most 16 MiB, and only after a kill.
+ */
+export function spareLog(path: string): void {
+  if (sizeOf(`${path}-wal`) === 0) return;
+  try {
+    copyFileSync(`${path}-wal`, path + SPARE);
+  } catch {
+    // A full disk must not keep a sound state from being opened.
+    dropSpareLog(path);
+  }
+}
+
+export function dropSpareLog(path: string): void {
+  rmSync(path + SPARE, { force: true });
+}
+
+/** Copies what is in a file and empties it in its place; answers the copy's name. */
+export function emptyOut(path: string, nowMs: number): string {
+  const aside = asideName(path, nowMs);
+  copyFileSync(path, aside);
+  truncateSync(path, 0);
+  return aside;
+}
+
+function asideName(path: string, nowMs: number): string {
+  const stamp = isoUtc(nowMs).replaceAll(/[:.]/g, "-");
+  const aside = `${path}.damaged-${stamp}`;
+  const isTaken = (name: string) => ["", ...SIDES].some((side) => existsSync(name + side));
+  let free = aside;
+  for (let n = 2; isTaken(free); n += 1) free = `${aside}-${n}`;
+  return free;
+}
+
+/** Whether a file of the folder is a state that was set aside; its side files do not count. */
+export function isStateSetAside(name: string): boolean {
+  return name.startsWith("plenum.db.damaged-") && !SIDES.some((side) => name.endsWith(side));
+}
+
+/** Bytes of a file; 0 where there is none. */
+export function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 export function stateFile(folder: string): string {

@@ -1,6 +1,9 @@
 import { isoUtc } from "../clock.ts";
-import { makeEvent } from "../event.ts";
+import { type Event, makeEvent } from "../event.ts";
+import { checksumSql } from "./checksum.ts";
+import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
+import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { StoredGap } from "./store.ts";
 
@@ -22,22 +25,31 @@ interface GapRow extends Omit<StoredGap, "at"> {
   readonly at_ms: number;
 }
 
+/** A loss joins the gap that is not told yet. */
+const GATHERED = {
+  first_time: "min(gap.first_time, ?1)",
+  last_time: "max(gap.last_time, ?2)",
+  count: "gap.count + ?3",
+};
+
 const COLUMNS = "id, sink, reason, first_time as firstTime, last_time as lastTime, count, at_ms";
 
 /** What sinks have lost: counted, recorded, and told as an event. Changes belong inside a transaction. */
-export function createGaps(database: Database, log: EventLog) {
+export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
   function record(gap: StoredGap, nowMs: number): void {
-    database.prepare("update sink set dropped = dropped + ? where name = ?").run(gap.count, gap.sink);
+    sinks.addDropped(gap.sink, gap.count);
     const gathered = database
       .prepare(
-        `update gap set first_time = min(first_time, ?), last_time = max(last_time, ?), count = count + ?
-         where sink = ? and reason = ? and told_ms is null`,
+        `update gap set first_time = ${GATHERED.first_time}, last_time = ${GATHERED.last_time},
+           count = ${GATHERED.count}, checksum = ${checksumSql("gap", GATHERED)}
+         where sink = ?4 and reason = ?5 and told_ms is null and checksum is ${checksumSql("gap")}`,
       )
       .run(gap.firstTime, gap.lastTime, gap.count, gap.sink, gap.reason);
     if (gathered > 0) return;
     database
       .prepare(
-        "insert into gap (sink, reason, first_time, last_time, count, at_ms) values (?, ?, ?, ?, ?, ?)",
+        `insert into gap (sink, reason, first_time, last_time, count, at_ms, checksum)
+         values (?1, ?2, ?3, ?4, ?5, ?6, row_checksum(?1, ?2, ?3, ?4, ?5, ?6, null))`,
       )
       .run(gap.sink, gap.reason, gap.firstTime, gap.lastTime, gap.count, nowMs);
   }
@@ -86,7 +98,11 @@ export function createGaps(database: Database, log: EventLog) {
           data: { sink, reason, firstTime, lastTime, count },
         });
         log.append(event, nowMs);
-        database.prepare("update gap set told_ms = ? where id = ?").run(nowMs, id);
+        database
+          .prepare(
+            `update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`,
+          )
+          .run(nowMs, id);
       }
       return due.length;
     },
@@ -95,23 +111,18 @@ export function createGaps(database: Database, log: EventLog) {
     dropLetters(maxBytes: number): readonly Loss[] {
       const letters = database
         .prepare(
-          `select id, sink, body, (select sum(octet_length(body)) from dead_letter) - ? as excess,
+          `select ${LETTER_COLUMNS}, (select sum(octet_length(body)) from dead_letter) - ? as excess,
              sum(octet_length(body)) over (order by id) - octet_length(body) as before
            from dead_letter order by id limit 500`,
         )
-        .all<{
-          readonly id: number;
-          readonly sink: string;
-          readonly body: string;
-          readonly excess: number;
-          readonly before: number;
-        }>(maxBytes);
+        .all<LetterRow & { readonly excess: number; readonly before: number }>(maxBytes);
       const removal = database.prepare("delete from dead_letter where id = ?");
       return letters
         .filter(({ before, excess }) => before < excess)
-        .map(({ id, sink, body }) => {
+        .map((row) => {
+          const { id, sink, body, at_ms } = row;
           removal.run(id);
-          const { time } = JSON.parse(body) as { readonly time: string };
+          const time = isSoundLetter(row) ? (JSON.parse(body) as Event).time : isoUtc(at_ms);
           return { sink, reason: "size", time };
         });
     },

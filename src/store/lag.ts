@@ -1,5 +1,6 @@
 import { isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, KINDS, type Kind } from "../event.ts";
+import { EVENT_COLUMNS, isSound, type EventRow as LoggedRow } from "./event-log.ts";
 import type { Database } from "./sqlite.ts";
 import type { SinkLag, Wanted } from "./store.ts";
 
@@ -123,10 +124,11 @@ function countRows(database: Database, rows: readonly EventRow[], wanted: Wanted
   const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
   const bytes = ofKind.reduce((sum, row) => sum + row.bytes, 0);
   if (wanted.byKind || bytes > LOOK_BYTES) return counted(ofKind, wanted.byKind);
-  const body = database.prepare("select body from event where position = ?");
+  const whole = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
   const matching = ofKind.filter(({ position, kind }) => {
-    const row = kind === null ? undefined : body.get<{ readonly body: string }>(position);
-    return row === undefined || wanted.matches(JSON.parse(row.body) as Event);
+    const row = kind === null ? undefined : whole.get<LoggedRow>(position);
+    // What is damaged will be a dead letter of the sink.
+    return row === undefined || !isSound(row) || wanted.matches(JSON.parse(row.body) as Event);
   });
   return counted(matching, true);
 }

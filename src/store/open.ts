@@ -3,19 +3,24 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { createBell } from "../waiting.ts";
+import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import {
+  dropSpareLog,
   type FileSystemType,
   fileSystemType,
   prepareFolder,
   preparePrivateFile,
   setAside,
+  sizeOf,
+  spareLog,
   stateFile,
 } from "./folder.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
-import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
+import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
+import { createSinks } from "./sinks.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
 import { lockFolder, type WorkerLock } from "./worker-lock.ts";
@@ -44,11 +49,15 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   if (readOnly || options.lock === false) return openBeside(options, readOnly);
 
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);
-  const lock = lockFolder(folder);
+  const lock = lockFolder(folder, options);
   try {
     const file = stateFile(folder);
     const { database, aside } = openSound(file, options);
-    return createStore(database, options.clock, { lock, ...(aside === null ? {} : { setAside: aside }) });
+    return createStore(database, options.clock, {
+      lock,
+      ...(options.log === undefined ? {} : { log: options.log }),
+      ...(aside === null ? {} : { setAside: aside }),
+    });
   } catch (error) {
     lock.release();
     throw error;
@@ -75,16 +84,29 @@ function openBeside(options: StoreOptions, readOnly: boolean): Store {
 
 function openSound(file: string, { clock, log }: StoreOptions): { database: Database; aside: string | null } {
   try {
-    return { database: openForWriting(file), aside: null };
+    refuseLostFile(file);
+    spareLog(file);
+    const database = openForWriting(file);
+    dropSpareLog(file);
+    return { database, aside: null };
   } catch (error) {
     if (!(error instanceof Damaged)) throw error;
     const aside = setAside(file, clock.now());
     log?.error(
       { file, aside, err: error },
-      "The state file is damaged. It was set aside, and a fresh one begun.",
+      "The state file is damaged. It was set aside, and a fresh one begun; `plenum state salvage` takes out of it what was not delivered.",
     );
     return { database: openForWriting(file), aside };
   }
+}
+
+/** SQLite takes an empty file beside a write-ahead log for a new one, and deletes the log without a word. */
+function refuseLostFile(file: string): void {
+  const wal = sizeOf(`${file}-wal`);
+  if (sizeOf(file) > 0 || wal === 0) return;
+  throw new Damaged(
+    `${file} is ${existsSync(file) ? "empty" : "gone"}, and ${wal} bytes of its write-ahead log are left.`,
+  );
 }
 
 function openForWriting(file: string): Database {
@@ -95,6 +117,7 @@ function openForWriting(file: string): Database {
     if (database.number("pragma page_count") === 0) database.exec("pragma auto_vacuum = incremental");
     refuseDamage(database);
     prepareSchema(database, true);
+    refuseForeignShape(database);
     database.exec(`
       pragma journal_mode = wal;
       pragma synchronous = full;
@@ -114,26 +137,47 @@ function refuseDamage(database: Database): void {
   }
 }
 
+/** The schema is text too: a damaged byte in it can make another table of it. */
+function refuseForeignShape(database: Database): void {
+  const trouble = schemaTrouble(database);
+  if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
+}
+
 export interface Opened {
+  /** Who holds it looks through the state and puts right what is damaged. */
   readonly lock?: WorkerLock;
+  readonly log?: Log;
   readonly setAside?: string;
 }
 
-export function createStore(database: Database, clock: Clock, { lock, setAside: aside }: Opened): Store {
-  const documents = createDocuments(database);
-  const log = createEventLog(database);
+export function createStore(database: Database, clock: Clock, opened: Opened): Store {
+  const { lock, setAside: aside } = opened;
+  const damage = createDamage(database, clock, opened.log);
+  const documents = createDocuments(database, damage);
+  const log = createEventLog(database, clock, damage);
+  const sinks = createSinks(database, log, damage);
   const changes = createBell();
   let open = true;
+  if (lock !== undefined) {
+    database.transaction(() => {
+      sinks.repair();
+      damage.inspect();
+    });
+    log.recount();
+  }
 
   return {
-    outbox: createOutbox(database, log, clock, changes),
-    quotaMemory: createQuotaMemory(database),
+    outbox: createOutbox({ database, log, sinks, damage, clock, changes }),
+    quotaMemory: createQuotaMemory(database, clock, damage),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
     },
     async documents<T>(set: string) {
       return documents.documents<T>(set);
+    },
+    async damagedKeys(set) {
+      return damage.keys(set);
     },
     async records<T>(name: string, after: number, limit: number) {
       return documents.records<T>(name, after, limit);
@@ -160,6 +204,7 @@ export function createStore(database: Database, clock: Clock, { lock, setAside: 
         file: database.path,
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
         schemaVersion: SCHEMA_VERSION,
+        damaged: damage.summary(),
         ...(aside === undefined ? {} : { setAside: aside }),
       };
     },

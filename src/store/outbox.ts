@@ -1,12 +1,14 @@
 import type { Clock } from "../clock.ts";
 import type { Bell } from "../waiting.ts";
+import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
 import { sinkLags } from "./lag.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
+import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
-import type { Outbox, SinkPosition } from "./store.ts";
+import type { Outbox } from "./store.ts";
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -15,35 +17,28 @@ import type { Outbox, SinkPosition } from "./store.ts";
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
  */
-export function createOutbox(database: Database, log: EventLog, clock: Clock, changes: Bell): Outbox {
+export function createOutbox(options: {
+  readonly database: Database;
+  readonly log: EventLog;
+  readonly sinks: Sinks;
+  readonly damage: Damage;
+  readonly clock: Clock;
+  readonly changes: Bell;
+}): Outbox {
+  const { database, log, sinks, damage, clock, changes } = options;
   const letters = createDeadLetters(database);
-  const redeliveries = createRedeliveries(database);
-  const retention = createRetention(database, log, clock);
-
-  function position(sink: string): SinkPosition | undefined {
-    const row = database
-      .prepare("select name as sink, position, ended from sink where name = ?")
-      .get<SinkPosition>(sink);
-    return row === undefined ? undefined : { ...row };
-  }
+  const redeliveries = createRedeliveries(database, log, damage);
+  const retention = createRetention(database, log, sinks, clock);
 
   return {
     async register(sink, from) {
-      const known = position(sink);
-      if (known !== undefined) return known;
-      return database.transaction(() => {
-        const start = from === "now" ? log.end() : 0;
-        database
-          .prepare("insert into sink (name, position) values (?, ?) on conflict do nothing")
-          .run(sink, start);
-        return position(sink) ?? { sink, position: start, ended: null };
-      });
+      return database.transaction(() => sinks.register(sink, from));
     },
 
     async next(sink, limit, after = 0) {
       const again = redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again };
-      const cursor = position(sink)?.position ?? log.end();
+      const cursor = sinks.find(sink)?.position ?? log.end();
       return { again: false, events: log.after(Math.max(cursor, after), limit) };
     },
 
@@ -54,7 +49,7 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
           const settled = redeliveries.settle(sink, through);
           letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
         } else {
-          database.prepare("update sink set position = max(position, ?) where name = ?").run(through, sink);
+          sinks.moveTo(sink, through);
         }
         for (const { position: refused, reason } of rejected) letters.add(sink, refused, reason, at);
       });
@@ -62,7 +57,7 @@ export function createOutbox(database: Database, log: EventLog, clock: Clock, ch
 
     async setEnded(sink, reason) {
       database.transaction(() => {
-        database.prepare("update sink set ended = ? where name = ?").run(reason, sink);
+        sinks.setEnded(sink, reason);
         if (reason !== null) redeliveries.cancel(sink);
       });
       changes.ring();

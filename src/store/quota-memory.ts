@@ -1,21 +1,48 @@
+import type { Clock } from "../clock.ts";
+import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
 import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
-export function createQuotaMemory(database: Database): QuotaMemory {
+/** The longest that the service counts a request, in milliseconds, with room for its clock. */
+const COUNTED_MS = 2 * 60_000;
+/** A hold whose end is not known lasts as long as one that the service orders without saying how long. */
+const UNKNOWN_HOLD_MS = 60_000;
+
+/**
+ * A damaged slot counts as spent at the moment when it was found, in every bucket: whose it was may be what is
+ * damaged. So a restart never sends more than was allowed; it may wait a minute longer.
+ */
+export function createQuotaMemory(
+  database: Database,
+  clock: Pick<Clock, "now">,
+  damage: Damage,
+): QuotaMemory {
+  const unknownSlots = (): readonly QuotaSlot[] =>
+    damage
+      .foundSince("quota", clock.now() - COUNTED_MS)
+      .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs }));
+
+  function unknownHold(): QuotaHold | undefined {
+    const found = damage.foundSince("quota_hold", clock.now() - UNKNOWN_HOLD_MS).at(-1);
+    return found && { saidAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_HOLD_MS };
+  }
+
   return {
     async load(key) {
-      return database
+      const known = database
         .prepare(
           "select id, sent_ms as sentAtMs, counted_ms as countedByMs from quota where bucket = ? order by counted_ms",
         )
         .all<QuotaSlot>(key)
         .map((row) => ({ ...row }));
+      return [...known, ...unknownSlots()].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
       database
         .prepare(
-          `insert into quota (bucket, id, sent_ms, counted_ms) values (?, ?, ?, ?)
-           on conflict do update set sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms`,
+          `insert into quota (bucket, id, sent_ms, counted_ms, checksum)
+           values (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4)) on conflict do update set
+             sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum`,
         )
         .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
     },
@@ -26,13 +53,14 @@ export function createQuotaMemory(database: Database): QuotaMemory {
       const row = database
         .prepare("select said_ms as saidAtMs, until_ms as untilMs from quota_hold where bucket = ?")
         .all<QuotaHold>(key)[0];
-      return row && { ...row };
+      return row === undefined ? unknownHold() : { ...row };
     },
     async saveHold(key, { saidAtMs, untilMs }) {
       database
         .prepare(
-          `insert into quota_hold (bucket, said_ms, until_ms) values (?, ?, ?)
-           on conflict do update set said_ms = excluded.said_ms, until_ms = excluded.until_ms`,
+          `insert into quota_hold (bucket, said_ms, until_ms, checksum)
+           values (?1, ?2, ?3, row_checksum(?1, ?2, ?3)) on conflict do update set
+             said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum`,
         )
         .run(key, saidAtMs, untilMs);
     },

@@ -1,6 +1,15 @@
 import type { Kind } from "../event.ts";
 import { breath } from "../waiting.ts";
-import { type EventRow, lastWithin, OFFER_BYTES, toLoggedEvent } from "./event-log.ts";
+import type { Damage } from "./damage.ts";
+import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
+import {
+  EVENT_COLUMNS,
+  type EventLog,
+  type EventRow,
+  isSound,
+  OFFER_BYTES,
+  toLoggedEvent,
+} from "./event-log.ts";
 import type { Database } from "./sqlite.ts";
 import type { LoggedEvent } from "./store.ts";
 
@@ -8,34 +17,59 @@ import type { LoggedEvent } from "./store.ts";
 const MARK_SLICE = 5_000;
 
 /** Marks on events that are to be sent to one sink once more: a replay, or a dead letter that may try again. */
-export function createRedeliveries(database: Database) {
+export function createRedeliveries(database: Database, log: EventLog, damage: Damage) {
   /** What each sink was offered last: a mark set in the meantime must not be taken off with them. */
   const offered = new Map<string, readonly number[]>();
 
-  return {
+  /** What a mark stands for: the event while the log has it, then the copy in its letter. */
+  function behind(sink: string, position: number): EventRow | LetterRow | null {
+    const event = database
+      .prepare(`select ${EVENT_COLUMNS} from event where position = ?`)
+      .get<EventRow>(position);
+    if (event !== undefined && isSound(event)) return event;
+    const letter = database
+      .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
+      .get<LetterRow>(sink, position);
+    return letter !== undefined && isSoundLetter(letter) ? letter : null;
+  }
+
+  /** What was marked and is damaged now becomes a dead letter, or stays one, that says so. */
+  function giveUp(sink: string, position: number): void {
+    if (database.readOnly) return;
+    log.quarantine("event.position = ?", position);
+    database.transaction(() => {
+      const letter = "sink = ? and position = ?";
+      damage.keep("dead_letter", `${letter} and checksum is not null`, sink, position);
+      database
+        .prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`)
+        .run(sink, position);
+      database.prepare(`delete from again where ${letter}`).run(sink, position);
+    });
+  }
+
+  const self = {
     next(sink: string, limit: number): readonly LoggedEvent[] {
-      const rows = database
-        .prepare(
-          `select again.position,
-             coalesce(event.committed_ms, dead_letter.committed_ms) as committed_ms,
-             coalesce(event.body, dead_letter.body) as body
-           from again
-           left join event on event.position = again.position
-           left join dead_letter on dead_letter.sink = again.sink and dead_letter.position = again.position
-           where again.sink = ? and coalesce(event.body, dead_letter.body) is not null
-           order by again.position limit ?`,
-        )
-        .all<EventRow>(sink, limit);
-      const last = lastWithin(
-        rows.map(({ position, body }) => ({ position, bytes: body.length })),
-        OFFER_BYTES,
-      );
-      const offer = rows.filter(({ position }) => position <= (last ?? 0));
+      const offer: LoggedEvent[] = [];
+      let bytes = 0;
+      const marks = database
+        .prepare("select position from again where sink = ? order by position limit ?")
+        .all<{ readonly position: number }>(sink, limit);
+      for (const { position } of marks) {
+        const row = behind(sink, position);
+        if (row === null) {
+          giveUp(sink, position);
+          continue;
+        }
+        bytes += row.body.length;
+        if (offer.length > 0 && bytes > OFFER_BYTES) break;
+        offer.push(toLoggedEvent(row));
+      }
       offered.set(
         sink,
         offer.map(({ position }) => position),
       );
-      return offer.map(toLoggedEvent);
+      if (offer.length === 0 && marks.length > 0 && !database.readOnly) return self.next(sink, limit);
+      return offer;
     },
 
     /** Takes the marks off what was offered, up to a position; answers those positions. */
@@ -55,8 +89,8 @@ export function createRedeliveries(database: Database) {
     ): Promise<number> {
       const ofKinds = kinds === undefined ? "" : `and kind in (${kinds.map(() => "?").join(", ")})`;
       const marking = database.prepare(
-        `insert into again (sink, position)
-         select sink.name, event.position from event join sink on sink.name = ?
+        `insert into again (sink, position, checksum)
+         select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
          where event.position > ? and event.position <= min(?, sink.position) and committed_ms >= ? ${ofKinds}
          on conflict do nothing`,
       );
@@ -77,4 +111,5 @@ export function createRedeliveries(database: Database) {
       database.prepare("update dead_letter set resending = 0 where sink = ?").run(sink);
     },
   };
+  return self;
 }

@@ -1,8 +1,9 @@
-import type { Clock } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import { breath } from "../waiting.ts";
-import { type EventLog, lastWithin } from "./event-log.ts";
+import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
 import { createGaps, type Loss } from "./gaps.ts";
+import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
 
@@ -31,8 +32,8 @@ interface Candidate {
  * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
  * has not settled goes when it is too old or there is no space, and then the sink is told what it lost.
  */
-export function createRetention(database: Database, log: EventLog, clock: Clock) {
-  const gaps = createGaps(database, log);
+export function createRetention(database: Database, log: EventLog, sinks: Sinks, clock: Clock) {
+  const gaps = createGaps(database, log, sinks);
 
   function candidates(
     condition: string,
@@ -61,20 +62,23 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
     reason: Loss["reason"],
     wanted: RetentionBounds["wanted"],
   ): readonly Loss[] {
-    const sinks = database
+    const known = database
       .prepare("select name, position from sink where ended is null")
       .all<{ readonly name: string; readonly position: number }>();
     const marked = database.prepare("select 1 from again where sink = ? and position = ?");
-    const body = database.prepare("select body from event where position = ?");
+    const row = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
     const lost: Loss[] = [];
-    for (const { position } of rows) {
-      const without = sinks.filter(
+    for (const { position, committed_ms } of rows) {
+      const without = known.filter(
         (sink) => position > sink.position || marked.get(sink.name, position) !== undefined,
       );
       if (without.length === 0) continue;
-      const event = JSON.parse(body.get<{ readonly body: string }>(position)?.body ?? "null") as Event;
+      const found = row.get<EventRow>(position);
+      // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
+      const event = found !== undefined && isSound(found) ? (JSON.parse(found.body) as Event) : null;
+      const time = event?.time ?? isoUtc(committed_ms);
       for (const { name } of without) {
-        if (wanted?.(name, event) ?? true) lost.push({ sink: name, reason, time: event.time });
+        if (event === null || (wanted?.(name, event) ?? true)) lost.push({ sink: name, reason, time });
       }
     }
     return lost;
@@ -91,7 +95,8 @@ export function createRetention(database: Database, log: EventLog, clock: Clock)
       if (slowest > noted) {
         database
           .prepare(
-            "insert into settled (at_ms, position) values (?, ?) on conflict do update set position = excluded.position",
+            `insert into settled (at_ms, position, checksum) values (?1, ?2, row_checksum(?1, ?2))
+             on conflict do update set position = excluded.position, checksum = excluded.checksum`,
           )
           .run(now, slowest);
       }

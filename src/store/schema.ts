@@ -1,8 +1,23 @@
 import { ConfigError } from "../errors.ts";
-import type { Database } from "./sqlite.ts";
+import { type CheckedName, checksumSql } from "./checksum.ts";
+import { type Database, openDatabase } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 export const APPLICATION_ID = 0x504c4e4d;
+
+/** The tables whose rows got a checksum with step 3. */
+const FIRST_CHECKED: readonly CheckedName[] = [
+  "document",
+  "record",
+  "event",
+  "dead_letter",
+  "sink",
+  "again",
+  "gap",
+  "settled",
+  "quota",
+  "quota_hold",
+];
 
 /**
  * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
@@ -11,6 +26,7 @@ export const APPLICATION_ID = 0x504c4e4d;
  *           ├─◄ again              marked to be sent again to one sink
  *           └─◄ dead_letter        a copy of the event, because it outlives the log
  *   document   record   quota      what the other rooms keep
+ *   damaged                        what was in any of them and is no longer what had been written
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -116,6 +132,24 @@ const MIGRATIONS: readonly string[] = [
     where upto.position = event.position;
   update log_size set written = (select coalesce(max(written), 0) from event);
   `,
+  `
+  -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
+  ${FIRST_CHECKED.map(
+    (table) => `alter table ${table} add column checksum integer;
+  update ${table} set checksum = ${checksumSql(table)};`,
+  ).join("\n  ")}
+
+  -- Rows that were not what had been written, with their bytes.
+  create table damaged (
+    id integer primary key autoincrement,
+    found_ms integer not null,
+    table_name text not null,
+    part text not null, -- the set, log, sink or bucket
+    key text not null,
+    is_open integer not null default 1, -- for a sink: until it is known whose cursor was lost
+    body blob not null
+  ) strict;
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
@@ -146,4 +180,33 @@ export function prepareSchema(database: Database, migrate: boolean): void {
     for (const step of MIGRATIONS.slice(version)) database.exec(step);
     database.exec(`pragma application_id = ${APPLICATION_ID}; pragma user_version = ${SCHEMA_VERSION}`);
   });
+}
+
+const SHAPE = `select entry.type || ' ' || entry.name as name, iif(entry.type = 'table', null, entry.sql) as sql,
+    group_concat(columns.name || ' ' || columns.type, ', ') as columns
+  from sqlite_master as entry left join pragma_table_info(entry.name) as columns
+  where entry.name not like 'sqlite_%' group by entry.type, entry.name`;
+
+interface Shape {
+  readonly name: string;
+  readonly columns: string | null;
+  /** Of indexes and triggers; a table's is written anew when a column is added. */
+  readonly sql: string | null;
+}
+
+/** What a file of this version lacks of its tables, indexes and triggers; null when it has them all. */
+export function schemaTrouble(database: Database): string | null {
+  const model = openDatabase(":memory:");
+  try {
+    prepareSchema(model, true);
+    const text = ({ name, columns, sql }: Shape) => `${name} ${columns} ${sql}`;
+    const found = new Set(database.prepare(SHAPE).all<Shape>().map(text));
+    const missing = model
+      .prepare(SHAPE)
+      .all<Shape>()
+      .find((shape) => !found.has(text(shape)));
+    return missing === undefined ? null : `the ${missing.name} is not as it was made`;
+  } finally {
+    model.close();
+  }
 }

@@ -1,5 +1,6 @@
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { ConfigError, Retryable } from "../errors.ts";
+import { checksumOf } from "./checksum.ts";
 
 /**
  * The only importer of node:sqlite, and the only place that knows its moods: which values bind differs between
@@ -16,6 +17,7 @@ export interface Statement {
 
 export interface Database {
   readonly path: string;
+  readonly readOnly: boolean;
   exec(sql: string): void;
   /** Statements are prepared once per text and kept. */
   prepare(sql: string): Statement;
@@ -33,15 +35,20 @@ export interface DatabaseOptions {
 }
 
 export function openDatabase(path: string, options: DatabaseOptions = {}): Database {
-  const database = guarded(
-    path,
-    () => new DatabaseSync(path, { readOnly: options.readOnly ?? false, timeout: options.busyMs ?? 5_000 }),
+  const { readOnly = false, busyMs = 5_000 } = options;
+  const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: busyMs }));
+  // Damaged integers can be larger than a number holds exactly, so they come as bigint.
+  database.function(
+    "row_checksum",
+    { deterministic: true, varargs: true, useBigIntArguments: true },
+    checksumOf,
   );
   const statements = new Map<string, Statement>();
   let open = true;
 
   const self: Database = {
     path,
+    readOnly,
     exec: (sql) => guarded(path, () => database.exec(sql)),
     prepare(sql) {
       const known = statements.get(sql);
@@ -110,6 +117,9 @@ const CODE = {
 /** The file is not a database, or is one no longer. */
 export class Damaged extends ConfigError {}
 
+/** Another process holds the file. */
+export class Busy extends Retryable {}
+
 function meaning(path: string, error: unknown): unknown {
   const code = primaryCode(error);
   if (code === null) return error;
@@ -129,7 +139,7 @@ function meaning(path: string, error: unknown): unknown {
       });
     case CODE.busy:
     case CODE.locked:
-      return new Retryable(`Another process holds ${path}.`, {
+      return new Busy(`Another process holds ${path}.`, {
         ...cause,
         hint: "It is tried again; end long-running queries on the file if this stays.",
       });

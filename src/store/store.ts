@@ -13,7 +13,10 @@ import type { Event, Kind } from "../event.ts";
  */
 export interface Store {
   document<T>(set: string, key: string): Promise<T | undefined>;
+  /** A document that is damaged is absent, and set aside. */
   documents<T>(set: string): Promise<Map<string, T>>;
+  /** Keys of documents that were damaged and are absent since, for whom it matters that they were there. */
+  damagedKeys(set: string): Promise<readonly string[]>;
   /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
   commit(change: Change): Promise<Committed>;
   /** Records of a log after a sequence number, ascending. */
@@ -59,7 +62,10 @@ export class Conflict extends Error {
 
 export interface LogRecord<T> {
   readonly sequence: number;
+  /** Empty when the record is damaged. */
   readonly body: T;
+  /** The record is not what was written; it keeps its place. */
+  readonly damaged?: true;
 }
 
 export interface StoreDescription {
@@ -68,6 +74,18 @@ export interface StoreDescription {
   readonly schemaVersion: number;
   /** Where a damaged state file was put at opening; absent when it was sound. */
   readonly setAside?: string;
+  /** Rows that were not what had been written and are kept apart since; empty when all was sound. */
+  readonly damaged: readonly DamagedRows[];
+}
+
+/** Damaged rows of one kind, for people. */
+export interface DamagedRows {
+  readonly table: string;
+  /** The set, log, sink or bucket; of an event its kind. */
+  readonly part: string;
+  readonly rows: number;
+  /** ISO 8601 UTC. */
+  readonly lastFound: string;
 }
 
 /** The snapshot sets of one source; a key is the object's id as text. */
@@ -197,7 +215,9 @@ export interface DeadLetter {
   readonly sink: string;
   readonly reason: string;
   readonly at: string;
-  readonly event: Event;
+  /** Null when it is damaged; then it cannot be sent again, and `bytes` is what was found. */
+  readonly event: Event | null;
+  readonly bytes?: string;
 }
 
 export interface StoredGap {

@@ -137,7 +137,9 @@ async function keepsThePromise(
     }
     const [lag] = await store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
-    const letters = new Set((await store.outbox.deadLetters("a", 100_000)).map(({ event }) => event.id));
+    const letters = new Set(
+      (await store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
+    );
     const missing = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(wanted);
     expect(missing.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
 

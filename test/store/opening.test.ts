@@ -1,13 +1,29 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { ConfigError, sentence } from "#src/errors.ts";
+import { CHECKED_NAMES } from "#src/store/checksum.ts";
 import { openStore, type StoreOptions } from "#src/store/open.ts";
+import { SCHEMA_VERSION } from "#src/store/schema.ts";
 import type { Store } from "#src/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
+
+const CHILD = join(import.meta.dirname, "committing-child.ts");
 
 let folder: string;
 let file: string;
@@ -52,14 +68,15 @@ function edit(sql: string): void {
 describe("what is refused, with one sentence that says what to do", () => {
   test("a file of a newer version", async () => {
     await withStore(async () => {});
-    edit("pragma user_version = 99");
-    expect(await refusal()).toMatch(/newer Plenum \(schema 99.*\. Run the newer version again/);
+    edit(`pragma user_version = ${SCHEMA_VERSION + 1}`);
+    expect(await refusal()).toMatch(/newer Plenum \(schema \d+.*\. Run the newer version again/);
     expect(await refusal({ readOnly: true })).toMatch(/newer Plenum/);
   });
 
-  test("a file of another program, which stays as it is", async () => {
+  // Most programs do not set an id, so 0 is the common case.
+  test.each([7, 0])("a file of another program, which stays as it is: application_id %i", async (id) => {
     await withStore(async () => {});
-    edit("pragma application_id = 7");
+    edit(`pragma application_id = ${id}`);
     const before = readFileSync(file);
     expect(await refusal()).toMatch(/belongs to another program\. Set state\.folder/);
     expect(readFileSync(file)).toEqual(before);
@@ -129,10 +146,17 @@ describe("a file of an older version", () => {
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
       return (await store.outbox.pressure()).pendingBytes;
     });
-    edit("alter table event drop column written; alter table log_size drop column written");
+    for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
+    edit(
+      "drop table damaged; alter table event drop column written; alter table log_size drop column written",
+    );
     edit("pragma user_version = 2");
     await withStore(async (store) => {
       expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
+      expect((await store.describe()).damaged).toEqual([]);
+      expect((await store.outbox.next("a", 100)).events.map(({ event }) => event)).toEqual(
+        Array.from({ length: 50 }, (_, n) => valueEvent(n)),
+      );
       await store.commit({ events: [valueEvent(50)] });
       expect((await store.outbox.pressure()).pendingBytes).toBeGreaterThan(kept);
     });
@@ -152,6 +176,7 @@ describe("damage", () => {
       store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }),
     );
     damage();
+    writeFileSync(`${file}-wal`, "what a kill left");
     const spoiled = readFileSync(file);
     const aside = await withStore(async (store) => {
       expect(await store.outbox.latest(5)).toEqual([]);
@@ -160,6 +185,7 @@ describe("damage", () => {
     });
     expect(aside).toMatch(/plenum\.db\.damaged-\d{4}-/);
     expect(readFileSync(aside ?? "")).toEqual(spoiled);
+    expect(readFileSync(`${aside}-wal`, "utf8")).toBe("what a kill left");
     await withStore(async (store) => {
       expect(await store.describe()).not.toHaveProperty("setAside");
       expect(await store.outbox.latest(5)).toHaveLength(1);
@@ -171,6 +197,83 @@ describe("damage", () => {
     bytes.fill(0xa5, offset, offset + 4096 * 8);
     writeFileSync(file, bytes);
   }
+});
+
+describe("a state whose file is lost", () => {
+  /** A state as a kill leaves it: everything is in the write-ahead log. */
+  async function killed(): Promise<Buffer> {
+    const store = await open();
+    await store.commit({ events: [valueEvent(1)] });
+    const wal = readFileSync(`${file}-wal`);
+    await store.close();
+    writeFileSync(`${file}-wal`, wal);
+    return wal;
+  }
+
+  test.each([
+    ["empty", () => writeFileSync(file, "")],
+    ["gone", () => rmSync(file)],
+  ])("%s beside its write-ahead log: said, and set aside with it", async (word, lose) => {
+    const wal = await killed();
+    writeFileSync(`${file}-shm`, "its index");
+    lose();
+    const lines: string[] = [];
+    const log = pino({}, { write: (line) => void lines.push(line) });
+    const aside = await withStore(async (store) => (await store.describe()).setAside, { log });
+    expect(readFileSync(`${aside}-wal`)).toEqual(wal);
+    expect(readFileSync(`${aside}-shm`, "utf8")).toBe("its index");
+    expect(readFileSync(aside ?? "", "utf8")).toBe("");
+    expect(lines.join()).toContain(`${word}, and ${wal.length} bytes of its write-ahead log are left`);
+    expect(lines.join()).toContain("set aside");
+  });
+
+  test("is no loss where there was nothing: an empty file of a start that was cut off", async () => {
+    await withStore(async () => {});
+    writeFileSync(file, "");
+    await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("setAside"));
+  });
+});
+
+describe("a lock file that holds something", () => {
+  const WRECKS = [
+    ["a text", Buffer.from("pid 4711\n".repeat(100))],
+    ["half a header", Buffer.from(`SQLite format 3\0${"z".repeat(5_000)}`)],
+    ["noise", Buffer.alloc(8_192, 0xa5)],
+    ["a byte", Buffer.from("x")],
+  ] as const;
+
+  test.each(WRECKS)("%s: does not stand in the way, and is kept", async (_, content) => {
+    await withStore(async () => {});
+    writeFileSync(join(folder, "worker.lock"), content);
+    await withStore(async () => {});
+    const kept = readdirSync(folder).filter((name) => name.startsWith("worker.lock"));
+    expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
+  });
+
+  test.each(WRECKS)("%s: while a worker holds it, nobody else gets in", async (_, content) => {
+    const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
+    await once(holder.stdout, "data");
+    writeFileSync(join(folder, "worker.lock"), content);
+    expect(await refusal()).toMatch(/Another worker uses/);
+    expect(readFileSync(join(folder, "worker.lock"))).toEqual(content);
+    holder.kill("SIGKILL");
+    await once(holder, "close");
+    await withStore(async () => {});
+  });
+});
+
+test("whoever commits waits for the disk: the worker, and an operator's change beside it", async () => {
+  const exec = vi.spyOn(DatabaseSync.prototype, "exec");
+  onTestFinished(() => exec.mockRestore());
+  /** SQLite's word for how the connections that are open on the state sync: 2 is FULL; in WAL mode 1 syncs no commit. */
+  const levels = () =>
+    [...new Set(exec.mock.contexts as DatabaseSync[])]
+      .filter((database) => database.isOpen && database.location() === realpathSync(file))
+      .map((database) => database.prepare("pragma synchronous").get()?.synchronous);
+  await withStore(async () => {
+    expect(levels()).toEqual([2]);
+    await withStore(async () => expect(levels()).toEqual([2, 2]), { lock: false });
+  });
 });
 
 test("folder and files are for their owner only", async () => {

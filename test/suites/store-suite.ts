@@ -489,7 +489,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const left = await store.outbox.deadLetters("a", 1_000);
       expect(left.length).toBeGreaterThan(20);
       expect(left.length).toBeLessThan(80);
-      expect(left[0]?.event.id).toBe(valueEvent(99).id);
+      expect(left[0]?.event?.id).toBe(valueEvent(99).id);
       expect(report.gaps).toMatchObject([{ reason: "size", count: 100 - left.length }]);
     });
   });

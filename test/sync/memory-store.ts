@@ -115,6 +115,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
+    damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),
     get outbox() {

@@ -1,0 +1,134 @@
+import { closeSync, openSync, readSync } from "node:fs";
+import { sizeOf } from "./folder.ts";
+import { recordOf, type StoredValue, varint } from "./record-format.ts";
+
+/** The size of every page that we ever made: SQLite's default. */
+const PAGE_BYTES = 4_096;
+const WAL_HEADER = 32;
+const FRAME_HEADER = 24;
+/** The last bit says how the log's own checksums are made, which nobody needs here. */
+const WAL_MAGIC = 0x377f0682;
+
+const LEAF_OF_TABLE = 0x0d;
+const LEAF_OF_INDEX = 0x0a;
+
+/** One row where it lies. */
+export interface Cell {
+  /** Of a table with a rowid; null in one without. */
+  readonly rowid: number | null;
+  readonly values: readonly StoredValue[];
+}
+
+export interface Pages {
+  readonly count: number;
+  /** Rows of a page that is a leaf; empty for any other, and without the rows that cannot be read. */
+  cells(page: number): readonly Cell[];
+  close(): void;
+}
+
+/**
+ * Reads rows straight off the pages of a database file with its write-ahead log, without asking its header, its schema
+ * or the pages above them: those may be what is damaged. Rows of removed pages are found as well. Whether a row is
+ * what was written its checksum has to say.
+ */
+export function openPages(path: string): Pages {
+  const main = openSync(path, "r");
+  const walPath = `${path}-wal`;
+  const wal = sizeOf(walPath) > WAL_HEADER ? openSync(walPath, "r") : null;
+  const logged = wal === null ? new Map<number, number>() : committedPages(wal, sizeOf(walPath));
+  const count = Math.max(Math.floor(sizeOf(path) / PAGE_BYTES), ...logged.keys());
+
+  function read(page: number): Buffer | null {
+    if (page < 1 || page > count) return null;
+    const inLog = logged.get(page);
+    return inLog !== undefined && wal !== null
+      ? bytesAt(wal, inLog, PAGE_BYTES)
+      : bytesAt(main, (page - 1) * PAGE_BYTES, PAGE_BYTES);
+  }
+
+  /** What a row holds: a part in its cell, and the rest in a chain of overflow pages. */
+  function payload(bytes: Buffer, at: number, size: number, isTable: boolean): Buffer | null {
+    const local = localBytes(size, isTable);
+    const parts = [bytes.subarray(at, at + local)];
+    let left = size - local;
+    let next = left > 0 && at + local + 4 <= bytes.length ? bytes.readUInt32BE(at + local) : 0;
+    // No row is longer than the file, so a chain that runs in a circle ends.
+    if (left > count * PAGE_BYTES) return null;
+    while (left > 0) {
+      const page = read(next);
+      if (page === null) return null;
+      parts.push(page.subarray(4, 4 + left));
+      left -= PAGE_BYTES - 4;
+      next = page.readUInt32BE(0);
+    }
+    return Buffer.concat(parts);
+  }
+
+  function cellAt(bytes: Buffer, at: number, isTable: boolean): Cell | null {
+    const size = varint(bytes, at);
+    const rowid = size !== null && isTable ? varint(bytes, size.next) : null;
+    const begin = isTable ? rowid?.next : size?.next;
+    if (size === null || begin === undefined) return null;
+    const whole = payload(bytes, begin, size.value, isTable);
+    const values = whole === null ? null : recordOf(whole);
+    return values === null ? null : { rowid: rowid?.value ?? null, values };
+  }
+
+  return {
+    count,
+    cells(page) {
+      const bytes = read(page);
+      const header = page === 1 ? 100 : 0;
+      const type = bytes?.[header];
+      if (bytes === null || (type !== LEAF_OF_TABLE && type !== LEAF_OF_INDEX)) return [];
+      const cells = bytes.readUInt16BE(header + 3);
+      const pointers = Array.from({ length: cells }, (_, n) => header + 8 + 2 * n);
+      return pointers
+        .filter((at) => at + 2 <= PAGE_BYTES)
+        .map((at) => cellAt(bytes, bytes.readUInt16BE(at), type === LEAF_OF_TABLE))
+        .filter((cell) => cell !== null);
+    },
+    close() {
+      closeSync(main);
+      if (wal !== null) closeSync(wal);
+    },
+  };
+}
+
+/** Bytes of a row that lie in its cell, for pages without reserved space. */
+function localBytes(size: number, isTable: boolean): number {
+  const most = isTable ? PAGE_BYTES - 35 : Math.floor(((PAGE_BYTES - 12) * 64) / 255) - 23;
+  if (size <= most) return size;
+  const least = Math.floor(((PAGE_BYTES - 12) * 32) / 255) - 23;
+  const even = least + ((size - least) % (PAGE_BYTES - 4));
+  return even <= most ? even : least;
+}
+
+/** Where the newest committed copy of each page lies in a write-ahead log. */
+function committedPages(wal: number, size: number): Map<number, number> {
+  const header = bytesAt(wal, 0, WAL_HEADER);
+  const committed = new Map<number, number>();
+  const isOurs = header !== null && (header.readUInt32BE(0) & ~1) === WAL_MAGIC;
+  if (!isOurs || header.readUInt32BE(8) !== PAGE_BYTES) return committed;
+  let pending = new Map<number, number>();
+  for (let at = WAL_HEADER; at + FRAME_HEADER + PAGE_BYTES <= size; at += FRAME_HEADER + PAGE_BYTES) {
+    const frame = bytesAt(wal, at, FRAME_HEADER);
+    // Frames of before the log was begun anew have another salt.
+    if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
+    pending.set(frame.readUInt32BE(0), at + FRAME_HEADER);
+    if (frame.readUInt32BE(4) === 0) continue;
+    for (const [page, place] of pending) committed.set(page, place);
+    pending = new Map();
+  }
+  return committed;
+}
+
+function bytesAt(file: number, at: number, size: number): Buffer | null {
+  const bytes = Buffer.alloc(size);
+  try {
+    return readSync(file, bytes, 0, size, at) === size ? bytes : null;
+  } catch {
+    // A disk that cannot read this place may read the next.
+    return null;
+  }
+}

@@ -1,0 +1,82 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** Alarms that the file sink was told as seen at the very first look. */
+function initialAlarms(place: Workplace): readonly string[] {
+  return readdirSync(place.path("events"))
+    .flatMap((name) => readFileSync(place.path(`events/${name}`), "utf8").split("\n"))
+    .filter((line) => line.includes('"alarm-raised"') && line.includes('"initial":true'))
+    .map((line) => (JSON.parse(line) as { readonly id: string }).id);
+}
+
+async function runUntil(place: Workplace, alarms: number): Promise<void> {
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(alarms);
+  worker.signal("SIGKILL");
+  await worker.ended;
+}
+
+test("a state is checked, damaged, set aside, begun afresh as initial, and salvaged", async () => {
+  const service = await simulatedServer();
+  service.simulator.control.raiseAlarm({ siteId: 1 });
+  const place = workplace(service.url);
+  const missing = await place.plenum("state", "check");
+  expect([missing.code, onlyLine(missing.stderr)]).toEqual([
+    78,
+    expect.stringContaining("There is no state"),
+  ]);
+  await runUntil(place, 2);
+
+  const sound = await place.plenum("state", "check");
+  expect([sound.code, sound.stdout]).toEqual([0, expect.stringMatching(/The file is whole\. \d+ rows/)]);
+  const file = place.path("state/plenum.db");
+  const bytes = readFileSync(file);
+  writeFileSync(file, bytes.fill(0xa5, 0, 4_096));
+  writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0xa5, 0, 32));
+  const broken = await place.plenum("state", "check", "--json");
+  expect([broken.code, JSON.parse(broken.stdout)]).toEqual([1, expect.objectContaining({ whole: false })]);
+  expect(onlyLine(broken.stderr)).toMatch(/^The state is damaged\. Restart the worker/);
+
+  await runUntil(place, 4);
+  const ids = initialAlarms(place);
+  expect(ids.slice(2).toSorted(), "the same alarms, with the same ids").toEqual(ids.slice(0, 2).toSorted());
+  const { filesSetAside, trouble } = JSON.parse((await place.plenum("state", "check", "--json")).stdout) as {
+    readonly filesSetAside: readonly string[];
+    readonly trouble: readonly string[];
+  };
+  expect([filesSetAside.length, trouble]).toEqual([1, []]);
+  expect(readdirSync(place.path("state"))).toContain(`${filesSetAside[0]}-wal`);
+  const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`));
+  expect(salvaged.stdout + salvaged.stderr).toMatch(
+    /events were read out of \d+ pages|No event could be read/,
+  );
+  const none = await place.plenum("state", "salvage", "nothing.db");
+  expect([none.code, onlyLine(none.stderr)]).toEqual([78, "There is no file nothing.db."]);
+}, 90_000);
+
+test("a state whose file is lost beside its write-ahead log is told in the status, and salvaged", async () => {
+  const service = await simulatedServer();
+  service.simulator.control.raiseAlarm({ siteId: 1 });
+  const place = workplace(service.url);
+  await runUntil(place, 2);
+  writeFileSync(place.path("state/plenum.db"), "");
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  await expect.poll(() => initialAlarms(place).length, { timeout: 20_000 }).toBe(4);
+  const status = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+  expect(status.notices).toContainEqual(
+    expect.stringMatching(/^The state file was damaged and set aside as .*plenum\.db\.damaged-/),
+  );
+  const checked = await place.plenum("state", "check", "--json");
+  const [aside] = (JSON.parse(checked.stdout) as { readonly filesSetAside: readonly string[] }).filesSetAside;
+  const salvaged = await place.plenum("state", "salvage", place.path(`state/${aside}`), "--json");
+  expect(salvaged.code).toBe(0);
+  const { found, taken, known, delivered } = JSON.parse(salvaged.stdout) as Record<string, number>;
+  expect(found).toBeGreaterThan(0);
+  expect((taken ?? 0) + (known ?? 0) + (delivered ?? 0)).toBe(found);
+  worker.signal("SIGINT");
+  expect((await worker.ended).code).toBe(0);
+}, 90_000);

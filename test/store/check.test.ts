@@ -1,0 +1,100 @@
+import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { checkState, isWhole } from "#src/store/check.ts";
+import { openStore } from "#src/store/open.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { CLOCK, furnish } from "./furnished-state.ts";
+
+let folder: string;
+let file: string;
+beforeEach(async () => {
+  folder = temporaryFolder();
+  file = join(folder, "plenum.db");
+  await furnish(folder);
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function edit(sql: string): void {
+  const database = new DatabaseSync(file);
+  database.exec(sql);
+  database.close();
+}
+
+describe("a check of the state", () => {
+  test("finds nothing in a sound one, counts its rows and changes nothing, also beside a worker", async () => {
+    const before = readFileSync(file);
+    const report = checkState(folder);
+    expect(isWhole(report)).toBe(true);
+    expect(report).toMatchObject({ trouble: [], setAside: [], filesSetAside: [] });
+    expect(report.tables).toContainEqual({ table: "document", rows: 20, damaged: 0 });
+    expect(readFileSync(file)).toEqual(before);
+    const worker = await openStore({ folder, clock: CLOCK });
+    expect(checkState(folder).tables).toEqual(report.tables);
+    await worker.close();
+  });
+
+  test.each([
+    ["document", "update document set body = body || ' ' where key = '10001'", 2],
+    ["record", "update record set body = '{}' where sequence = 2", 1],
+    ["event", "update event set id = 'x' where position = 5", 1],
+    ["dead_letter", "update dead_letter set reason = 'x' where position = 2", 1],
+    ["sink", "update sink set position = 1", 3],
+    ["quota_hold", "update quota_hold set until_ms = 1", 2],
+  ])("finds rows of %s that are not what was written", (table, sql, damaged) => {
+    edit(sql);
+    const report = checkState(folder);
+    expect(isWhole(report)).toBe(false);
+    expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
+  });
+
+  test("is content with what a worker has set aside, and still names it", async () => {
+    edit(
+      "update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2",
+    );
+    await (await openStore({ folder, clock: CLOCK })).close();
+    const report = checkState(folder);
+    expect(isWhole(report)).toBe(true);
+    expect(report.setAside).toMatchObject([
+      { table: "document", part: "tag/main", rows: 1 },
+      { table: "document", part: "value/main", rows: 1 },
+      { table: "record", part: "audit", rows: 1 },
+    ]);
+  });
+
+  test.each([
+    ["a torn page", () => spoil(4_096 * 3)],
+    ["a broken header", () => spoil(0)],
+    ["no content beside a write-ahead log", () => lose()],
+    ["an index that is gone", () => edit("drop index event_by_class")],
+    [
+      "a trigger that is not ours",
+      () =>
+        edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
+    ],
+  ])("finds %s", (_, damage) => {
+    damage();
+    const report = checkState(folder);
+    expect(isWhole(report)).toBe(false);
+    expect(report.trouble.join()).not.toBe("");
+  });
+
+  function spoil(offset: number): void {
+    const bytes = readFileSync(file);
+    bytes.fill(0xa5, offset, offset + 4_096);
+    writeFileSync(file, bytes);
+  }
+
+  function lose(): void {
+    writeFileSync(`${file}-wal`, "what a kill left");
+    writeFileSync(file, "");
+  }
+
+  test("names the files that were set aside, and refuses where there is no state", async () => {
+    cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z`);
+    cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z-wal`);
+    expect(checkState(folder).filesSetAside).toEqual(["plenum.db.damaged-2026-11-02T06-00-00-000Z"]);
+    expect(() => checkState(join(folder, "none"))).toThrow("There is no state");
+  });
+});

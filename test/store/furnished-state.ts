@@ -1,0 +1,102 @@
+import type { Clock } from "#src/clock.ts";
+import type { Event } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import { openDatabase } from "#src/store/sqlite.ts";
+import type { Store } from "#src/store/store.ts";
+import { sampleOfEveryKind, valueEvent } from "../sample-events.ts";
+
+/** A state with something in every table, and what is in it. */
+export interface Furnished {
+  readonly documents: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
+  readonly records: readonly unknown[];
+  readonly events: ReadonlyMap<string, Event>;
+  /** Ids of the events that each sink in use has still to get. */
+  readonly outstanding: ReadonlyMap<string, ReadonlySet<string>>;
+  /** Ids of the dead letters, by sink. */
+  readonly letters: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+/** Stands still, so that nothing runs out while a test takes its time. */
+export const CLOCK: Clock = {
+  now: () => Date.parse("2026-11-02T08:00:00Z"),
+  monotonic: () => 0,
+  sleep: () => Promise.reject(new Error("The store must not wait.")),
+};
+
+const VALUES = 40;
+const BUCKETS = ["main", "spare"];
+
+export async function furnish(folder: string): Promise<Furnished> {
+  const store = await openStore({ folder, clock: CLOCK });
+  const { outbox } = store;
+  for (const sink of ["ahead", "behind", "gone"]) await outbox.register(sink, "beginning");
+  const documents = new Map(
+    ["tag/main", "value/main"].map((set) => [
+      set,
+      new Map(Array.from({ length: 10 }, (_, n) => [`1000${n}`, { set, n, name: `Tag ${n} – "söder"` }])),
+    ]),
+  );
+  const records = Array.from({ length: 5 }, (_, n) => ({ n, previous: `hash ${n}` }));
+  const events = [...sampleOfEveryKind(), ...Array.from({ length: VALUES }, (_, n) => valueEvent(n))];
+  await store.commit({
+    documents: [...documents].map(([set, put]) => ({ set, put })),
+    records: records.map((body) => ({ log: "audit", body })),
+  });
+  for (const event of events) await store.commit({ events: [event] });
+  await settle(store, "ahead", 30, [3, 4, 5, 6]);
+  await settle(store, "behind", 8, [2]);
+  await outbox.setEnded("gone", "410 Gone");
+  const letters = await outbox.deadLetters("ahead");
+  await outbox.resendDeadLetters("ahead", [letters[0]?.id ?? 0]);
+  for (const bucket of BUCKETS) {
+    for (let id = 1; id <= 3; id += 1)
+      await store.quotaMemory.save(bucket, {
+        id,
+        sentAtMs: CLOCK.now() + 0.25,
+        countedByMs: CLOCK.now() + 0.5,
+      });
+    await store.quotaMemory.saveHold(bucket, { saidAtMs: CLOCK.now(), untilMs: CLOCK.now() + 30_000 });
+  }
+  await outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, replayMs: 2 ** 40 });
+  await store.close();
+  addGap(folder);
+  const idsFrom = (position: number) => new Set(events.slice(position).map(({ id }) => id));
+  const idsAt = (positions: readonly number[]) => new Set(positions.map((at) => events[at - 1]?.id ?? ""));
+  return {
+    documents,
+    records,
+    events: new Map(events.map((event) => [event.id, event])),
+    outstanding: new Map([
+      ["ahead", idsFrom(30).add(events[5]?.id ?? "")],
+      ["behind", idsFrom(8)],
+    ]),
+    letters: new Map([
+      ["ahead", idsAt([3, 4, 5])],
+      ["behind", idsAt([2])],
+    ]),
+  };
+}
+
+async function settle(
+  store: Store,
+  sink: string,
+  through: number,
+  refused: readonly number[],
+): Promise<void> {
+  const rejected = refused.map((position) => ({ position, reason: `refused by ${sink}` }));
+  await store.outbox.settle(sink, { again: false, through, rejected });
+}
+
+/** A gap, without the loss that would take the events away. */
+function addGap(folder: string): void {
+  const database = openDatabase(`${folder}/plenum.db`);
+  const columns =
+    "'behind', 'age', '2026-11-02T06:00:00Z', '2026-11-02T07:00:00Z', 3, 1793599200000, 1793599200000";
+  database.exec(
+    `insert into gap (sink, reason, first_time, last_time, count, at_ms, told_ms, checksum)
+     values (${columns}, row_checksum(${columns}))`,
+  );
+  // All in one file, so that a test can copy it.
+  database.exec("pragma wal_checkpoint(truncate)");
+  database.close();
+}

@@ -1,0 +1,200 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { pino } from "pino";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openJournal } from "#src/commands/journal.ts";
+import type { Log } from "#src/log.ts";
+import { createStatus } from "#src/status/report.ts";
+import { DAMAGED } from "#src/store/event-log.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { CLOCK } from "./furnished-state.ts";
+
+let folder: string;
+let lines: string[];
+let store: Store;
+beforeEach(async () => {
+  folder = temporaryFolder();
+  lines = [];
+  store = await open();
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+function open(): Promise<Store> {
+  const log: Log = pino({ base: null }, { write: (line) => void lines.push(line) });
+  return openStore({ folder, clock: CLOCK, log });
+}
+
+/** Changes the file behind the store's back, as a disk does, and opens it again. */
+async function damage(sql: string): Promise<void> {
+  await store.close();
+  damageNow(sql);
+  store = await open();
+}
+
+function damageNow(sql: string): void {
+  const database = new DatabaseSync(join(folder, "plenum.db"));
+  database.exec(sql);
+  database.close();
+}
+
+const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
+
+describe("a damaged event", () => {
+  const SPOIL = "update event set body = replace(body, '°C', '°F') where position = 3";
+
+  test("is a dead letter, with its bytes, of the sinks that had not got it; the others go on", async () => {
+    await store.commit({ events: values(5) });
+    for (const sink of ["past", "before", "ended"]) await store.outbox.register(sink, "beginning");
+    await store.outbox.settle("past", { again: false, through: 4, rejected: [] });
+    await store.outbox.setEnded("ended", "410");
+    damageNow(SPOIL);
+    const ids = async (sink: string) =>
+      (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
+    const [first, second, , fourth, fifth] = values(5).map(({ id }) => id);
+    expect(await ids("before")).toEqual([first, second, fourth, fifth]);
+    expect(await ids("past")).toEqual([fifth]);
+    const letters = await store.outbox.deadLetters();
+    expect(letters).toMatchObject([{ sink: "before", reason: DAMAGED, event: null }]);
+    expect(letters[0]?.bytes).toContain("°F");
+    expect(await store.outbox.lag()).toMatchObject([
+      { sink: "before", deadLetters: 1 },
+      { deadLetters: 0 },
+      { deadLetters: 0 },
+    ]);
+    expect(lines.join()).toMatch(/"table":"event","rows":1.*Damaged rows of the state/);
+    expect((await store.describe()).damaged).toMatchObject([{ table: "event", part: "tag-value", rows: 1 }]);
+    expect(await store.outbox.resendDeadLetters("before", "all"), "nobody can send it").toBe(0);
+    expect(await store.outbox.deadLetters("before")).toHaveLength(1);
+  });
+
+  test("does not stand in the way when all that is left is damaged", async () => {
+    await store.outbox.register("a", "beginning");
+    await store.commit({ events: values(60) });
+    damageNow("update event set body = replace(body, '°C', '°F') where position <= 50");
+    expect((await store.outbox.next("a", 20)).events).toHaveLength(10);
+    expect(await store.outbox.deadLetters("a", 100)).toHaveLength(50);
+  });
+
+  test("that is marked to be sent again is a dead letter too", async () => {
+    await store.outbox.register("a", "beginning");
+    await store.commit({ events: values(5) });
+    await store.outbox.settle("a", { again: false, through: 5, rejected: [] });
+    await store.outbox.replay("a", "2020-01-01T00:00:00Z");
+    damageNow(SPOIL);
+    expect(await store.outbox.next("a", 100)).toMatchObject({ again: true, events: { length: 4 } });
+    expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
+  });
+
+  test("is told where a sink loses it unread", async () => {
+    await store.outbox.register("a", "beginning");
+    await store.commit({ events: values(5) });
+    damageNow(SPOIL);
+    const { gaps } = await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: -1, replayMs: 1 });
+    expect(gaps).toMatchObject([{ sink: "a", count: 5 }]);
+  });
+});
+
+describe("a damaged document", () => {
+  test("is absent, kept apart, and told in log and status", async () => {
+    await store.commit({ documents: [{ set: "tag/main", put: Object.entries({ 1: "one", 2: "two" }) }] });
+    damageNow(`update document set body = '"owe"' where key = '1'`);
+    expect(await store.document("tag/main", "1")).toBeUndefined();
+    expect(await store.documents("tag/main")).toEqual(new Map([["2", "two"]]));
+    expect(await store.damagedKeys("tag/main")).toEqual(["1"]);
+    expect(lines).toHaveLength(1);
+    const status = createStatus({ version: "1", clock: CLOCK, store, sources: [], live: null });
+    expect((await status.report()).notices).toEqual([
+      expect.stringMatching(
+        /^Damaged rows of the state .* at 2026-11-02T08:00:00.000Z: 1 of document tag\/main\./,
+      ),
+    ]);
+    await store.commit({ documents: [{ set: "tag/main", put: [["1", "one"]] }] });
+    expect(await store.document("tag/main", "1")).toBe("one");
+  });
+
+  test("of a command leaves its id used", async () => {
+    const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
+    await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
+    await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
+    const journal = await openJournal({ store, clock: CLOCK, rehearsal: false, expectedWaitMs: () => 0 });
+    expect([journal.knows("c1"), journal.knows("c2")]).toEqual([true, false]);
+  });
+});
+
+describe("a damaged cursor begins at the beginning of the log", () => {
+  beforeEach(async () => {
+    await store.commit({ events: values(9) });
+    await store.outbox.register("a", "now");
+    await store.outbox.register("b", "now");
+  });
+
+  test("when its position is damaged", async () => {
+    await damage("update sink set position = position + 64 where name = 'a'");
+    await store.commit({ events: [valueEvent(10)] });
+    expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
+    expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
+  });
+
+  test("when its name is damaged, whichever of the new ones it was; later ones begin as they are told", async () => {
+    await damage("update sink set name = 'q' where name = 'a'");
+    expect(await store.outbox.register("new", "now")).toMatchObject({ position: 0 });
+    expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
+    expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
+    await store.outbox.setEnded("q", "not in the configuration");
+    expect(await store.outbox.register("later", "now")).toMatchObject({ position: 9 });
+  });
+
+  test("also when it is damaged while the worker runs", async () => {
+    damageNow("update sink set position = position + 64 where name = 'a'");
+    expect((await store.outbox.next("a", 100)).events).toHaveLength(9);
+    damageNow("update sink set position = position + 64 where name = 'a'");
+    await store.outbox.settle("a", { again: false, through: 4, rejected: [] });
+    expect((await store.outbox.next("a", 100)).events).toHaveLength(5);
+  });
+});
+
+test("a damaged slot of the quota counts in every bucket, as spent now, for two minutes", async () => {
+  const before = CLOCK.now() - 90_000;
+  await store.quotaMemory.save("main", { id: 1, sentAtMs: before, countedByMs: before });
+  await damage("update quota set counted_ms = 0");
+  const now = { sentAtMs: CLOCK.now(), countedByMs: CLOCK.now() };
+  expect(await store.quotaMemory.load("main")).toMatchObject([now]);
+  expect(await store.quotaMemory.load("other")).toMatchObject([now]);
+});
+
+test("a counter of positions that fell back does not hide what is committed next", async () => {
+  await store.outbox.register("a", "beginning");
+  await store.commit({ events: values(9) });
+  await store.outbox.settle("a", { again: false, through: 9, rejected: [] });
+  await damage("delete from event; update sqlite_sequence set seq = 2 where name = 'event'");
+  await store.commit({ events: [valueEvent(10)] });
+  expect((await store.outbox.next("a", 10)).events).toMatchObject([{ position: 10 }]);
+});
+
+test("a damaged record keeps its place and says nothing", async () => {
+  await store.commit({ records: [1, 2, 3].map((n) => ({ log: "audit", body: { n } })) });
+  await damage(`update record set body = '{"n":4}' where sequence = 2`);
+  expect(await store.records("audit", 0, 9)).toEqual([
+    { sequence: 1, body: { n: 1 } },
+    { sequence: 2, body: {}, damaged: true },
+    { sequence: 3, body: { n: 3 } },
+  ]);
+  expect(lines).toHaveLength(1);
+  await damage("select 1");
+  expect(lines, "each is told once").toHaveLength(1);
+});
+
+test("an older settlement that comes late does not move a cursor back", async () => {
+  await store.outbox.register("a", "beginning");
+  await store.commit({ events: values(9) });
+  await store.outbox.settle("a", { again: false, through: 7, rejected: [] });
+  await store.outbox.settle("a", { again: false, through: 3, rejected: [] });
+  expect((await store.outbox.next("a", 100)).events).toHaveLength(2);
+});

@@ -1,0 +1,25 @@
+import { writeSync } from "node:fs";
+import { systemClock } from "#src/clock.ts";
+import { openStore } from "#src/store/open.ts";
+import { valueEvent } from "../../sample-events.ts";
+
+/**
+ * What is recorded: a state from its first moment on, closed and opened again, with commits, settlements, pruning, and
+ * enough in the write-ahead log that it is written back in between. Each commit is said once it has returned.
+ */
+const [folder = ""] = process.argv.slice(2);
+/** SQLite writes the log back from 1,000 pages on. */
+const FILLER = "x".repeat(150_000);
+let n = 0;
+for (let round = 0; round < 3; round += 1) {
+  const store = await openStore({ folder, clock: systemClock });
+  await store.outbox.register("sink", "beginning");
+  for (let commit = 0; commit < 14; commit += 1, n += 1) {
+    const put = [["n", n] as const, ...(round === 1 ? [["filler", `${FILLER}${n}`] as const] : [])];
+    await store.commit({ documents: [{ set: "last", put }], events: [valueEvent(n)] });
+    writeSync(1, `said ${n}\n`);
+    if (commit % 5 === 4) await store.outbox.settle("sink", { again: false, through: n, rejected: [] });
+  }
+  await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, replayMs: 2 ** 40 });
+  await store.close();
+}

@@ -1,0 +1,180 @@
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Event } from "#src/event.ts";
+import { checkState, isWhole } from "#src/store/check.ts";
+import { openStore } from "#src/store/open.ts";
+import { salvage } from "#src/store/salvage.ts";
+import type { Store } from "#src/store/store.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { replay, seed } from "../seed.ts";
+import { CLOCK } from "./furnished-state.ts";
+
+const PAGE = 4_096;
+let base: string;
+let fresh: Store;
+beforeEach(async () => {
+  base = mkdtempSync(join(tmpdir(), "plenum-salvage-"));
+  fresh = await openStore({ folder: join(base, "fresh"), clock: CLOCK });
+  for (const sink of ["a", "b"]) await fresh.outbox.register(sink, "beginning");
+});
+afterEach(async () => {
+  await fresh.close();
+  rmSync(base, { recursive: true });
+});
+
+/** Small events, and every tenth larger than a page. */
+function event(n: number): Event {
+  if (n % 10 !== 0) return valueEvent(n);
+  const sample = sampleEvent("tag-history", {}, n);
+  const points = Array.from({ length: 50 * ((n % 7) + 1) }, (_, at) => ({
+    time: `point ${at}`,
+    value: at / 7,
+  }));
+  return { ...sample, data: { ...sample.data, points } };
+}
+
+const EVENTS = Array.from({ length: 400 }, (_, n) => event(n));
+const SETTLED = 100;
+
+/** A state as it lies there after a kill: most of it in the file, the latest commits in the write-ahead log. */
+async function killed(logged = 50): Promise<string> {
+  const folder = join(base, "old");
+  let store = await openStore({ folder, clock: CLOCK });
+  for (const sink of ["a", "b"]) await store.outbox.register(sink, "beginning");
+  await store.commit({ events: EVENTS.slice(0, EVENTS.length - logged) });
+  await store.outbox.settle("a", { again: false, through: SETTLED, rejected: [] });
+  await store.outbox.settle("b", {
+    again: false,
+    through: SETTLED * 2,
+    rejected: [{ position: 7, reason: "no" }],
+  });
+  await store.close();
+  store = await openStore({ folder, clock: CLOCK });
+  for (const each of EVENTS.slice(EVENTS.length - logged)) await store.commit({ events: [each] });
+  const dead = join(base, "dead");
+  cpSync(folder, dead, { recursive: true });
+  await store.close();
+  return join(dead, "plenum.db");
+}
+
+/** What the sinks of the fresh state are offered. */
+async function offered(): Promise<readonly Event[]> {
+  const all: Event[] = [];
+  for (let after = 0; ; ) {
+    const { events } = await fresh.outbox.next("a", 500, after);
+    const last = events.at(-1);
+    if (last === undefined) return all;
+    all.push(...events.map((logged) => logged.event));
+    after = last.position;
+  }
+}
+
+function overwrite(file: string, page: number, pages: number, by: (at: number) => number = () => 0xa5): void {
+  const bytes = readFileSync(file);
+  const from = (page - 1) * PAGE;
+  for (let at = from; at < Math.min(from + pages * PAGE, bytes.length); at += 1) bytes[at] = by(at);
+  writeFileSync(file, bytes);
+}
+
+test("what the slowest sink had not got comes out of a sound file, in order, and once", async () => {
+  const file = await killed();
+  const before = readFileSync(file);
+  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({
+    found: 400,
+    taken: 300,
+    delivered: SETTLED,
+    known: 0,
+    damaged: 0,
+    deadLetters: 1,
+    cursors: { a: SETTLED, b: SETTLED * 2 },
+  });
+  expect(await offered()).toEqual(EVENTS.slice(SETTLED));
+  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ taken: 0, known: 300 });
+  expect(await offered()).toHaveLength(300);
+  expect(readFileSync(file)).toEqual(before);
+});
+
+test.each([
+  ["the header", 1, 1],
+  ["the first eight pages", 1, 8],
+])("%s overwritten: what lies elsewhere comes out all the same", async (_, page, pages) => {
+  const file = await killed();
+  overwrite(file, page, pages);
+  const { found, taken } = await salvage(join(base, "fresh"), file, CLOCK);
+  expect(found).toBeGreaterThan(350);
+  expect(taken).toBeGreaterThan(250);
+  const told = new Map(EVENTS.map((each) => [each.id, each]));
+  for (const each of await offered()) expect(each).toEqual(told.get(each.id));
+});
+
+test("an empty file beside its write-ahead log gives what is in the log", async () => {
+  const file = await killed();
+  writeFileSync(file, "");
+  const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
+  expect(found).toBeGreaterThanOrEqual(50);
+  expect(cursors).toEqual({ a: null, b: null });
+  expect((await offered()).map(({ id }) => id)).toEqual(
+    expect.arrayContaining(EVENTS.slice(-50).map(({ id }) => id)),
+  );
+});
+
+test("what was in the log, but not committed, is not taken", async () => {
+  const file = await killed();
+  const wal = readFileSync(`${file}-wal`);
+  // The last frame of the last commit, which says that it is one, was torn off.
+  writeFileSync(`${file}-wal`, wal.subarray(0, -1));
+  expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
+});
+
+test(`any noise: never a crash, nothing but what was committed (seed ${seed})`, {
+  timeout: 60_000,
+}, async () => {
+  const random = seededRandom(seed);
+  const file = await killed();
+  const told = new Map(EVENTS.map((each) => [each.id, each]));
+  const sound = readFileSync(file);
+  for (let round = 0; round < 40; round += 1) {
+    const pages = sound.length / PAGE;
+    writeFileSync(file, sound);
+    for (let wound = 0; wound < 10; wound += 1)
+      overwrite(file, 1 + random.below(pages), 1 + random.below(3), () =>
+        random.chance(0.9) ? 0 : random.below(256),
+      );
+    const bytes = readFileSync(file);
+    for (let bit = 0; bit < 200; bit += 1) {
+      const at = random.below(bytes.length);
+      bytes[at] = (bytes[at] ?? 0) ^ (1 << random.below(8));
+    }
+    writeFileSync(file, random.chance(0.2) ? bytes.subarray(0, random.below(bytes.length)) : bytes);
+    const { found } = await salvage(join(base, "fresh"), file, CLOCK);
+    expect(found, replay).toBeLessThanOrEqual(400);
+    for (const each of await offered()) expect(each, replay).toEqual(told.get(each.id));
+  }
+});
+
+test("the worker may run meanwhile, and what it commits stays", async () => {
+  const file = await killed();
+  const [done] = await Promise.all([
+    salvage(join(base, "fresh"), file, CLOCK),
+    (async () => {
+      for (let n = 1_001; n < 1_050; n += 1) await fresh.commit({ events: [valueEvent(n)] });
+    })(),
+  ]);
+  expect(done.taken).toBe(300);
+  expect(await offered()).toHaveLength(349);
+  await fresh.close();
+  expect(isWhole(checkState(join(base, "fresh")))).toBe(true);
+});
+
+test("a file that is not there, or in use, is refused with one sentence", async () => {
+  const folder = join(base, "fresh");
+  await expect(salvage(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
+  await expect(salvage(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");
+  await expect(salvage(join(base, "nowhere"), join(folder, "plenum.db"), CLOCK)).rejects.toThrow("no state");
+  writeFileSync(join(base, "text"), "not a state ".repeat(10_000));
+  expect(await salvage(folder, join(base, "text"), CLOCK)).toMatchObject({ found: 0, taken: 0 });
+  expect(readdirSync(folder).filter((name) => name.includes("damaged"))).toEqual([]);
+});
