@@ -9,7 +9,7 @@ import type { Config } from "./config/config.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createPruning } from "./delivery/pruning.ts";
-import { inOrder, Stopping } from "./lifecycle.ts";
+import { inOrder, sideBySide, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
@@ -165,6 +165,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     log,
   });
 
+  const polling = syncs.map(({ service }) => service);
   const services = inOrder(
     [
       { service: server, share: 0.1 },
@@ -173,7 +174,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: commands, share: 0.2 },
       { service: listening(listeners, commands.accept), share: 0.1 },
       // What asks the service is cut short: asking again after a start costs one request.
-      ...syncs.map(({ service }) => ({ service, share: 0.2 })),
+      { service: sideBySide("sources", polling, log), share: 0.2 },
     ],
     { clock, log },
   );
@@ -184,7 +185,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     ready = false;
     await services.stop(deadlineMs);
     running.abort(new Stopping());
-    for (const { source } of sources) await source.close();
+    await Promise.all(sources.map(({ source }) => source.close()));
     door.close();
     await store.close();
     log.info("stopped");
