@@ -9,7 +9,7 @@ import type { Config } from "./config/config.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createPruning } from "./delivery/pruning.ts";
-import { inOrder, sideBySide, Stopping } from "./lifecycle.ts";
+import { inOrder, Stopping, sideBySide } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
