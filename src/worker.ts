@@ -19,7 +19,9 @@ import { type SourceWork, workRoutes } from "./operator/work.ts";
 import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
+import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
 import { refreshGauges } from "./status/gauges.ts";
+import { createReadiness } from "./status/readiness.ts";
 import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
@@ -65,7 +67,8 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
-  const shared = { store: counted(opened, metrics), clock, log, metrics };
+  const { store, trouble: commitTrouble } = watchCommits(opened, clock);
+  const shared = { store: counted(store, metrics), commitTrouble, clock, log, metrics };
   try {
     return await build(options, shared);
   } catch (error) {
@@ -76,6 +79,7 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
 
 interface Shared {
   readonly store: Store;
+  readonly commitTrouble: () => CommitTrouble | null;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -83,7 +87,7 @@ interface Shared {
 
 async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { config, environment, transport } = options;
-  const { store, clock, log, metrics } = shared;
+  const { store, clock, log, metrics, commitTrouble } = shared;
   const startedAtMs = clock.now();
   const ticker = options.ticker ?? cronTicker(log);
 
@@ -129,7 +133,12 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       source: (name) => liveSource(byName.get(name), works.get(name), metrics),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
-      notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
+      notices: () => [
+        ...notices,
+        ...commitNotices(commitTrouble()),
+        ...commands.notices(),
+        ...backPressure.notices(),
+      ],
     },
   });
   const door = writeDoor(config.state.folder);
@@ -147,7 +156,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
-    notReady: () => (ready ? null : "The worker is starting or stopping."),
+    readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),
     async refresh() {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });

@@ -1,6 +1,7 @@
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Secret } from "#src/log.ts";
 import { StatusConfig } from "#src/status/config.ts";
+import type { Readiness } from "#src/status/readiness.ts";
 import { createStatusServer, statusRoutes } from "#src/status/server.ts";
 import { valueEvent } from "../sample-events.ts";
 import { fillSource, serverOptions, shownBuilding } from "./shown-building.ts";
@@ -65,13 +66,15 @@ describe("the stop of all writing", () => {
 
 describe("what is served", () => {
   test("health and readiness", async () => {
-    let reason: string | null = "The worker is starting or stopping.";
-    const { get } = await routes({ notReady: () => reason });
+    const reasons = [{ reason: "disk-full", subject: "state", message: "Free some space." }] as const;
+    let readiness: Readiness = { ready: false, reasons };
+    const { get } = await routes({ readiness: async () => readiness });
     expect(await (await get("/healthz")).text()).toBe("ok\n");
     const waiting = await get("/readyz");
-    expect([waiting.status, await waiting.text()]).toEqual([503, `${reason}\n`]);
-    reason = null;
-    expect((await get("/readyz")).status).toBe(200);
+    expect([waiting.status, await waiting.json()]).toEqual([503, readiness]);
+    readiness = { ready: true, reasons: [] };
+    const ready = await get("/readyz");
+    expect([ready.status, await ready.json()]).toEqual([200, readiness]);
   });
 
   test("the page and its parts, all from here", async () => {

@@ -180,7 +180,7 @@ export function serverOptions(
   more: {
     readonly config?: object;
     readonly password?: Secret;
-    readonly notReady?: () => string | null;
+    readonly readiness?: StatusServerOptions["readiness"];
     readonly stopWrites?: () => void;
   } = {},
 ): StatusServerOptions {
@@ -191,7 +191,7 @@ export function serverOptions(
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
-    notReady: more.notReady ?? (() => null),
+    readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
     refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
     mounted: [],
     stopWrites: more.stopWrites ?? null,
