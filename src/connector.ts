@@ -38,11 +38,15 @@ import type { Metrics } from "./metrics.ts";
  *
  * `probe` checks that the far end can be reached and would accept us, without writing an event.
  *
+ * `farEnd` tells one far end from another, such as a hash of its address, and is never shown: a sink that has ended
+ * because its far end is gone goes on by itself where it leads to another.
+ *
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  */
 export interface Sink {
   readonly maxBatch?: number;
+  readonly farEnd?: string;
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], signal: AbortSignal): Promise<Receipt>;
   close(): Promise<void>;

@@ -21,7 +21,10 @@ const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 const LOOK_THROUGH = 500;
 
 export interface Delivery {
-  /** One step; answers after how many milliseconds the next is due if nothing is committed, null at the end for good. */
+  /**
+   * One step; answers after how many milliseconds the next is due if nothing is committed, null when the sink has ended
+   * for good or nothing new may begin.
+   */
   turn(): Promise<number | null>;
   /** Settles what was only looked at, after the last turn. */
   end(): Promise<void>;
@@ -38,6 +41,8 @@ export interface DeliveryOptions {
   readonly random: () => number;
   /** How long to rest when there is nothing, before looking for what another process has marked. */
   readonly lookEveryMs: number;
+  /** Writes down that the far end wants no more, ever. */
+  endForGood(reason: string): Promise<void>;
   /** Aborts when nothing new may begin. */
   readonly draining: AbortSignal;
   /** Aborts what is under way. */
@@ -129,7 +134,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       isOpen = false;
       if (failure.reason === "gone") {
         const reason = withoutCredentials(sentence(failure));
-        await stored(() => outbox.setEnded(name, reason));
+        await stored(() => options.endForGood(reason));
         state.end(reason);
         return true;
       }

@@ -9,7 +9,7 @@ import type { SinkLag } from "../store/store.ts";
  *                  ▲          │
  *                  │   ┌──────┼───────────┐
  *                  │   ▼      ▼           ▼
- *                  └ retrying throttled stopped ──► ended (410 Gone: for good)
+ *                  └ retrying throttled stopped ──► ended (410 Gone: for good, or until a person lets it go on)
  *
  * `stopped`: a person has to change something; looked at again every few minutes.
  */
@@ -46,6 +46,8 @@ export interface SinkState {
   /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
   trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
   end(reason: string): void;
+  /** Is in use, or again after its end. */
+  goOn(): void;
   status(): Omit<SinkStatus, "lag">;
 }
 
@@ -102,6 +104,12 @@ export function createSinkState(options: {
       lastError = withoutCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
+    },
+    goOn() {
+      if (state !== "ended") return;
+      enter("starting");
+      lastError = null;
+      log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
     },
     status: () => ({
       name,

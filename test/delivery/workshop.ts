@@ -93,6 +93,7 @@ export async function openWorkshop(): Promise<Workshop> {
           delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
         })),
         outbox: store.outbox,
+        store,
         clock,
         log,
         metrics: createMetrics(),
