@@ -25,6 +25,8 @@ import type { Metrics } from "./metrics.ts";
  * - rejected: listed with its index and a reason. It will never be accepted; it becomes a dead letter.
  * - kept: everything from `kept.from` on. Not acknowledged, so the engine offers it again after `kept.error`
  *   has been waited out. Throwing means that the whole batch is kept.
+ * A far end that takes events one by one tells of each with `accepted(count)`: so many events at the beginning of the
+ * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
  * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
  *
  * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
@@ -48,7 +50,7 @@ export interface Sink {
   readonly maxBatch?: number;
   readonly farEnd?: string;
   open(signal: AbortSignal): Promise<void>;
-  write(batch: readonly Event[], signal: AbortSignal): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: (count: number) => void): Promise<Receipt>;
   close(): Promise<void>;
   probe?(signal: AbortSignal): Promise<void>;
   keepsMs?(signal: AbortSignal): Promise<number | null>;

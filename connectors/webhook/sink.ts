@@ -122,11 +122,12 @@ export function createWebhookSink(
       await open();
     },
 
-    async write(batch, signal) {
+    async write(batch, signal, accepted) {
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
           await post(event, signal);
+          accepted?.(index + 1);
         } catch (thrown) {
           const error = await meaningOfNoAnswer(thrown, signal);
           if (index === 0) throw error;

@@ -8,6 +8,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Outbox, Settlement } from "../store/store.ts";
 import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
+import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
 import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
 import type { SinkState } from "./sink-state.ts";
@@ -116,10 +117,12 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   async function write(portion: Portion): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     let receipt: Receipt | undefined;
+    const early = createEarly(portion, (settlement) => outbox.settle(name, settlement));
     state.writing();
     const failure = await attempt(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted), forced);
     });
+    await early.done();
     return failure === null ? outcomeOf(portion, receipt) : keptFrom(portion, 0, failure.error);
   }
 

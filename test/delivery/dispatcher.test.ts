@@ -177,6 +177,51 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
+  test("what a sink has accepted of a batch is settled while the rest is under way", async () => {
+    const events = values(0, 5);
+    const rest = Promise.withResolvers<void>();
+    const sink = scriptedSink(async (_batch, _signal, accepted) => {
+      accepted?.(1);
+      accepted?.(3);
+      // What it says late or too often changes nothing.
+      accepted?.(2);
+      accepted?.(9);
+      await rest.promise;
+      return { rejected: [] };
+    });
+    await started({ a: sink });
+    await commit(events);
+    await workshop.clock.advance(0);
+    // As a process that begins after a kill would find it.
+    const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
+    expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(
+      ids(events.slice(3)),
+    );
+    await beside.close();
+    rest.resolve();
+    await workshop.clock.advance(1_000);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
+    expect(written(sink)).toEqual(ids(events));
+  });
+
+  test("events that are sent again are settled one by one too, and a failure keeps the others", async () => {
+    const events = values(0, 4);
+    const sink = scriptedSink();
+    await started({ a: sink });
+    await commit(events, 1_000);
+    let tries = 0;
+    sink.answer = async (batch, _signal, accepted) => {
+      tries += 1;
+      if (tries > 1) return { rejected: [] };
+      accepted?.(2);
+      throw new Retryable(`away after 2 of ${batch.length}`);
+    };
+    await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+    await workshop.clock.advance(60_000);
+    expect(sink.writes.slice(1).map(ids)).toEqual([ids(events), ids(events.slice(2))]);
+    expect(await lag()).toMatchObject({ depth: 0, again: 0 });
+  });
+
   describe("a far end that is gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
     const at = (farEnd: string, answer = scriptedSink().answer) =>
