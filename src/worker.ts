@@ -138,6 +138,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
         ...commitNotices(commitTrouble()),
         ...commands.notices(),
         ...backPressure.notices(),
+        ...dispatcher.notices(),
       ],
     },
   });

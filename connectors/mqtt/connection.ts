@@ -31,6 +31,8 @@ export interface ConnectionOptions {
   /** What a new link needs before it counts as open, e.g. a subscription. */
   readonly prepare?: (link: Link) => Promise<void>;
   readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
+  /** With this the broker is asked to keep a session, and each new link says whether it had: null where it keeps none. */
+  readonly onSession?: (present: boolean | null) => void;
 }
 
 /**
@@ -58,7 +60,11 @@ export function createConnection(options: ConnectionOptions): Connection {
     const will = statusMessage(statusTopic, { status: "offline", reason: "connection lost", since });
     const link = await openLink(
       {
-        client: clientOptions(config, options.clientId, will),
+        client: clientOptions(config, {
+          clientId: options.clientId,
+          will,
+          keepsSession: options.onSession !== undefined,
+        }),
         place: placeOf(config),
         publishDeadlineMs: config.publish_deadline,
         clock,
@@ -66,6 +72,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       },
       closing.signal,
     );
+    options.onSession?.(link.sessionPresent);
     try {
       await options.prepare?.(link);
       await sayOnline(link, since);
@@ -152,7 +159,7 @@ export async function tryConnection(
 ): Promise<void> {
   const link = await openLink(
     {
-      client: clientOptions(config, clientId, null),
+      client: clientOptions(config, { clientId, will: null, keepsSession: false }),
       place: placeOf(config),
       publishDeadlineMs: config.publish_deadline,
       clock: context.clock,

@@ -35,6 +35,8 @@ export interface DispatcherOptions {
 
 export interface Dispatcher extends Service {
   status(): readonly SinkStatus[];
+  /** For a person: far ends that were restarted lately; empty while none was. */
+  notices(): readonly string[];
 }
 
 /** How often a sink that has ended is looked at: somebody may have let it go on. */
@@ -118,7 +120,9 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
           return ENDED_LOOK_MS;
         }
         const signals = { draining: draining.signal, forced: forced.signal };
-        const shared = { name, sink, config, outbox, state, clock, metrics, random, lookEveryMs };
+        const { onRestart } = state;
+        const own = { name, sink, config, state, lookEveryMs, onRestart };
+        const shared = { ...own, outbox, store: options.store, clock, log, metrics, random };
         const endForGood = (reason: string) => registration.endForGood(configured, reason);
         delivery ??= createDelivery({ ...shared, ...signals, endForGood });
         const againMs = await delivery.turn();
@@ -223,6 +227,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       stopped ??= end(deadlineMs);
       return stopped;
     },
+
+    notices: () => [...states.values()].flatMap((state) => state.notices()),
 
     status: () =>
       sinks.flatMap(({ name }) => {

@@ -3,14 +3,15 @@ import type { Clock } from "../clock.ts";
 import type { Receipt, Sink } from "../connector.ts";
 import { meaningOf, Retryable, sentence } from "../errors.ts";
 import { Stopping } from "../lifecycle.ts";
-import { withoutCredentials } from "../log.ts";
+import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox, Settlement } from "../store/store.ts";
+import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
 import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
+import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
 
@@ -37,6 +38,9 @@ export interface DeliveryOptions {
   readonly config: DeliveryConfig;
   readonly outbox: Outbox;
   readonly state: SinkState;
+  readonly store: Pick<Store, "document" | "commit">;
+  readonly log: Log;
+  readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
@@ -63,6 +67,13 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
+  const restarts = createRestartWatch({
+    ...{ name, sink, outbox, clock },
+    windowMs: config.replay_after_restart,
+    store: options.store,
+    log: options.log,
+    onRestart: options.onRestart,
+  });
   let isOpen = false;
   /** Whose turn it is, and how often it failed in a row. */
   let head: string | null = null;
@@ -79,7 +90,9 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (draining.aborted) return null;
       if (failure !== null) return (await endedBy(failure.error, "open", null)) ? null : 0;
       isOpen = true;
-    }
+      await restarts.look("opened", draining);
+    } else await restarts.look("open", draining);
+    if (draining.aborted) return null;
 
     const offer = await stored(() => outbox.next(name, limit, skipped.through()));
     if (offer === null) return null;
@@ -95,9 +108,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
 
     const outcome = await write(portion);
-    if (outcome.settlement !== null) {
-      skipped.forget(outcome.settlement);
-      await settle(outcome.settlement);
+    const { settlement } = outcome;
+    if (settlement !== null) {
+      await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
+      skipped.forget(settlement);
+      await settle(settlement);
       head = null;
       attempts = 0;
       refusals = 0;
@@ -246,6 +261,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   return { turn, end: skipped.settle };
+}
+
+/** Of events that are sent again, the positions that a settlement settles; of others none. */
+function positionsSettled({ again, batch }: Portion, { through }: Settlement): readonly number[] {
+  return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
 async function attempt(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {
