@@ -25,6 +25,8 @@ import type { Metrics } from "./metrics.ts";
  * - rejected: listed with its index and a reason. It will never be accepted; it becomes a dead letter.
  * - kept: everything from `kept.from` on. Not acknowledged, so the engine offers it again after `kept.error`
  *   has been waited out. Throwing means that the whole batch is kept.
+ * A far end that takes events one by one tells of each with `accepted(count)`: so many events at the beginning of the
+ * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
  * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
  *
  * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
@@ -38,16 +40,31 @@ import type { Metrics } from "./metrics.ts";
  *
  * `probe` checks that the far end can be reached and would accept us, without writing an event.
  *
+ * `farEnd` tells one far end from another, such as a hash of its address, and is never shown: a sink that has ended
+ * because its far end is gone goes on by itself where it leads to another.
+ *
+ * `look` notices that the far end was restarted, by which some lose what they had acknowledged. It answers a text that
+ * names the far end's present life (its start time, say), and whether that is another life than `before`, its last
+ * answer, which is null at the first time and outlives our own restarts; null when the far end does not say. Asked after
+ * each `open` and every 30 s, never while a write is under way. What may be lost is then offered again.
+ *
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  */
 export interface Sink {
   readonly maxBatch?: number;
+  readonly farEnd?: string;
   open(signal: AbortSignal): Promise<void>;
-  write(batch: readonly Event[], signal: AbortSignal): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: (count: number) => void): Promise<Receipt>;
   close(): Promise<void>;
+  look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
   probe?(signal: AbortSignal): Promise<void>;
   keepsMs?(signal: AbortSignal): Promise<number | null>;
+}
+
+export interface Life {
+  readonly life: string;
+  readonly isNew: boolean;
 }
 
 export interface Receipt {

@@ -71,6 +71,31 @@ export function startedOnce<S extends Service>(service: S): S & Service {
   };
 }
 
+/**
+ * Services of the same kind as one, such as all sources: started in order, and stopped at once, each with the whole
+ * deadline. One after the other eight sources with a reply under way would take 8 × 1.6 s of the 10 s that a container
+ * is given. One that does not stop cleanly keeps none of the others.
+ */
+export function sideBySide(name: string, services: readonly Service[], log: Log): Service {
+  return {
+    name,
+    async start(signal) {
+      for (const service of services) await service.start(signal);
+    },
+    async stop(deadlineMs) {
+      await Promise.all(services.map((service) => stopQuietly(service, deadlineMs, log)));
+    },
+  };
+}
+
+async function stopQuietly(service: Service, deadlineMs: number, log: Log): Promise<void> {
+  try {
+    await service.stop(deadlineMs);
+  } catch (error) {
+    log.warn({ service: service.name, err: error }, "a part did not stop cleanly");
+  }
+}
+
 /** A service, and the share of a stop's deadline that it may take at most, 0 to 1. */
 export interface Member {
   readonly service: Service;
@@ -93,11 +118,7 @@ export function inOrder(
       const until = clock.monotonic() + deadlineMs;
       for (const { service, share } of members.toReversed()) {
         const left = Math.max(100, Math.min(until - clock.monotonic(), deadlineMs * share));
-        try {
-          await service.stop(left);
-        } catch (error) {
-          log.warn({ service: service.name, err: error }, "a part did not stop cleanly");
-        }
+        await stopQuietly(service, left, log);
       }
     },
   };

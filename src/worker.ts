@@ -9,7 +9,7 @@ import type { Config } from "./config/config.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createPruning } from "./delivery/pruning.ts";
-import { inOrder, Stopping } from "./lifecycle.ts";
+import { inOrder, Stopping, sideBySide } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { writeDoor } from "./operator/key.ts";
@@ -18,8 +18,10 @@ import { operatorRoutes } from "./operator/routes.ts";
 import { type SourceWork, workRoutes } from "./operator/work.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
+import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
 import { readCredentials } from "./status/credentials.ts";
 import { refreshGauges } from "./status/gauges.ts";
+import { createReadiness } from "./status/readiness.ts";
 import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
@@ -69,7 +71,8 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
-  const shared = { store: counted(opened, metrics), clock, log, metrics };
+  const { store, trouble: commitTrouble } = watchCommits(opened, clock);
+  const shared = { store: counted(store, metrics), commitTrouble, clock, log, metrics };
   try {
     return await build(options, shared);
   } catch (error) {
@@ -80,6 +83,7 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
 
 interface Shared {
   readonly store: Store;
+  readonly commitTrouble: () => CommitTrouble | null;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -87,7 +91,7 @@ interface Shared {
 
 async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { config, environment, transport } = options;
-  const { store, clock, log, metrics } = shared;
+  const { store, clock, log, metrics, commitTrouble } = shared;
   const startedAtMs = clock.now();
   const ticker = options.ticker ?? cronTicker(log);
 
@@ -134,7 +138,13 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       source: (name) => liveSource(byName.get(name), works.get(name), metrics),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
-      notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
+      notices: () => [
+        ...notices,
+        ...commitNotices(commitTrouble()),
+        ...commands.notices(),
+        ...backPressure.notices(),
+        ...dispatcher.notices(),
+      ],
     },
   });
   const door = writeDoor(config.state.folder);
@@ -153,7 +163,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
-    notReady: () => (ready ? null : "The worker is starting or stopping."),
+    readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),
     async refresh() {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
@@ -169,6 +179,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     log,
   });
 
+  const polling = syncs.map(({ service }) => service);
   const services = inOrder(
     [
       { service: server, share: 0.1 },
@@ -177,7 +188,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: commands, share: 0.2 },
       { service: listening(listeners, commands.accept), share: 0.1 },
       // What asks the service is cut short: asking again after a start costs one request.
-      ...syncs.map(({ service }) => ({ service, share: 0.2 })),
+      { service: sideBySide("sources", polling, log), share: 0.2 },
     ],
     { clock, log },
   );
@@ -188,7 +199,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     ready = false;
     await services.stop(deadlineMs);
     running.abort(new Stopping());
-    for (const { source } of sources) await source.close();
+    await Promise.all(sources.map(({ source }) => source.close()));
     door.close();
     await store.close();
     log.info("stopped");

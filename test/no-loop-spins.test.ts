@@ -104,7 +104,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     }));
     for (const brokenFrom of ["the start", "later"]) {
       isBroken = brokenFrom === "the start";
-      const shared = { sinks: configured, outbox: state.part, clock, log, metrics: createMetrics() };
+      const shared = { sinks: configured, outbox: state.part, store, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
       const pruning = createPruning({ ...shared, bounds });

@@ -16,6 +16,10 @@ export interface RealServer {
   kill(): Promise<void>;
   /** Ends it by SIGTERM and keeps its folder, as a service manager does. */
   end(): Promise<void>;
+  /** Starts it again after its end, on the same port and with what is in its folder. */
+  again(): Promise<void>;
+  /** Sends the process a signal that does not end it. */
+  signal(name: NodeJS.Signals): void;
   stop(): Promise<void>;
 }
 
@@ -134,33 +138,40 @@ async function started(
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);
-  const child = spawn(path, options, { stdio: ["ignore", "ignore", "pipe"] });
-  let complaint = "";
-  child.stderr?.on("data", (text: Buffer) => {
-    complaint = (complaint + text.toString()).slice(-2000);
-  });
-  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
-  try {
-    await portOpen(port, child, 15_000);
-  } catch (error) {
-    child.kill("SIGKILL");
-    throw new Error(`${program} did not start: ${complaint}`, { cause: error });
-  }
+  const begin = async () => {
+    const child = spawn(path, options, { stdio: ["ignore", "ignore", "pipe"] });
+    let complaint = "";
+    child.stderr?.on("data", (text: Buffer) => {
+      complaint = (complaint + text.toString()).slice(-2000);
+    });
+    const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+    try {
+      await portOpen(port, child, 15_000);
+    } catch (error) {
+      child.kill("SIGKILL");
+      throw new Error(`${program} did not start: ${complaint}`, { cause: error });
+    }
+    return { child, ended };
+  };
+  let running = await begin();
+  const endBy = async (name: NodeJS.Signals) => {
+    running.child.kill(name);
+    await running.ended;
+  };
   return {
     port,
     url,
     folder,
-    async kill() {
-      child.kill("SIGKILL");
-      await ended;
+    kill: () => endBy("SIGKILL"),
+    end: () => endBy("SIGTERM"),
+    async again() {
+      running = await begin();
     },
-    async end() {
-      child.kill("SIGTERM");
-      await ended;
+    signal(name) {
+      running.child.kill(name);
     },
     async stop() {
-      child.kill("SIGKILL");
-      await ended;
+      await endBy("SIGKILL");
       rmSync(folder, { recursive: true, force: true });
     },
   };

@@ -17,7 +17,8 @@ export interface DatabaseAnswer {
 export interface Exchange {
   /** Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. */
   post(path: string, body: string, signal: AbortSignal): Promise<DatabaseAnswer>;
-  get(path: string, signal: AbortSignal): Promise<DatabaseAnswer>;
+  /** Of the answer so many bytes are kept, 65,536 unless told otherwise. */
+  get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseAnswer>;
   close(): void;
 }
 
@@ -62,6 +63,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
     path: string,
     body: string,
     signal: AbortSignal,
+    maxBytes = MAX_ANSWER_BYTES,
   ): Promise<DatabaseAnswer> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
     const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
@@ -78,7 +80,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
             status = code ?? 0;
           },
           next: (chunk) => {
-            if (text.length < MAX_ANSWER_BYTES) text += Buffer.from(chunk).toString();
+            if (text.length < maxBytes) text += Buffer.from(chunk).toString();
           },
           complete: () => resolve({ status, body: text }),
           error: (error) => reject(limited.aborted ? limited.reason : error),
@@ -89,7 +91,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
 
   return {
     post: (path, body, signal) => ask("POST", path, body, signal),
-    get: (path, signal) => ask("GET", path, "", signal),
+    get: (path, signal, maxBytes) => ask("GET", path, "", signal, maxBytes),
     close: () => agent.destroy(),
   };
 }

@@ -9,6 +9,7 @@ import type { InfluxConfig } from "./config.ts";
 import { createExchange, type Exchange } from "./exchange.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf } from "./points.ts";
+import { lifeOfServer } from "./start-time.ts";
 import { type Line, storeLines, type Verdict } from "./store-lines.ts";
 import { countTooOld } from "./too-old.ts";
 
@@ -122,6 +123,8 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
         throw await meaning(error, signal);
       }
     },
+
+    look: (before, signal) => lifeOfServer(exchange ?? connect(), before, signal),
 
     async keepsMs(signal) {
       try {

@@ -13,18 +13,26 @@ const MAX_ARRIVAL_BYTES = 1_048_576;
 /** Most commands that the broker may send before we have acknowledged one. */
 const ARRIVALS_IN_FLIGHT = 20;
 
+/** How long a broker keeps a session after the connection has ended, in seconds. */
+const SESSION_SECONDS = 86_400;
+
 /** What the broker is told of us, beside what stands in the configuration. */
 export interface Introduction {
   readonly clientId: string;
   readonly will: Message | null;
   /** As it is now; null without one. */
   readonly password: Secret | null;
+  /**
+   * True where the broker is to remember that we were there. We subscribe to nothing over such a connection, so it keeps
+   * no message for us; that it has forgotten us says that it was restarted.
+   */
+  readonly keepsSession: boolean;
 }
 
 /** Files and secrets are read anew for each connection, so that renewed ones need no restart. */
 export function clientOptions(
   config: MqttConfig,
-  { clientId, will, password }: Introduction,
+  { clientId, will, password, keepsSession }: Introduction,
 ): IClientOptions {
   const url = new URL(config.url);
   const secure = url.protocol === "mqtts:";
@@ -37,14 +45,14 @@ export function clientOptions(
     ...(config.username === undefined ? {} : { username: config.username }),
     ...(password === null ? {} : { password: password.reveal() }),
     protocolVersion: config.protocol === "5" ? 5 : 4,
-    clean: true,
+    clean: !keepsSession,
     keepalive: Math.round(config.keepalive / 1_000),
     connectTimeout: config.connect_deadline,
     ...(will === null
       ? {}
       : { will: { topic: will.topic, payload: Buffer.from(will.payload), qos: 1, retain: will.retain } }),
     properties: {
-      sessionExpiryInterval: 0,
+      sessionExpiryInterval: keepsSession ? SESSION_SECONDS : 0,
       maximumPacketSize: MAX_ARRIVAL_BYTES,
       receiveMaximum: ARRIVALS_IN_FLIGHT,
     },

@@ -31,6 +31,8 @@ export interface ConnectionOptions {
   /** What a new link needs before it counts as open, e.g. a subscription. */
   readonly prepare?: (link: Link) => Promise<void>;
   readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
+  /** With this the broker is asked to keep a session, and each new link says whether it had: null where it keeps none. */
+  readonly onSession?: (present: boolean | null) => void;
 }
 
 /**
@@ -59,7 +61,12 @@ export function createConnection(options: ConnectionOptions): Connection {
     const will = statusMessage(statusTopic, { status: "offline", reason: "connection lost", since });
     const link = await openLink(
       {
-        client: clientOptions(config, { clientId: options.clientId, will, password: password() }),
+        client: clientOptions(config, {
+          clientId: options.clientId,
+          will,
+          password: password(),
+          keepsSession: options.onSession !== undefined,
+        }),
         place: placeOf(config),
         publishDeadlineMs: config.publish_deadline,
         clock,
@@ -67,6 +74,7 @@ export function createConnection(options: ConnectionOptions): Connection {
       },
       closing.signal,
     );
+    options.onSession?.(link.sessionPresent);
     try {
       await options.prepare?.(link);
       await sayOnline(link, since);
@@ -154,7 +162,7 @@ export async function tryConnection(
   const password = passwordOf(config, context.clock);
   const link = await openLink(
     {
-      client: clientOptions(config, { clientId, will: null, password: password() }),
+      client: clientOptions(config, { clientId, will: null, password: password(), keepsSession: false }),
       place: placeOf(config),
       publishDeadlineMs: config.publish_deadline,
       clock: context.clock,

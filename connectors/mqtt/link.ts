@@ -19,13 +19,16 @@ import { whyHungUp } from "./wrong-door.ts";
  */
 export interface Link {
   readonly limits: Limits;
+  /** Whether the broker still had the session of an earlier link; null where it keeps none. */
+  readonly sessionPresent: boolean | null;
   /** Aborts, with the reason, when the connection is lost or ended. */
   readonly lost: AbortSignal;
   /** Resolves when the broker has acknowledged; rejects with a meaning of errors.ts. */
   publish(message: Message): Promise<void>;
   /** Forgets everything that is unacknowledged; those publishes reject with `reason`. */
   abandon(reason: unknown): void;
-  subscribe(filters: readonly string[]): Promise<void>;
+  /** Of what the broker has kept for a topic nothing is sent, unless it is asked for. */
+  subscribe(filters: readonly string[], retained?: "with what is retained"): Promise<void>;
   /** Says a last thing, if any, and takes leave, so that the broker does not publish the will. Takes 2 s at most. */
   end(last?: Message): Promise<void>;
 }
@@ -60,7 +63,8 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
-    return linkOver(client, limitsOf(connack, options.place), lost, options);
+    const said = { limits: limitsOf(connack, options.place), sessionPresent: sessionIn(connack) };
+    return linkOver(client, said, lost, options);
   } catch (error) {
     client.end(true);
     if (!(error instanceof HungUp) || signal.aborted) throw error;
@@ -116,11 +120,21 @@ function limitsOf(connack: IConnackPacket, place: string): Limits {
   };
 }
 
+/** A broker of MQTT 5 may say that it keeps a session for no time at all. */
+function sessionIn({ sessionPresent, properties }: IConnackPacket): boolean | null {
+  return properties?.sessionExpiryInterval === 0 ? null : sessionPresent;
+}
+
 function reasonCode(code: number): Error {
   return Object.assign(new Error(`reason ${code}`), { code });
 }
 
-function linkOver(client: MqttClient, limits: Limits, lost: AbortController, options: LinkOptions): Link {
+function linkOver(
+  client: MqttClient,
+  { limits, sessionPresent }: Pick<Link, "limits" | "sessionPresent">,
+  lost: AbortController,
+  options: LinkOptions,
+): Link {
   const { clock, place } = options;
   /** What waits for its acknowledgement, by packet id. */
   const pending = new Map<number, (reason: unknown) => void>();
@@ -193,12 +207,13 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
 
   return {
     limits,
+    sessionPresent,
     lost: lost.signal,
     abandon,
     publish,
 
-    async subscribe(filters) {
-      for (const filter of filters) await inTime(subscribed(client, filter));
+    async subscribe(filters, retained) {
+      for (const filter of filters) await inTime(subscribed(client, filter, retained === undefined ? 2 : 0));
     },
 
     async end(last) {
@@ -217,10 +232,10 @@ function linkOver(client: MqttClient, limits: Limits, lost: AbortController, opt
   };
 }
 
-/** Retained messages are not wanted (rh 2), but one that comes nevertheless has to say what it is (rap). */
-function subscribed(client: MqttClient, filter: string): Promise<void> {
+/** Where retained messages are not wanted (rh 2), one that comes nevertheless has to say what it is (rap). */
+function subscribed(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
-    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh: 2 }, (error, granted) => {
+    client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {
       if (error !== null && error !== undefined) reject(subscribeFailure(error, filter));
       else if (granted?.some(({ qos }) => qos === 0) === true) {
         reject(new ConfigError(`The broker offers no acknowledgements (QoS 1) on ${filter}.`));

@@ -1,9 +1,11 @@
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
+import { lifeOfBroker, uptimeOf } from "./broker-life.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { createConnection, tryConnection } from "./connection.ts";
 import { deliver } from "./deliver.ts";
+import type { Link } from "./link.ts";
 import { messagesOf } from "./messages.ts";
 import { createTopics } from "./topics.ts";
 
@@ -11,7 +13,18 @@ import { createTopics } from "./topics.ts";
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.prefix, config.topic);
   const clientId = clientIdOf(config, context.name);
-  const connection = createConnection({ config, context, clientId, statusTopic: topics.status });
+  const connection = createConnection({
+    config,
+    context,
+    clientId,
+    statusTopic: topics.status,
+    onSession(present) {
+      // Of several links since the last look, one that found its session gone is enough.
+      if (present === false) sessionLost = true;
+    },
+  });
+  let sessionLost = false;
+  let looked: { readonly link: Link; readonly life: string } | null = null;
 
   return {
     maxBatch: 100,
@@ -19,6 +32,19 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     close: () => connection.close(),
     probe: (signal) =>
       tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
+
+    /** A restart ends every connection, so the broker is asked once for each. */
+    async look(before, signal) {
+      const link = connection.link();
+      if (link === null) return null;
+      if (link === looked?.link) return { life: looked.life, isNew: false };
+      const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
+      const said = lifeOfBroker(before, { uptime, atMs: context.clock.now(), sessionLost });
+      // A link that came in the meantime is looked at next, with what it brought.
+      if (connection.link() === link) sessionLost = false;
+      looked = { link, life: said.life };
+      return said;
+    },
 
     async write(batch, signal) {
       signal.throwIfAborted();

@@ -28,7 +28,7 @@ export function failureOf(answer: ReceiverAnswer, origin: string, nowMs: number)
     return new ConfigError(`${said}: the endpoint wants no more events.`, {
       reason: "gone",
       field: "url",
-      hint: "Remove the sink, or set another url.",
+      hint: "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
     });
   }
   if (status === 401 || status === 403) {

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { lookup as systemLookup } from "node:dns";
 import { Client } from "undici";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
@@ -120,17 +121,20 @@ export function createWebhookSink(
 
   return {
     maxBatch: 20,
+    // An address can be a secret by itself, so it is not kept anywhere.
+    farEnd: createHash("sha256").update(url.href).digest("hex"),
 
     async open(signal) {
       signal.throwIfAborted();
       await open();
     },
 
-    async write(batch, signal) {
+    async write(batch, signal, accepted) {
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
           await post(event, signal);
+          accepted?.(index + 1);
         } catch (thrown) {
           const error = await meaningOfNoAnswer(thrown, signal);
           if (index === 0) throw error;

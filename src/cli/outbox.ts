@@ -15,7 +15,7 @@ export function addOutbox(program: Command, context: CliContext): void {
     .description("what each sink has still to get, and what it refused")
     .addHelpText(
       "after",
-      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h",
+      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox revive tickets",
     )
     .action(() => withStore(context, true, showLag(context)));
 
@@ -77,6 +77,33 @@ export function addOutbox(program: Command, context: CliContext): void {
         sink,
       ),
     );
+
+  outbox
+    .command("revive")
+    .description("let a sink go on that has ended because its far end wanted no more (410 Gone)")
+    .argument("<sink>", "name of a sink")
+    .action((sink: string) => withStore(context, false, (store) => revive(context, store, sink), sink));
+}
+
+async function revive(context: CliContext, { outbox }: Store, sink: string): Promise<void> {
+  if (context.config().sinks[sink]?.enabled !== true) {
+    throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
+      hint: "Put it there; it then goes on by itself.",
+    });
+  }
+  const lag = async () =>
+    (await outbox.lag(shownConfig(context.config()).wanted)).find((each) => each.sink === sink);
+  const hasEnded = ((await lag())?.ended ?? null) !== null;
+  if (hasEnded) await outbox.setEnded(sink, null);
+  const now = await lag();
+  const waiting = now === undefined ? "no" : behind(now);
+  context
+    .terminal()
+    .object({ revived: hasEnded, waiting: now?.depth ?? 0 }, [
+      hasEnded
+        ? `${sink} goes on, with ${waiting} events that it has not got.`
+        : `${sink} has not ended; ${waiting} events wait for it.`,
+    ]);
 }
 
 function showLag(context: CliContext) {

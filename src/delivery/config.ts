@@ -26,6 +26,15 @@ export const DeliveryConfig = z
       description:
         "Waits between attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept. An outage does not count.",
     }),
+    replay_after_restart: Duration.refine(
+      (ms) => ms === 0 || ms >= 60_000,
+      "Use 1m or more, or 0s for never.",
+    )
+      .prefault("15m")
+      .meta({
+        description:
+          "What was delivered within this time is sent again when the far end was restarted, because some lose what they had acknowledged; 0s for never. For mqtt and influxdb, which notice it.",
+      }),
     deadline: Duration.prefault("30s").meta({ description: "How long one write may take." }),
   })
   .meta({ description: "How events get to this sink." });

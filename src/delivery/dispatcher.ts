@@ -3,10 +3,11 @@ import type { Sink } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox, SinkLag } from "../store/store.ts";
+import type { Outbox, SinkLag, Store } from "../store/store.ts";
 import { createBell, loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { wantedBy } from "./filter.ts";
+import { createRegistration } from "./registration.ts";
 import { createDelivery, type Delivery } from "./sink-loop.ts";
 import { createSinkState, type SinkStatus } from "./sink-state.ts";
 
@@ -22,6 +23,7 @@ export interface ConfiguredSink {
 export interface DispatcherOptions {
   readonly sinks: readonly ConfiguredSink[];
   readonly outbox: Outbox;
+  readonly store: Pick<Store, "document" | "commit">;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -33,11 +35,12 @@ export interface DispatcherOptions {
 
 export interface Dispatcher extends Service {
   status(): readonly SinkStatus[];
+  /** For a person: far ends that were restarted lately; empty while none was. */
+  notices(): readonly string[];
 }
 
-/** The reason with which a sink is ended that the configuration does not name any more; it may come back. */
-export const NOT_CONFIGURED = "not in the configuration";
-
+/** How often a sink that has ended is looked at: somebody may have let it go on. */
+const ENDED_LOOK_MS = 1_000;
 const LAG_EVERY_MS = 5_000;
 const LOOK_EVERY_MS = 1_000;
 /** Waits after a fault of ours, or while the state is out of order. */
@@ -58,6 +61,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
   );
+  const registration = createRegistration({ outbox, store: options.store, log });
   const wanted = wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let running: readonly Promise<void>[] | null = null;
@@ -79,12 +83,12 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   }
 
   /** Makes a sink known; false when it was ended for good. */
-  async function register({ name, delivery }: ConfiguredSink): Promise<boolean> {
-    const { ended } = await outbox.register(name, delivery.from);
-    if (ended === NOT_CONFIGURED) await outbox.setEnded(name, null);
-    if (ended === null || ended === NOT_CONFIGURED) return true;
-    states.get(name)?.end(ended);
-    return false;
+  async function register(configured: ConfiguredSink): Promise<boolean> {
+    const state = states.get(configured.name);
+    const ended = await registration.register(configured);
+    if (ended === null) state?.goOn();
+    else state?.end(ended);
+    return ended === null;
   }
 
   /** The first try, which a start waits for; null while the state is out of order. */
@@ -110,11 +114,22 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       backoff: FAULT_BACKOFF,
       async turn() {
         isInUse ??= await register(configured);
-        if (!isInUse) return null;
+        if (!isInUse) {
+          // A person may let it go on at any time.
+          isInUse = null;
+          return ENDED_LOOK_MS;
+        }
         const signals = { draining: draining.signal, forced: forced.signal };
-        const shared = { name, sink, config, outbox, state, clock, metrics, random, lookEveryMs };
-        delivery ??= createDelivery({ ...shared, ...signals });
-        return delivery.turn();
+        const { onRestart } = state;
+        const own = { name, sink, config, state, lookEveryMs, onRestart };
+        const shared = { ...own, outbox, store: options.store, clock, log, metrics, random };
+        const endForGood = (reason: string) => registration.endForGood(configured, reason);
+        delivery ??= createDelivery({ ...shared, ...signals, endForGood });
+        const againMs = await delivery.turn();
+        if (againMs !== null || draining.signal.aborted) return againMs;
+        delivery = null;
+        isInUse = null;
+        return ENDED_LOOK_MS;
       },
       fault(error, inMs) {
         // A fault of ours must not silence a sink for ever: it begins anew.
@@ -129,14 +144,9 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     await close(configured);
   }
 
-  /** Sinks that were taken out of the configuration must not hold back the log. */
   async function endOthers(): Promise<void> {
     try {
-      for (const { sink, ended } of await outbox.lag()) {
-        if (ended !== null || states.has(sink)) continue;
-        await outbox.setEnded(sink, NOT_CONFIGURED);
-        log.info({ sink }, "The sink is not configured any more; it holds nothing back.");
-      }
+      await registration.endOthers(new Set(states.keys()));
     } catch (error) {
       log.warn({ err: error }, "The sinks of before could not be looked through.");
     }
@@ -217,6 +227,8 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       stopped ??= end(deadlineMs);
       return stopped;
     },
+
+    notices: () => [...states.values()].flatMap((state) => state.notices()),
 
     status: () =>
       sinks.flatMap(({ name }) => {

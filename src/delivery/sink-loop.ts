@@ -3,13 +3,15 @@ import type { Clock } from "../clock.ts";
 import type { Receipt, Sink } from "../connector.ts";
 import { meaningOf, Retryable, sentence } from "../errors.ts";
 import { Stopping } from "../lifecycle.ts";
-import { withoutCredentials } from "../log.ts";
+import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox, Settlement } from "../store/store.ts";
+import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
+import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
 import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
+import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
 
@@ -21,7 +23,10 @@ const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 const LOOK_THROUGH = 500;
 
 export interface Delivery {
-  /** One step; answers after how many milliseconds the next is due if nothing is committed, null at the end for good. */
+  /**
+   * One step; answers after how many milliseconds the next is due if nothing is committed, null when the sink has ended
+   * for good or nothing new may begin.
+   */
   turn(): Promise<number | null>;
   /** Settles what was only looked at, after the last turn. */
   end(): Promise<void>;
@@ -33,11 +38,16 @@ export interface DeliveryOptions {
   readonly config: DeliveryConfig;
   readonly outbox: Outbox;
   readonly state: SinkState;
+  readonly store: Pick<Store, "document" | "commit">;
+  readonly log: Log;
+  readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
   /** How long to rest when there is nothing, before looking for what another process has marked. */
   readonly lookEveryMs: number;
+  /** Writes down that the far end wants no more, ever. */
+  endForGood(reason: string): Promise<void>;
   /** Aborts when nothing new may begin. */
   readonly draining: AbortSignal;
   /** Aborts what is under way. */
@@ -57,6 +67,13 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
+  const restarts = createRestartWatch({
+    ...{ name, sink, outbox, clock },
+    windowMs: config.replay_after_restart,
+    store: options.store,
+    log: options.log,
+    onRestart: options.onRestart,
+  });
   let isOpen = false;
   /** Whose turn it is, and how often it failed in a row. */
   let head: string | null = null;
@@ -73,7 +90,9 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (draining.aborted) return null;
       if (failure !== null) return (await endedBy(failure.error, "open", null)) ? null : 0;
       isOpen = true;
-    }
+      await restarts.look("opened", draining);
+    } else await restarts.look("open", draining);
+    if (draining.aborted) return null;
 
     const offer = await stored(() => outbox.next(name, limit, skipped.through()));
     if (offer === null) return null;
@@ -89,9 +108,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
 
     const outcome = await write(portion);
-    if (outcome.settlement !== null) {
-      skipped.forget(outcome.settlement);
-      await settle(outcome.settlement);
+    const { settlement } = outcome;
+    if (settlement !== null) {
+      await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
+      skipped.forget(settlement);
+      await settle(settlement);
       head = null;
       attempts = 0;
       refusals = 0;
@@ -111,10 +132,12 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   async function write(portion: Portion): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     let receipt: Receipt | undefined;
+    const early = createEarly(portion, (settlement) => outbox.settle(name, settlement));
     state.writing();
     const failure = await attempt(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted), forced);
     });
+    await early.done();
     return failure === null ? outcomeOf(portion, receipt) : keptFrom(portion, 0, failure.error);
   }
 
@@ -129,7 +152,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       isOpen = false;
       if (failure.reason === "gone") {
         const reason = withoutCredentials(sentence(failure));
-        await stored(() => outbox.setEnded(name, reason));
+        await stored(() => options.endForGood(reason));
         state.end(reason);
         return true;
       }
@@ -238,6 +261,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   return { turn, end: skipped.settle };
+}
+
+/** Of events that are sent again, the positions that a settlement settles; of others none. */
+function positionsSettled({ again, batch }: Portion, { through }: Settlement): readonly number[] {
+  return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 
 async function attempt(work: () => Promise<void>): Promise<{ readonly error: unknown } | null> {

@@ -9,7 +9,7 @@ import type { SinkLag } from "../store/store.ts";
  *                  ▲          │
  *                  │   ┌──────┼───────────┐
  *                  │   ▼      ▼           ▼
- *                  └ retrying throttled stopped ──► ended (410 Gone: for good)
+ *                  └ retrying throttled stopped ──► ended (410 Gone: for good, or until a person lets it go on)
  *
  * `stopped`: a person has to change something; looked at again every few minutes.
  */
@@ -46,8 +46,17 @@ export interface SinkState {
   /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
   trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
   end(reason: string): void;
+  /** Its far end was restarted, and so many events are sent again. */
+  onRestart(restarted: { readonly again: number }): void;
+  /** For a person; empty while its far end was not restarted lately. */
+  notices(): readonly string[];
+  /** Is in use, or again after its end. */
+  goOn(): void;
   status(): Omit<SinkStatus, "lag">;
 }
+
+/** How long the status says that a far end was restarted, in milliseconds. */
+const RESTART_TOLD_MS = 60 * 60_000;
 
 /** The only place that changes what a sink's state is said to be, with its log lines and its gauge. */
 export function createSinkState(options: {
@@ -63,6 +72,7 @@ export function createSinkState(options: {
   let lastError: string | null = null;
   let attempts = 0;
   let nextAttemptMs: number | null = null;
+  let restarted: { readonly atMs: number; readonly time: string; readonly again: number } | null = null;
 
   function enter(next: SinkStateName): void {
     if (group(next) !== group(state)) sinceMs = clock.now();
@@ -102,6 +112,22 @@ export function createSinkState(options: {
       lastError = withoutCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
+    },
+    onRestart({ again }) {
+      restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
+    },
+    notices() {
+      if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
+      const { time, again } = restarted;
+      return [
+        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${again === 1 ? "1 event" : `${again} events`}.`,
+      ];
+    },
+    goOn() {
+      if (state !== "ended") return;
+      enter("starting");
+      lastError = null;
+      log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
     },
     status: () => ({
       name,

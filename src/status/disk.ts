@@ -9,3 +9,11 @@ export function freeBytes(file: string): number | null {
     return null;
   }
 }
+
+/** Below this the disk counts as full: the write-ahead log alone can take a quarter of it. */
+const LITTLE_SPACE = 64 * 1024 ** 2;
+
+/** False where nobody can say. */
+export function hasLittleSpace(free: number | null): free is number {
+  return free !== null && free < LITTLE_SPACE;
+}

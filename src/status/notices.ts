@@ -1,5 +1,6 @@
 import { isoUtc } from "../clock.ts";
 import type { DamagedRows } from "../store/store.ts";
+import { hasLittleSpace } from "./disk.ts";
 import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
 
@@ -23,14 +24,12 @@ const MEBIBYTE = 1024 ** 2;
 const SKEW_TOLD_MS = 30_000;
 /** Tags that a notice names; `plenum status --json` has them all. */
 const NAMED = 5;
-/** Below this the disk counts as full: the write-ahead log alone can take a quarter of it. */
-const LITTLE_SPACE = 64 * MEBIBYTE;
 
 /** Silence is never to be read as "no alarms": what does not work is said, worst first. */
 export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): readonly string[] {
   const left = store.free;
   return [
-    ...(left !== null && left < LITTLE_SPACE
+    ...(hasLittleSpace(left)
       ? [
           `The disk that holds ${store.file} has only ${(left / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
         ]

@@ -16,6 +16,7 @@ import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
 import { guard, sameOriginOnly } from "./guard.ts";
+import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
 import { namedIn } from "./visitor.ts";
@@ -31,8 +32,7 @@ export interface StatusServerOptions {
   readonly status: Status;
   readonly outbox: Outbox;
   readonly metrics: Registry;
-  /** Whether the configuration is loaded and the store open: what readiness means. Null when it is. */
-  readonly notReady: () => string | null;
+  readonly readiness: () => Promise<Readiness>;
   /** Called before each scrape, for gauges that are computed when asked for. */
   readonly refresh: () => Promise<void>;
   /** Further routes, under a path of their own. */
@@ -101,10 +101,11 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     );
   });
 
+  // That the process answers, and no more: it asks no database, so a slow disk does not have the worker restarted.
   app.get("/healthz", (context) => context.text("ok\n"));
-  app.get("/readyz", (context) => {
-    const reason = options.notReady();
-    return reason === null ? context.text("ready\n") : context.text(`${reason}\n`, 503);
+  app.get("/readyz", async (context) => {
+    const readiness = await options.readiness();
+    return context.json(readiness, readiness.ready ? 200 : 503);
   });
   for (const { path, app: routes } of options.mounted) app.route(path, routes);
 

@@ -83,6 +83,12 @@ export function createOutbox(options: {
       return marked;
     },
 
+    async replayBetween(sink, after, through) {
+      const marked = await redeliveries.markBetween(sink, after, through);
+      if (marked > 0) changes.ring();
+      return marked;
+    },
+
     async lag(wanted) {
       return sinkLags(database, wanted);
     },

@@ -106,6 +106,24 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
       return marked;
     },
 
+    /** The same for a stretch of the log. */
+    async markBetween(sink: string, after: number, through: number): Promise<number> {
+      const marking = database.prepare(
+        `insert into again (sink, position)
+         select sink.name, event.position from event join sink on sink.name = ?
+         where event.position > ? and event.position <= min(?, sink.position)
+         on conflict do nothing`,
+      );
+      const first = database.number("select coalesce(min(position), 1) - 1 from event");
+      let marked = 0;
+      for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {
+        const slice = from;
+        marked += database.transaction(() => marking.run(sink, slice, Math.min(slice + MARK_SLICE, through)));
+        await breath();
+      }
+      return marked;
+    },
+
     cancel(sink: string): void {
       database.prepare("delete from again where sink = ?").run(sink);
       database.prepare("update dead_letter set resending = 0 where sink = ?").run(sink);

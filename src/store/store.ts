@@ -141,6 +141,8 @@ export interface Outbox {
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   /** Marks events that were committed at or after a time (UTC) to be sent again, same ids; answers how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
+  /** The same for the events after a position and up to another, as far as the log still holds them. */
+  replayBetween(sink: string, after: number, through: number): Promise<number>;
   /** How far each sink is behind; `wanted` names the sinks whose filters leave something out. */
   lag(wanted?: ReadonlyMap<string, Wanted>): Promise<readonly SinkLag[]>;
   pressure(): Promise<LogPressure>;

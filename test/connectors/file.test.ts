@@ -1,9 +1,9 @@
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
-import { appendFile, writeFile } from "node:fs/promises";
+import { appendFile, type FileHandle, open, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { openAppender } from "#connectors/file/appender.ts";
 import { FileConfig } from "#connectors/file/config.ts";
 import { nextFile, ownFile, parseOwnFile, tooMany } from "#connectors/file/own-files.ts";
@@ -43,6 +43,41 @@ describeSink("file", {
 });
 
 describe("file", () => {
+  test("accepts only what fdatasync has returned for, and takes back what it failed for", async () => {
+    const { folder, make } = setUp();
+    const sink = make();
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    const handle = await open(join(folder, names(folder)[0] ?? ""));
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const synced = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const datasync = vi.spyOn(prototype, "datasync").mockImplementation(() => {
+      begun.resolve();
+      return synced.promise;
+    });
+    onTestFinished(() => datasync.mockRestore());
+
+    let isAccepted = false;
+    const accepted = sink.write([valueEvent(1)], never()).then((receipt) => {
+      isAccepted = true;
+      return receipt;
+    });
+    await begun.promise;
+    await new Promise((resolve) => setImmediate(resolve));
+    expect([isAccepted, idsIn(folder)]).toEqual([false, [valueEvent(1).id]]);
+    synced.resolve();
+    expect(await accepted).toEqual({ rejected: [] });
+
+    datasync.mockRejectedValueOnce(Object.assign(new Error("EIO: i/o error, fdatasync"), { code: "EIO" }));
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
+    expect(idsIn(folder)).toEqual([valueEvent(1).id]);
+    datasync.mockRestore();
+    await sink.write([valueEvent(2)], never());
+    expect(idsIn(folder)).toEqual([1, 2].map((n) => valueEvent(n).id));
+  });
+
   test("cuts off the half line of a crash and keeps every whole one", async () => {
     const { folder, make } = setUp();
     const first = make();

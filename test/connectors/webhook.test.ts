@@ -39,6 +39,23 @@ describeSink("webhook", {
   },
 });
 
+test("webhook: every event is told as accepted with its own 2xx, before the next is sent", async () => {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, ...LOOPBACK });
+  onTestFinished(() => sink.close());
+  const told: [accepted: number, sent: number][] = [];
+  stub.answer = () => ({ status: stub.seen.length < 3 ? 200 : 500 });
+  const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
+  const receipt = await sink.write(batch, never(), (count) => told.push([count, stub.seen.length]));
+  expect(told).toEqual([
+    [1, 1],
+    [2, 2],
+    [3, 3],
+  ]);
+  expect(receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
+});
+
 describe("webhook: signature", () => {
   test("the library of the standard verifies 1,000 payloads", async () => {
     const { stub, sink, keys } = await signed();

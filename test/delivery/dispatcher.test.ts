@@ -177,19 +177,126 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("a far end that is gone ends the sink for good, over restarts", async () => {
-    const sink = scriptedSink(() => Promise.reject(new ConfigError("410 Gone", { reason: "gone" })));
-    const dispatcher = await started({ a: sink });
-    await commit(values(0, 1), 3_600_000);
-    expect(sink.writes).toHaveLength(1);
-    expect(sink.closes).toBe(1);
-    expect(dispatcher.status()).toMatchObject([{ state: "ended", lastError: "410 Gone" }]);
-    await stop(dispatcher);
-    const again = scriptedSink();
-    expect((await started({ a: again })).status()).toMatchObject([{ state: "ended" }]);
+  test("what a sink has accepted of a batch is settled while the rest is under way", async () => {
+    const events = values(0, 5);
+    const rest = Promise.withResolvers<void>();
+    const sink = scriptedSink(async (_batch, _signal, accepted) => {
+      accepted?.(1);
+      accepted?.(3);
+      // What it says late or too often changes nothing.
+      accepted?.(2);
+      accepted?.(9);
+      await rest.promise;
+      return { rejected: [] };
+    });
+    await started({ a: sink });
+    await commit(events);
+    await workshop.clock.advance(0);
+    // As a process that begins after a kill would find it.
+    const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
+    expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(
+      ids(events.slice(3)),
+    );
+    await beside.close();
+    rest.resolve();
+    await workshop.clock.advance(1_000);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
+    expect(written(sink)).toEqual(ids(events));
+  });
+
+  test("events that are sent again are settled one by one too, and a failure keeps the others", async () => {
+    const events = values(0, 4);
+    const sink = scriptedSink();
+    await started({ a: sink });
+    await commit(events, 1_000);
+    let tries = 0;
+    sink.answer = async (batch, _signal, accepted) => {
+      tries += 1;
+      if (tries > 1) return { rejected: [] };
+      accepted?.(2);
+      throw new Retryable(`away after 2 of ${batch.length}`);
+    };
+    await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
     await workshop.clock.advance(60_000);
-    expect(again.writes).toEqual([]);
-    expect(sink.closes).toBe(1);
+    expect(sink.writes.slice(1).map(ids)).toEqual([ids(events), ids(events.slice(2))]);
+    expect(await lag()).toMatchObject({ depth: 0, again: 0 });
+  });
+
+  describe("a far end that is gone", () => {
+    const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
+    const at = (farEnd: string, answer = scriptedSink().answer) =>
+      Object.assign(scriptedSink(answer), { farEnd });
+
+    test("ends the sink for good, over restarts", async () => {
+      const sink = at("one", gone);
+      const dispatcher = await started({ a: sink });
+      await commit(values(0, 1), 3_600_000);
+      expect(sink.writes).toHaveLength(1);
+      expect(dispatcher.status()).toMatchObject([{ state: "ended", lastError: "410 Gone" }]);
+      await stop(dispatcher);
+      expect(sink.closes).toBe(1);
+      const again = at("one");
+      expect((await started({ a: again })).status()).toMatchObject([{ state: "ended" }]);
+      await workshop.clock.advance(60_000);
+      expect(again.writes).toEqual([]);
+    });
+
+    test("lets the sink go on where it leads elsewhere, with what it has not delivered", async () => {
+      const dispatcher = await started({ a: at("one", gone) });
+      await commit(values(0, 2), 1_000);
+      await stop(dispatcher);
+      await commit(values(2, 2));
+      const elsewhere = at("two");
+      const next = await started({ a: elsewhere });
+      await workshop.clock.advance(1_000);
+      expect(written(elsewhere)).toEqual(ids(values(0, 4)));
+      expect(next.status()).toMatchObject([{ state: "idle", lastError: null }]);
+      expect(await lag()).toMatchObject({ ended: null, depth: 0 });
+    });
+
+    test("ends it there again, and not at the first for that", async () => {
+      await stop(await endedAt("one"));
+      await stop(await endedAt("two"));
+      const third = at("two");
+      await started({ a: third });
+      await workshop.clock.advance(60_000);
+      expect(third.writes).toEqual([]);
+    });
+
+    test("lets it go on beside the running worker when a person says so", async () => {
+      const sink = at("one", gone);
+      const dispatcher = await started({ a: sink });
+      await commit(values(0, 1), 1_000);
+      sink.answer = () => ({ rejected: [] });
+      await commit(values(1, 1), 10_000);
+      expect(sink.writes).toHaveLength(1);
+      // As another process does: through the file, without ringing a bell of ours.
+      const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, lock: false });
+      await beside.outbox.setEnded("a", null);
+      await beside.close();
+      await workshop.clock.advance(2_000);
+      expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
+      expect(written(sink).slice(1)).toEqual(ids(values(0, 2)));
+      await stop(dispatcher);
+      expect([sink.closes, sink.faults]).toEqual([1, []]);
+    });
+
+    test("is asked anew by a sink that was taken out of the configuration and came back", async () => {
+      await stop(await endedAt("one"));
+      await stop(await started({ b: scriptedSink() }));
+      const back = at("one");
+      await started({ a: back });
+      await workshop.clock.advance(1_000);
+      expect(written(back)).toEqual(ids(values(0, 1)));
+    });
+
+    async function endedAt(farEnd: string): Promise<Dispatcher> {
+      const dispatcher = await started({ a: at(farEnd, gone) });
+      await commit(values(0, 1), 1_000);
+      await workshop.clock.advance(1_000);
+      expect(dispatcher.status()).toMatchObject([{ name: "a", state: "ended" }]);
+      return dispatcher;
+    }
   });
 
   test("after the last wait of a schedule the event becomes a dead letter and the next has its turn", async () => {

@@ -10,7 +10,11 @@ import type { Store } from "#src/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-type Answer = (batch: readonly Event[], signal: AbortSignal) => Receipt | Promise<Receipt>;
+type Answer = (
+  batch: readonly Event[],
+  signal: AbortSignal,
+  accepted?: (count: number) => void,
+) => Receipt | Promise<Receipt>;
 
 /** A sink whose far end does what the test says; it remembers every write, and complains when called wrongly. */
 export interface ScriptedSink extends Sink {
@@ -43,13 +47,13 @@ export function scriptedSink(answer: Answer = () => ({ rejected: [] })): Scripte
       opens += 1;
       await sink.onOpen(signal);
     },
-    async write(batch: readonly Event[], signal: AbortSignal) {
+    async write(batch: readonly Event[], signal: AbortSignal, accepted?: (count: number) => void) {
       if (busy) faults.push("written to twice at a time");
       if (closes > 0) faults.push("written to after close");
       busy = true;
       try {
         sink.writes.push([...batch]);
-        return await sink.answer(batch, signal);
+        return await sink.answer(batch, signal, accepted);
       } finally {
         busy = false;
       }
@@ -93,6 +97,7 @@ export async function openWorkshop(): Promise<Workshop> {
           delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
         })),
         outbox: store.outbox,
+        store,
         clock,
         log,
         metrics: createMetrics(),

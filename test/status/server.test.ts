@@ -3,6 +3,7 @@ import { Secret } from "#src/log.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { readCredentials } from "#src/status/credentials.ts";
 import { createGuesses } from "#src/status/guesses.ts";
+import type { Readiness } from "#src/status/readiness.ts";
 import { createStatusServer, statusRoutes } from "#src/status/server.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -151,13 +152,15 @@ describe("roles", () => {
 
 describe("what is served", () => {
   test("health and readiness", async () => {
-    let reason: string | null = "The worker is starting or stopping.";
-    const { get } = await routes({ notReady: () => reason });
+    const reasons = [{ reason: "disk-full", subject: "state", message: "Free some space." }] as const;
+    let readiness: Readiness = { ready: false, reasons };
+    const { get } = await routes({ readiness: async () => readiness });
     expect(await (await get("/healthz")).text()).toBe("ok\n");
     const waiting = await get("/readyz");
-    expect([waiting.status, await waiting.text()]).toEqual([503, `${reason}\n`]);
-    reason = null;
-    expect((await get("/readyz")).status).toBe(200);
+    expect([waiting.status, await waiting.json()]).toEqual([503, readiness]);
+    readiness = { ready: true, reasons: [] };
+    const ready = await get("/readyz");
+    expect([ready.status, await ready.json()]).toEqual([200, readiness]);
   });
 
   test("the page and its parts, all from here", async () => {

@@ -182,7 +182,7 @@ export function serverOptions(
     readonly password?: Secret;
     readonly viewer?: Secret;
     readonly scraper?: Secret;
-    readonly notReady?: () => string | null;
+    readonly readiness?: StatusServerOptions["readiness"];
     readonly stopWrites?: (by: string) => void;
   } = {},
 ): StatusServerOptions {
@@ -197,7 +197,7 @@ export function serverOptions(
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
-    notReady: more.notReady ?? (() => null),
+    readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
     refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
     mounted: [],
     stopWrites: more.stopWrites ?? null,

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { NOT_CONFIGURED } from "#src/delivery/dispatcher.ts";
+import { NOT_CONFIGURED } from "#src/delivery/registration.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";

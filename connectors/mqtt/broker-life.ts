@@ -1,0 +1,103 @@
+import type { ConnectorContext, Life } from "../../src/connector.ts";
+import { abortable, rest } from "../../src/waiting.ts";
+import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
+import type { MqttConfig } from "./config.ts";
+import { openLink } from "./link.ts";
+
+/**
+ * Whether the broker was restarted, from two words of its own. The one is that it has forgotten the session which it was
+ * asked to keep; every broker says so. The other is its uptime, which Mosquitto publishes: one that writes its state to
+ * the disk every half hour has the session again after a crash, and not the messages.
+ */
+interface HeldBroker {
+  /** Seconds that it had been up; null where it does not tell. */
+  readonly uptime: number | null;
+  /** When it told so, milliseconds since 1970. */
+  readonly atMs: number;
+}
+
+export interface BrokerWord extends HeldBroker {
+  /** It has forgotten the session that an earlier connection asked it to keep. */
+  readonly sessionLost: boolean;
+}
+
+/** The uptime is published every 10 s, so what is retained of it can be so old, and an answer takes its time, in milliseconds. */
+const SLACK_MS = 15_000;
+
+export function lifeOfBroker(before: string | null, { sessionLost, ...now }: BrokerWord): Life {
+  const held = before === null ? null : heldBroker(before);
+  return { life: JSON.stringify(now), isNew: held !== null && (sessionLost || isYounger(now, held)) };
+}
+
+/** It has been up for less time than it should have been by now. */
+function isYounger(now: HeldBroker, before: HeldBroker): boolean {
+  if (now.uptime === null || before.uptime === null) return false;
+  const passedMs = Math.max(0, now.atMs - before.atMs - SLACK_MS);
+  return now.uptime * 1_000 < before.uptime * 1_000 + passedMs;
+}
+
+/** Null for a text that was not written here. */
+function heldBroker(text: string): HeldBroker | null {
+  try {
+    return JSON.parse(text) as HeldBroker;
+  } catch {
+    return null;
+  }
+}
+
+const UPTIME = "$SYS/broker/uptime";
+/** How long is waited for the retained word, in milliseconds. */
+const UPTIME_WITHIN_MS = 2_000;
+
+/**
+ * Seconds that the broker has been up; null when it does not tell, or not us. Asked over a connection of its own: some
+ * brokers hang up on whoever subscribes to what he may not.
+ */
+export async function uptimeOf(
+  config: MqttConfig,
+  context: ConnectorContext,
+  clientId: string,
+  signal: AbortSignal,
+): Promise<number | null> {
+  const told = Promise.withResolvers<number | null>();
+  try {
+    const link = await openLink(
+      {
+        client: clientOptions(config, {
+          clientId,
+          will: null,
+          password: passwordOf(config, context.clock)(),
+          keepsSession: false,
+        }),
+        place: placeOf(config),
+        publishDeadlineMs: UPTIME_WITHIN_MS,
+        clock: context.clock,
+        async onMessage({ topic, payload }) {
+          if (topic === UPTIME) told.resolve(uptimeIn(payload.toString()));
+        },
+      },
+      signal,
+    );
+    const over = new AbortController();
+    const late = rest(context.clock, UPTIME_WITHIN_MS, over.signal).then(() => told.resolve(null));
+    link.lost.addEventListener("abort", () => told.resolve(null), { once: true });
+    try {
+      await link.subscribe([UPTIME], "with what is retained");
+      return await abortable(told.promise, signal);
+    } finally {
+      over.abort();
+      await late;
+      await link.end();
+    }
+  } catch (error) {
+    if (signal.aborted) throw signal.reason;
+    context.log.debug({ err: error }, "the broker does not say how long it has been up");
+    return null;
+  }
+}
+
+/** Mosquitto writes `86400 seconds`. */
+export function uptimeIn(text: string): number | null {
+  const [, seconds] = /^\s*(\d{1,12})\b/.exec(text) ?? [];
+  return seconds === undefined ? null : Number(seconds);
+}

@@ -1,0 +1,50 @@
+import { HttpError } from "@influxdata/influxdb-client";
+import { expect, test } from "vitest";
+import { lifeOfServer, startTimeIn } from "#connectors/influxdb/start-time.ts";
+import { never } from "./context.ts";
+
+const metrics = (startedAt: number) =>
+  `go_goroutines 30\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds ${startedAt}\nvm_rows 1\n`;
+
+const server = (answer: () => string) => ({ get: async () => ({ status: 200, body: answer() }) });
+
+test("a start time is read as Prometheus' libraries write it", () => {
+  expect(startTimeIn(metrics(1_795_335_234))).toBe(1_795_335_234);
+  expect(startTimeIn("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
+  expect(startTimeIn('process_start_time_seconds{job="a"} 17\n')).toBe(17);
+  for (const none of [
+    "",
+    "<html>",
+    "my_process_start_time_seconds 3\n",
+    "process_start_time_seconds NaN\n",
+  ]) {
+    expect(startTimeIn(none)).toBeNull();
+  }
+});
+
+test("a later start than any before is a restart; an earlier one is another server beside it", async () => {
+  const look = (before: string | null, startedAt: number) =>
+    lifeOfServer(
+      server(() => metrics(startedAt)),
+      before,
+      never(),
+    );
+  expect(await look(null, 100)).toEqual({ life: "100", isNew: false });
+  expect(await look("100", 100)).toEqual({ life: "100", isNew: false });
+  expect(await look("100", 200)).toEqual({ life: "200", isNew: true });
+  expect(await look("200", 100)).toEqual({ life: "200", isNew: false });
+});
+
+test("a server that refuses to say, or says something else, tells nothing; one that is away is away", async () => {
+  const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
+  expect(await lifeOfServer(refusing, "100", never())).toBeNull();
+  expect(
+    await lifeOfServer(
+      server(() => "ok"),
+      "100",
+      never(),
+    ),
+  ).toBeNull();
+  const away = { get: () => Promise.reject(new Error("ECONNREFUSED")) };
+  await expect(lifeOfServer(away, "100", never())).rejects.toThrow("ECONNREFUSED");
+});

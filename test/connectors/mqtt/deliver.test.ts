@@ -1,0 +1,71 @@
+import { expect, test } from "vitest";
+import { deliver } from "#connectors/mqtt/deliver.ts";
+import type { Link } from "#connectors/mqtt/link.ts";
+import type { Message } from "#connectors/mqtt/messages.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { never } from "../context.ts";
+
+/** A link over which nothing is answered before the test says so. */
+function pendingLink() {
+  const answers = new Map<string, PromiseWithResolvers<void>>();
+  const link: Link = {
+    limits: { maxPacketBytes: null, receiveMaximum: 100 },
+    sessionPresent: null,
+    lost: never(),
+    publish({ topic }) {
+      const answer = Promise.withResolvers<void>();
+      answers.set(topic, answer);
+      return answer.promise;
+    },
+    abandon: () => undefined,
+    subscribe: async () => undefined,
+    end: async () => undefined,
+  };
+  return { link, answerTo: (n: number) => answers.get(`value/${n}`) ?? Promise.withResolvers<void>() };
+}
+
+const batch = Array.from({ length: 5 }, (_, n) => valueEvent(n));
+const messagesOf = (event: Event): readonly Message[] => [
+  {
+    topic: `value/${batch.findIndex(({ id }) => id === event.id)}`,
+    payload: "1",
+    retain: true,
+    contentType: "application/json",
+    properties: {},
+  },
+];
+const OPTIONS = { maxInFlight: 100, maxBytes: 1_000, signal: never(), onCourtesyRefused: () => undefined };
+
+test.each([
+  ["the later first", [3, 1]],
+  ["the earlier first", [1, 3]],
+  ["one by one backwards", [4, 3, 1]],
+])(
+  "of several failures the first event of the batch counts, whichever is told first: %s",
+  async (_, told) => {
+    const { link, answerTo } = pendingLink();
+    const receipt = deliver(link, batch, messagesOf, OPTIONS);
+    for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
+    for (const n of batch.keys()) answerTo(n).resolve();
+    // What is behind `from` is settled: with 3 in its place the event at 1 would be lost.
+    expect(await receipt).toMatchObject({
+      rejected: [],
+      kept: { from: 1, error: { message: "no answer to 1" } },
+    });
+  },
+);
+
+test("what is rejected before a failure is settled, and behind it offered again with the rest", async () => {
+  const { link, answerTo } = pendingLink();
+  const receipt = deliver(link, batch, messagesOf, OPTIONS);
+  answerTo(3).reject(new Rejected("not allowed"));
+  answerTo(0).reject(new Rejected("not allowed either"));
+  answerTo(2).reject(new Retryable("no answer"));
+  for (const n of batch.keys()) answerTo(n).resolve();
+  expect(await receipt).toMatchObject({
+    rejected: [{ index: 0, reason: "not allowed either" }],
+    kept: { from: 2 },
+  });
+});

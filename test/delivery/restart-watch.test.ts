@@ -1,0 +1,231 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Sink } from "#src/connector.ts";
+import type { Dispatcher } from "#src/delivery/dispatcher.ts";
+import { Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { valueEvent } from "../sample-events.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+/** What a far end that was restarted may have lost is sent again; in virtual time, over a store on disk. */
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+interface MortalSink extends ScriptedSink {
+  /** Changes with each restart; null: it does not say. */
+  life: string | null;
+  looks: number;
+}
+
+function mortalSink(life: string | null = "1"): MortalSink {
+  const sink: MortalSink = Object.assign(scriptedSink(), {
+    life,
+    looks: 0,
+    async look(before: string | null) {
+      sink.looks += 1;
+      if (sink.life === "broken") throw new Retryable("no answer");
+      return sink.life === null ? null : { life: sink.life, isNew: before !== null && before !== sink.life };
+    },
+  });
+  return sink;
+}
+
+const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+
+async function started(sink: Sink, delivery = {}): Promise<Dispatcher> {
+  const dispatcher = workshop.dispatcher({ a: sink }, delivery);
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(0);
+  return dispatcher;
+}
+
+async function stop(dispatcher: Dispatcher): Promise<void> {
+  const stopped = dispatcher.stop(SECOND);
+  await workshop.clock.advance(SECOND);
+  await stopped;
+}
+
+/** Commits an event a minute. */
+async function minutes(from: number, count: number): Promise<void> {
+  for (const event of values(from, count)) {
+    await workshop.store.commit({ events: [event] });
+    await workshop.clock.advance(MINUTE);
+  }
+}
+
+/** What the sink got since it had so many events. */
+const since = (sink: ScriptedSink, count: number) => ids(sink.writes.flat().slice(count));
+
+describe("a far end that was restarted", () => {
+  test("gets again what it had taken in the last 15 minutes, in order, and nothing older; and it is told", async () => {
+    const sink = mortalSink();
+    const dispatcher = await started(sink);
+    await minutes(0, 25);
+    expect(since(sink, 25)).toEqual([]);
+    sink.life = "2";
+    await workshop.clock.advance(MINUTE);
+    const again = since(sink, 25);
+    // Fifteen, and what the half minute between two looks leaves open.
+    expect(again.length).toBeGreaterThanOrEqual(15);
+    expect(again.length).toBeLessThanOrEqual(17);
+    expect(again).toEqual(ids(values(25 - again.length, again.length)));
+    expect(workshop.lines.filter(({ level }) => level >= 40)).toMatchObject([
+      { sink: "a", again: again.length },
+    ]);
+    expect(dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${again.length} events.`)]);
+    await workshop.clock.advance(61 * MINUTE);
+    expect(dispatcher.notices()).toEqual([]);
+    expect(since(sink, 25)).toEqual(again);
+  });
+
+  test("gets again what was delivered lately, however long ago it was committed", async () => {
+    const sink = mortalSink();
+    await started(sink, { retry: { first: "1m", max: "1m" } });
+    await minutes(0, 1);
+    sink.answer = () => Promise.reject(new Retryable("away"));
+    await minutes(1, 60);
+    const tries = sink.writes.flat().length;
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(2 * MINUTE);
+    const caughtUp = since(sink, tries);
+    expect(caughtUp).toEqual(ids(values(1, 60)));
+    sink.life = "2";
+    await workshop.clock.advance(MINUTE);
+    expect(since(sink, tries + 60)).toEqual(caughtUp);
+  });
+
+  test("while no worker ran is noticed at the next start, however long that takes", async () => {
+    const first = mortalSink();
+    const dispatcher = await started(first);
+    await minutes(0, 25);
+    await stop(dispatcher);
+    await workshop.clock.advance(7 * 60 * MINUTE);
+    const second = mortalSink("2");
+    await started(second);
+    await workshop.clock.advance(SECOND);
+    const again = ids(second.writes.flat());
+    expect(again.length).toBeGreaterThanOrEqual(15);
+    expect(again).toEqual(ids(values(25 - again.length, again.length)));
+  });
+
+  test("again while it is sent again loses nothing of the first time", async () => {
+    const sink = mortalSink();
+    await started(sink, { batch: 5 });
+    await minutes(0, 25);
+    sink.life = "2";
+    await workshop.clock.advance(MINUTE);
+    const first = since(sink, 25);
+    await minutes(25, 5);
+    const before = sink.writes.flat().length;
+    sink.life = "3";
+    await workshop.clock.advance(MINUTE);
+    expect(new Set(since(sink, before))).toEqual(new Set([...first, ...ids(values(25, 5))]));
+  });
+
+  test("and a worker that was killed with it: what was delivered since the last note is sent again", async () => {
+    const first = mortalSink();
+    const dispatcher = await started(first);
+    await minutes(0, 25);
+    // The moment of the kill: settled, and no look since.
+    await workshop.store.commit({ events: values(25, 3) });
+    await workshop.clock.advance(10);
+    await stop(dispatcher);
+    const second = mortalSink("2");
+    await started(second);
+    await workshop.clock.advance(SECOND);
+    expect(ids(second.writes.flat()).slice(-3)).toEqual(ids(values(25, 3)));
+  });
+
+  test("is looked for at each opening, and every half minute", async () => {
+    const sink = mortalSink();
+    await started(sink, { retry: { first: "1s", max: "1s" } });
+    expect(sink.looks).toBe(1);
+    await workshop.clock.advance(10 * MINUTE);
+    expect(sink.looks).toBeGreaterThanOrEqual(19);
+    expect(sink.looks).toBeLessThanOrEqual(21);
+    const before = sink.looks;
+    sink.answer = () => Promise.reject(new Retryable("away"));
+    await workshop.store.commit({ events: values(0, 1) });
+    await workshop.clock.advance(2 * SECOND);
+    expect(sink.looks).toBeGreaterThan(before);
+  });
+
+  test("that does not say so, or cannot be asked, is no news", async () => {
+    for (const life of [null, "broken"]) {
+      const sink = mortalSink(life);
+      const dispatcher = await started(sink);
+      const count = 3;
+      await minutes(life === null ? 0 : 10, count);
+      expect(sink.writes.flat()).toHaveLength(count);
+      await workshop.clock.advance(10 * MINUTE);
+      sink.life = "1";
+      await workshop.clock.advance(MINUTE);
+      expect(sink.writes.flat()).toHaveLength(count);
+      sink.life = "broken";
+      await workshop.clock.advance(10 * MINUTE);
+      sink.life = "1";
+      await workshop.clock.advance(MINUTE);
+      expect(sink.writes.flat()).toHaveLength(count);
+      await stop(dispatcher);
+    }
+  });
+
+  test("that never answers delays a delivery by five seconds, and no stop", async () => {
+    const sink = mortalSink();
+    sink.look = () => new Promise(() => undefined);
+    const dispatcher = await started(sink);
+    await workshop.store.commit({ events: values(0, 1) });
+    await workshop.clock.advance(4 * SECOND);
+    expect(sink.writes).toEqual([]);
+    await workshop.clock.advance(SECOND + 1);
+    expect(sink.writes).toHaveLength(1);
+    await workshop.clock.advance(31 * SECOND);
+    await stop(dispatcher);
+    expect(sink.closes).toBe(1);
+  });
+
+  test("gets nothing again where that is switched off, and is not asked", async () => {
+    const sink = mortalSink();
+    await started(sink, { replay_after_restart: "0s" });
+    await minutes(0, 5);
+    sink.life = "2";
+    await workshop.clock.advance(5 * MINUTE);
+    expect([sink.looks, sink.writes.flat().length]).toEqual([0, 5]);
+  });
+
+  test("gets again what it got within the time that is set", async () => {
+    const sink = mortalSink();
+    await started(sink, { replay_after_restart: "3m" });
+    await minutes(0, 25);
+    sink.life = "2";
+    await workshop.clock.advance(MINUTE);
+    expect(since(sink, 25).length).toBeGreaterThanOrEqual(3);
+    expect(since(sink, 25).length).toBeLessThanOrEqual(5);
+  });
+
+  test("is noticed although the wall clock was set", async () => {
+    for (const stepMs of [-60 * MINUTE, 10 * 1_440 * MINUTE]) {
+      const sink = mortalSink(`before ${stepMs}`);
+      const dispatcher = await started(sink);
+      const had = sink.writes.flat().length;
+      await minutes(stepMs < 0 ? 100 : 200, 20);
+      workshop.clock.stepWall(stepMs);
+      await minutes(stepMs < 0 ? 120 : 220, 5);
+      const before = sink.writes.flat().length;
+      expect(before).toBe(had + 25);
+      sink.life = `after ${stepMs}`;
+      await workshop.clock.advance(MINUTE);
+      const again = since(sink, before);
+      expect(again.length).toBeGreaterThanOrEqual(15);
+      expect(again.length).toBeLessThanOrEqual(17);
+      await stop(dispatcher);
+    }
+  });
+});

@@ -1,0 +1,205 @@
+import { rmSync } from "node:fs";
+import { connectAsync } from "mqtt";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { influxdb } from "#connectors/influxdb/definition.ts";
+import { mqtt } from "#connectors/mqtt/definition.ts";
+import { systemClock } from "#src/clock.ts";
+import type { ConnectorContext, Sink } from "#src/connector.ts";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
+import type { Event } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { startCuttingProxy } from "../connectors/mqtt/cutting-proxy.ts";
+import {
+  absent,
+  type RealServer,
+  startInflux,
+  startMosquitto,
+  startVictoriaMetrics,
+  temporaryFolder,
+} from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+
+/**
+ * Real servers that are killed right after they have acknowledged, and come back: they have lost it, and get it again.
+ */
+
+const COUNT = 50;
+const LONG_MS = 60_000;
+const POLL = { timeout: 30_000, interval: 100 };
+
+interface Delivering {
+  readonly store: Store;
+  readonly dispatcher: Dispatcher;
+  /** Commits values and waits until the far end has acknowledged all. */
+  deliver(from: number, count: number): Promise<readonly Event[]>;
+}
+
+/** A value of a tag of its own. */
+const tagged = (n: number) => valueEvent(n, String(20_000 + n));
+
+async function delivering(make: (context: ConnectorContext) => Sink): Promise<Delivering> {
+  const folder = temporaryFolder("restarted");
+  const store = await openStore({ folder, clock: systemClock });
+  const [log, metrics] = [createLog({ level: "silent" }), createMetrics()];
+  const sink = make({ name: "far", log, clock: systemClock, metrics });
+  const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
+  const dispatcher = createDispatcher({
+    sinks: [{ name: "far", connector: "real", sink, delivery }],
+    ...{ outbox: store.outbox, store, clock: systemClock, log, metrics },
+  });
+  onTestFinished(async () => {
+    await dispatcher.stop(1_000);
+    await store.close();
+    rmSync(folder, { recursive: true });
+  });
+  await dispatcher.start(new AbortController().signal);
+  const open = async () => {
+    const [lag] = await store.outbox.lag();
+    return lag === undefined ? -1 : lag.depth + lag.again;
+  };
+  return {
+    store,
+    dispatcher,
+    async deliver(from, count) {
+      const events = Array.from({ length: count }, (_, n) => tagged(from + n));
+      await store.commit({ events });
+      await expect.poll(open, POLL).toBe(0);
+      return events;
+    },
+  };
+}
+
+async function server(start: () => Promise<RealServer>): Promise<RealServer> {
+  const started = await start();
+  onTestFinished(() => started.stop());
+  return started;
+}
+
+/** Killed, missed while one more event waits, and back. */
+async function killedAndBack(far: RealServer, { store }: Delivering, next: Event): Promise<void> {
+  await far.kill();
+  await store.commit({ events: [next] });
+  // Start times are whole seconds.
+  const second = () => Math.floor(Date.now() / 1_000);
+  const killedIn = second();
+  await expect.poll(second, POLL).toBeGreaterThan(killedIn);
+  await far.again();
+}
+
+describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
+  test("gets again what it had acknowledged and lost when it was killed", { timeout: LONG_MS }, async () => {
+    const far = await server(startVictoriaMetrics);
+    const { url } = far;
+    const delivery = await delivering((context) =>
+      influxdb.sink(influxdb.Config.parse({ url, bucket: "b" }), context),
+    );
+    await delivery.deliver(0, COUNT);
+    await killedAndBack(far, delivery, tagged(COUNT));
+    await expect.poll(() => pointsIn(url), POLL).toBe(COUNT + 1);
+    expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining("was restarted")]);
+  });
+});
+
+/** How many values it has; what is written is seen after a flush. */
+async function pointsIn(url: string): Promise<number> {
+  await fetch(`${url}/internal/force_flush`);
+  const response = await fetch(`${url}/api/v1/export?match[]={__name__=~"tag_value.*value"}`);
+  const lines = (await response.text()).trim().split("\n");
+  const times = lines.flatMap((line) => (line === "" ? [] : (JSON.parse(line) as Exported).timestamps));
+  return new Set(times).size;
+}
+
+interface Exported {
+  readonly timestamps: readonly number[];
+}
+
+describe.skipIf(absent("influxd"))("InfluxDB 1.x", () => {
+  test("that was restarted is noticed, though it loses nothing", { timeout: LONG_MS }, async () => {
+    const far = await server(startInflux);
+    const { url } = far;
+    const settings = { url, api: "v1", database: "d", create_database: true };
+    const delivery = await delivering((context) => influxdb.sink(influxdb.Config.parse(settings), context));
+    await delivery.deliver(0, 3);
+    await killedAndBack(far, delivery, tagged(3));
+    await expect.poll(() => delivery.dispatcher.notices(), POLL).toHaveLength(1);
+  });
+});
+
+describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
+  const sinkAt =
+    ({ url }: { readonly url: string }, aheadMs = () => 0) =>
+    (context: ConnectorContext) =>
+      mqtt.sink(mqtt.Config.parse({ url }), {
+        ...context,
+        clock: { ...systemClock, now: () => systemClock.now() + aheadMs() },
+      });
+
+  test("without persistence gets again what it had acknowledged", { timeout: LONG_MS }, async () => {
+    const far = await server(startMosquitto);
+    const delivery = await delivering(sinkAt(far));
+    const events = await delivery.deliver(0, COUNT);
+    expect((await kept(far)).size).toBe(COUNT);
+    await killedAndBack(far, delivery, tagged(COUNT));
+    await expect.poll(async () => (await kept(far)).size, POLL).toBe(COUNT + 1);
+    expect(delivery.dispatcher.notices()).toEqual([
+      expect.stringContaining(`is sent again: ${events.length} events`),
+    ]);
+  });
+
+  test("with persistence has the session again, and gets what it lost since", {
+    timeout: LONG_MS,
+  }, async () => {
+    const far = await server(() =>
+      startMosquitto({
+        lines: (port, folder) => [
+          `listener ${port} 127.0.0.1`,
+          "allow_anonymous true",
+          "persistence true",
+          `persistence_location ${folder}/`,
+          "sys_interval 1",
+        ],
+      }),
+    );
+    let aheadMs = 0;
+    const delivery = await delivering(sinkAt(far, () => aheadMs));
+    await delivery.deliver(0, 1);
+    // Ends and comes back with all it had, the session among it: what the half-hourly save does for a crash after it.
+    await far.end();
+    await far.again();
+    await delivery.deliver(1, COUNT);
+    expect(delivery.dispatcher.notices()).toEqual([]);
+    // It has been up for a minute; the restart of a broker that has only just begun cannot be told by its uptime.
+    aheadMs = 60_000;
+    await killedAndBack(far, delivery, tagged(COUNT + 1));
+    await expect.poll(async () => (await kept(far)).size, POLL).toBe(COUNT + 2);
+    expect(delivery.dispatcher.notices()).toHaveLength(1);
+  });
+
+  test("that only lost the connection gets nothing again", { timeout: LONG_MS }, async () => {
+    const far = await server(startMosquitto);
+    const cuts = [8_000, 8_000];
+    const proxy = await startCuttingProxy(far.port, () => cuts.shift() ?? null);
+    onTestFinished(() => proxy.close());
+    const delivery = await delivering(sinkAt({ url: `mqtt://127.0.0.1:${proxy.port}` }));
+    await delivery.deliver(0, COUNT);
+    expect(proxy.cuts).toBeGreaterThan(0);
+    expect((await kept(far)).size).toBe(COUNT);
+    expect(delivery.dispatcher.notices()).toEqual([]);
+  });
+});
+
+/** Topics of values that the broker has kept. */
+async function kept({ url }: RealServer): Promise<ReadonlySet<string>> {
+  const topics = new Set<string>();
+  const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0 });
+  client.on("message", (topic) => topics.add(topic));
+  await client.subscribeAsync("plenum/+/+/tag/+/value", { qos: 1 });
+  // The broker sends what it kept before it acknowledges what comes after it.
+  await client.publishAsync("test/after", "", { qos: 1 });
+  await client.endAsync();
+  return topics;
+}

@@ -1,0 +1,234 @@
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import { commitNotices, watchCommits } from "#src/status/commits.ts";
+import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/status/readiness.ts";
+import { createStatus, type StatusReport } from "#src/status/report.ts";
+import { Conflict, documentSet, type Store } from "#src/store/store.ts";
+import { valueEvent } from "../sample-events.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";
+
+const MINUTE = 60_000;
+const nowMs = Date.parse(NOW);
+
+/** A worker that is ready, and what a test changes of it. */
+async function ready(
+  options: {
+    readonly sink?: { readonly state: string; readonly sinceMs: number };
+    readonly report?: (report: StatusReport) => StatusReport | Promise<StatusReport>;
+    readonly isRunning?: () => boolean;
+    readonly store?: (store: Store) => Store;
+  } = {},
+) {
+  const { store: opened, clock } = await shownBuilding();
+  const { store, trouble } = watchCommits(options.store?.(opened) ?? opened, clock);
+  await fillSource(opened, "north", { tagNames: ["Supply"] });
+  const { state, sinceMs } = options.sink ?? { state: "idle", sinceMs: nowMs };
+  const lake = { name: "lake", connector: "influxdb", lastError: "tokenly words", state };
+  await store.outbox.register("lake", "now");
+  const status = createStatus({
+    version: "1.2.3",
+    clock,
+    store,
+    sources: [
+      {
+        name: "north",
+        origin: "https://north.example",
+        paces: new Map([["alarms", (lastMs) => lastMs + 3 * MINUTE] as const]),
+      },
+    ],
+    live: { ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] },
+  });
+  const look = createReadiness({
+    clock,
+    report: async () => {
+      const report = await status.report();
+      return (await options.report?.(report)) ?? report;
+    },
+    isRunning: options.isRunning ?? (() => true),
+    commitTrouble: trouble,
+  });
+  return { store, clock, trouble, look };
+}
+
+const reasons = ({ reasons: all }: Readiness) => all.map(({ reason, subject }) => `${reason} ${subject}`);
+
+describe("a worker is ready", () => {
+  test("when polls are as young as promised, commits succeed, and sinks take events", async () => {
+    const { look } = await ready();
+    expect(await look()).toEqual({ ready: true, reasons: [] });
+  });
+
+  test("only between its start and its stop", async () => {
+    let runs = false;
+    const { look, clock } = await ready({ isRunning: () => runs });
+    expect(reasons(await look())).toEqual(["starting-or-stopping worker"]);
+    runs = true;
+    expect((await look()).ready).toBe(true);
+    runs = false;
+    await clock.advance(100);
+    expect((await look()).ready).toBe(false);
+  });
+
+  test("not when a poll is older than promised; and again after a good one", async () => {
+    const { look, clock, store } = await ready();
+    await clock.advance(3 * MINUTE);
+    expect((await look()).ready).toBe(true);
+    await clock.advance(MINUTE);
+    const answer = await look();
+    expect(reasons(answer)).toEqual(["poll-late source/north/alarms"]);
+    expect(answer.reasons[0]?.message).toBe(
+      "A good poll of north, alarms, was due by 2026-11-21T10:03:00.000Z at the latest, and the last was at 2026-11-21T10:00:00.000Z.",
+    );
+    const now = new Date(clock.now()).toISOString();
+    const poll = { lastSuccess: now, lastAttempt: now, problem: null };
+    await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
+    await clock.advance(1_000);
+    expect((await look()).ready).toBe(true);
+  });
+
+  test("not when a commit failed and none has succeeded since", async () => {
+    let isFull = false;
+    const full = new Retryable("The disk that holds /state/plenum.db is full; nothing was half-written.");
+    const { look, clock, store, trouble } = await ready({
+      store: (opened) => ({
+        ...opened,
+        commit: (change) => (isFull ? Promise.reject(full) : opened.commit(change)),
+      }),
+    });
+    isFull = true;
+    await expect(store.commit({ events: [valueEvent(1)] })).rejects.toBe(full);
+    await clock.advance(5 * 1_000);
+    await expect(store.commit({ events: [valueEvent(2)] })).rejects.toBe(full);
+    // What is small may still fit.
+    await store.quotaMemory.save("tags", { id: 1, sentAtMs: nowMs, countedByMs: nowMs });
+    const answer = await look();
+    expect(reasons(answer)).toEqual(["commit-failed state"]);
+    expect(answer.reasons[0]?.message).toContain(NOW);
+    expect(JSON.stringify(answer)).not.toContain("plenum.db");
+    expect(commitNotices(trouble())[0]).toContain("is full");
+    isFull = false;
+    await store.commit({ events: [valueEvent(1)] });
+    await clock.advance(1_000);
+    expect((await look()).ready).toBe(true);
+    expect(commitNotices(trouble())).toEqual([]);
+  });
+
+  test("not when what sinks have taken, or a slot of the quota, cannot be written down", async () => {
+    const broken = new Retryable("fsync failed");
+    const failing = (opened: Store): Store => ({
+      ...opened,
+      outbox: { ...opened.outbox, settle: () => Promise.reject(broken) },
+      quotaMemory: { ...opened.quotaMemory, save: () => Promise.reject(broken) },
+    });
+    const slot = { id: 1, sentAtMs: nowMs, countedByMs: nowMs };
+    const writes: readonly ((store: Store) => Promise<unknown>)[] = [
+      (store) => store.outbox.settle("lake", { again: false, through: 1, rejected: [] }),
+      (store) => store.quotaMemory.save("tags", slot),
+    ];
+    for (const write of writes) {
+      const { look, store } = await ready({ store: failing });
+      await expect(write(store)).rejects.toBe(broken);
+      expect(reasons(await look())).toEqual(["commit-failed state"]);
+    }
+  });
+
+  test("though two commits met on one key", async () => {
+    const { look, store } = await ready();
+    const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
+    await store.commit(insert);
+    await expect(store.commit(insert)).rejects.toBeInstanceOf(Conflict);
+    expect((await look()).ready).toBe(true);
+  });
+
+  test("not when the disk is full, nor when the state cannot be read", async () => {
+    const withFree = (free: number | null) =>
+      ready({ report: (report) => ({ ...report, store: { ...report.store, free } }) });
+    expect(reasons(await (await withFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
+    expect((await (await withFree(65 * 1024 ** 2)).look()).ready).toBe(true);
+    expect((await (await withFree(null)).look()).ready).toBe(true);
+    const unreadable = await ready({ report: () => Promise.reject(new Retryable("input/output error")) });
+    expect(reasons(await unreadable.look())).toEqual(["commit-failed state"]);
+  });
+
+  test.each(["retrying", "throttled", "stopped", "ended"])(
+    "not when a sink has been %s for longer than ten minutes",
+    async (state) => {
+      const just = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
+      expect((await just.look()).ready).toBe(true);
+      const long = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS - 1 } });
+      const answer = await long.look();
+      expect(reasons(answer)).toEqual(["sink-blocked sink/lake"]);
+      // Whoever asks needs no password, and what far ends say may hold anything.
+      expect(JSON.stringify(answer)).not.toContain("tokenly");
+    },
+  );
+
+  test.each(["idle", "delivering"])("while a sink has been %s for a day", async (state) => {
+    const { look } = await ready({ sink: { state, sinceMs: nowMs - 1_440 * MINUTE } });
+    expect((await look()).ready).toBe(true);
+  });
+
+  test("and looks once a second, however often it is asked", async () => {
+    let looks = 0;
+    const { look, clock } = await ready({
+      report: (report) => {
+        looks += 1;
+        return report;
+      },
+    });
+    await Promise.all(Array.from({ length: 100 }, look));
+    expect(looks).toBe(1);
+    await clock.advance(1_000);
+    await look();
+    expect(looks).toBe(2);
+  });
+});
+
+describe("the worker itself", () => {
+  let virtual: VirtualWorker;
+  afterEach(() => virtual.clear());
+
+  const ask = async (path: string) => {
+    const response = await fetch(`${virtual.worker.statusUrl()}${path}`);
+    return { status: response.status, text: await response.text() };
+  };
+  const readyz = async () => {
+    const { status, text } = await ask("/readyz");
+    return { status, reasons: new Set((JSON.parse(text) as Readiness).reasons.map(({ reason }) => reason)) };
+  };
+
+  test("is not ready while the state takes nothing, nor while the service is away, and healthy all the time", async () => {
+    let isAway = false;
+    virtual = await startVirtualWorker({
+      simulator: { sites: [3], alarms: { recorded: false } },
+      source: { schedules: { alarms: "*/30 * * * * *" }, read: [{ name: "all", every: "1m" }] },
+      eventsFolder: null,
+      around: (transport) => (request, signal) => {
+        if (isAway) throw new Retryable("The service cannot be reached.");
+        return transport(request, signal);
+      },
+    });
+    const { clock, config } = virtual;
+    await clock.advance(5 * MINUTE);
+    expect(await readyz()).toEqual({ status: 200, reasons: new Set() });
+
+    const other = new DatabaseSync(`${config.state.folder}/plenum.db`);
+    other.exec("create trigger full before insert on event begin select raise(abort, 'disk I/O error'); end");
+    await clock.advance(2 * MINUTE);
+    expect(await readyz()).toEqual({ status: 503, reasons: new Set(["commit-failed"]) });
+    other.exec("drop trigger full");
+    other.close();
+    await clock.advance(2 * MINUTE);
+    expect((await readyz()).status).toBe(200);
+
+    isAway = true;
+    await clock.advance(10 * MINUTE);
+    expect(await readyz()).toEqual({ status: 503, reasons: new Set(["poll-late"]) });
+    expect(await ask("/healthz")).toEqual({ status: 200, text: "ok\n" });
+    isAway = false;
+    await clock.advance(5 * MINUTE);
+    expect((await readyz()).status).toBe(200);
+  });
+});

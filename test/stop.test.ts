@@ -1,0 +1,80 @@
+import { rmSync } from "node:fs";
+import { pino } from "pino";
+import { expect, onTestFinished, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { inOrder, type Service, sideBySide } from "#src/lifecycle.ts";
+import { createLog } from "#src/log.ts";
+import { clockTicker } from "#src/sync/schedule.ts";
+import { createWorker } from "#src/worker.ts";
+import { temporaryFolder } from "./real-servers.ts";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+const SOURCES = 8;
+
+test("eight sources with a request under way are stopped within 3 s of 8", async () => {
+  const folder = temporaryFolder("stop");
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
+  const asked = new Set<string>();
+  const source = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "Europe/Oslo" };
+  const names = Array.from({ length: SOURCES }, (_, n) => `building${n}`);
+  const worker = await createWorker({
+    config: Config.parse({
+      state: { folder },
+      status: { port: 0 },
+      sources: Object.fromEntries(
+        names.map((name) => [name, { ...source, base_url: `http://127.0.0.1/${name}` }]),
+      ),
+      sinks: {},
+    }),
+    environment: { TOKEN: "simulator-token" },
+    clock,
+    log: createLog({ level: "silent" }),
+    // A service that never answers: every source has something under way that only an abort ends.
+    transport: (request, signal) => {
+      asked.add(request.path.split("/")[1] ?? "");
+      return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));
+    },
+    ticker: clockTicker(clock),
+  });
+  await worker.start();
+  await clock.advance(10_000);
+  expect(asked.size).toBe(SOURCES);
+
+  const before = clock.monotonic();
+  const stopped = worker.stop(8_000);
+  await clock.advance(3_000);
+  // Time stands still from here on: whoever waits for more of it never ends.
+  await stopped;
+  expect(clock.monotonic() - before).toBe(3_000);
+});
+
+test("services side by side stop at once, and one that fails keeps none of the others", async () => {
+  const clock = createVirtualClock(0);
+  const told: string[] = [];
+  const log = pino({ base: null }, { write: (line: string) => void told.push(JSON.parse(line).service) });
+  const calls: string[] = [];
+  const service = (name: string, stop: (deadlineMs: number) => Promise<void>): Service => ({
+    name,
+    start: async () => void calls.push(`start ${name}`),
+    stop: async (deadlineMs) => {
+      calls.push(`stop ${name} ${deadlineMs}`);
+      await stop(deadlineMs);
+    },
+  });
+  const failing = service("a", async () => {
+    throw new Error("a socket was gone");
+  });
+  const slow = service("b", (deadlineMs) => clock.sleep(deadlineMs));
+  const last = service("c", async () => undefined);
+  const all = inOrder([{ service: sideBySide("sources", [failing, slow, last], log), share: 0.5 }], {
+    clock,
+    log,
+  });
+  await all.start(new AbortController().signal);
+  const stopped = all.stop(1_000);
+  expect(calls).toEqual(["start a", "start b", "start c", "stop a 500", "stop b 500", "stop c 500"]);
+  await clock.advance(500);
+  await stopped;
+  expect(told).toEqual(["a"]);
+});
