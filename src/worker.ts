@@ -3,6 +3,7 @@ import { buildSource } from "./build-source.ts";
 import { shownConfig } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
+import { createClockDoubt, watching } from "./clock-doubt.ts";
 import { createCommands } from "./commands/commands.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
@@ -25,7 +26,7 @@ import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
-import { cronTicker, type Ticker } from "./sync/schedule.ts";
+import { clockTicker } from "./sync/schedule.ts";
 import { VERSION } from "./version.ts";
 
 /**
@@ -53,8 +54,6 @@ export interface WorkerOptions {
   readonly log?: Log;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
-  /** In place of node-cron, for simulations. */
-  readonly ticker?: Ticker;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -85,13 +84,15 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { config, environment, transport } = options;
   const { store, clock, log, metrics } = shared;
   const startedAtMs = clock.now();
-  const ticker = options.ticker ?? cronTicker(log);
+  const clockDoubt = createClockDoubt({ clock, log, metrics });
+  const ticker = clockTicker(clock, clockDoubt);
 
   const sources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...shared,
       name,
       entry,
+      clockDoubt,
       ...(environment === undefined ? {} : { environment }),
       ...(transport === undefined ? {} : { transport }),
     }),
@@ -107,7 +108,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
-  const pruning = createPruning({ ...shared, sinks, outbox: store.outbox, bounds });
+  const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });
 
   const commands = await createCommands({
     ...shared,
@@ -129,7 +130,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       source: (name) => liveSource(byName.get(name), works.get(name), metrics),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
-      notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
+      notices: () => [...notices, ...clockDoubt.notices(), ...commands.notices(), ...backPressure.notices()],
     },
   });
   const door = writeDoor(config.state.folder);
@@ -167,6 +168,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   const services = inOrder(
     [
+      { service: watching(clockDoubt), share: 0.1 },
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
       { service: dispatcher, share: 0.6 },

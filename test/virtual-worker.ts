@@ -7,7 +7,6 @@ import { createLog, type Log } from "#src/log.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import type { Transport } from "#src/source/transport.ts";
-import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker, type Worker } from "#src/worker.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
@@ -39,6 +38,8 @@ export interface VirtualWorkerOptions {
   readonly eventsFolder?: string | null;
   readonly log?: Log;
   readonly way?: Way;
+  /** The service's clock; the worker's own wall clock unless given, so that a step of it would move both. */
+  readonly serviceNow?: (clock: VirtualClock) => number;
   /** Looks on as requests leave and replies arrive. */
   readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
 }
@@ -53,8 +54,10 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
   // The machine's wall clock has whole milliseconds, and the store keeps no others.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
-  const direct = simulatedTransport(simulator, clock, options.way ?? { thereMs: () => LATENCY_MS });
+  const serviceNow = () => options.serviceNow?.(clock) ?? clock.now();
+  const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: serviceNow });
+  const way = options.way ?? { thereMs: () => LATENCY_MS };
+  const direct = simulatedTransport(simulator, { ...clock, now: serviceNow }, way);
   const transport = options.around?.(direct, clock) ?? direct;
   let lives = 0;
   let config = configFor(join(folder, "state 0"));
@@ -87,7 +90,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
-      ticker: clockTicker(clock),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };

@@ -116,6 +116,15 @@ const MIGRATIONS: readonly string[] = [
     where upto.position = event.position;
   update log_size set written = (select coalesce(max(written), 0) from event);
   `,
+  `
+  -- How far the log reached, and how far everybody had it, when workers had been running for so long altogether.
+  drop table settled;
+  create table age_mark (
+    ran_ms integer primary key,
+    newest integer not null,
+    settled integer not null
+  ) strict;
+  `,
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
