@@ -59,9 +59,11 @@ export interface ClockDoubtOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn" | "info">;
   readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
+  /** Wall time of the latest thing that the state holds: a clock that is behind it was set back meanwhile. */
+  readonly lastKnownMs?: number;
 }
 
-export function createClockDoubt({ clock, log, metrics }: ClockDoubtOptions): ClockDoubt {
+export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoubtOptions): ClockDoubt {
   const steps = createBell();
   const differences = new Map<string, Doubt>();
   /** By service, how many replies in a row said the same; negative where they differ. */
@@ -97,6 +99,9 @@ export function createClockDoubt({ clock, log, metrics }: ClockDoubtOptions): Cl
   }
 
   const show = () => metrics?.clockInDoubt.set(step !== null || differences.size > 0 ? 1 : 0);
+
+  const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
+  if (behindMs > STEP_MS) noteStep(-behindMs);
 
   return {
     look,

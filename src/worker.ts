@@ -84,7 +84,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { config, environment, transport } = options;
   const { store, clock, log, metrics } = shared;
   const startedAtMs = clock.now();
-  const clockDoubt = createClockDoubt({ clock, log, metrics });
+  const [latest] = await store.outbox.latest(1);
+  const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
+  const clockDoubt = createClockDoubt({ clock, log, metrics, lastKnownMs });
   const ticker = clockTicker(clock, clockDoubt);
 
   const sources = Object.entries(config.sources).map(([name, entry]) =>
@@ -112,6 +114,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   const commands = await createCommands({
     ...shared,
+    clockDoubt,
     config: config.commands,
     sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     stateFolder: config.state.folder,

@@ -98,6 +98,14 @@ test("looks by itself, rings at a step, and leaves nothing behind", async () => 
   expect(clock.sleepers()).toBe(0);
 });
 
+test("a clock that is behind what the state holds was set back while nobody looked", () => {
+  const { clock } = rig();
+  const log = pino({ level: "silent" });
+  const doubtWith = (lastKnownMs: number) => createClockDoubt({ clock, log, lastKnownMs }).stepped();
+  expect(doubtWith(START_MS)).toBeNull();
+  expect(doubtWith(START_MS + HOUR_MS)).toMatchObject({ byMs: -HOUR_MS });
+});
+
 describeService("watching the clock", async () => {
   const { clock, doubt } = rig();
   return { service: watching(doubt), quiet: () => expect(clock.sleepers()).toBe(0) };
