@@ -54,6 +54,23 @@ export function createClockSkew(
 /** From here on a difference of the clocks is told, in milliseconds; commands are refused from here on, too. */
 export const SKEW_TOLD_MS = DIFFERENCE_BOUND_MS;
 
+/**
+ * A clock whose wall time is the service's as far as ours is in doubt, for what is asked for by that time: by a clock
+ * that is eight days ahead, eight days that are still to come would be asked for, answered with nothing, and taken as
+ * had. Until the first reply after a step it is what ours would be without it.
+ */
+export function serviceClock(
+  clock: Clock,
+  skewMs: () => number | null,
+  doubt: Pick<ClockDoubt, "stepped">,
+): Clock {
+  function aheadMs(): number {
+    const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
+    return Math.abs(ms) > DIFFERENCE_BOUND_MS ? ms : 0;
+  }
+  return { ...clock, now: () => clock.now() - aheadMs() };
+}
+
 /** Tells once when the clocks begin to differ, and once when they agree again. */
 export function skewTeller(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {
   let differed = false;

@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { expect, test } from "vitest";
 import { createClockDoubt } from "#src/clock-doubt.ts";
-import { createClockSkew, skewTeller } from "#src/source/clock-skew.ts";
+import { createClockSkew, serviceClock, skewTeller } from "#src/source/clock-skew.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
@@ -63,4 +63,19 @@ test("what was compared before the clock was set counts no more, and each reply 
   skew.observe(truth(), clock.monotonic());
   expect(Math.abs((skew.ms() ?? 0) + 3_600_000)).toBeLessThanOrEqual(1_000);
   expect(told).toHaveLength(16);
+});
+
+test("the service's time is ours unless that is in doubt", async () => {
+  const clock = createVirtualClock(START_MS);
+  const doubt = createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  let skewMs: number | null = null;
+  const service = serviceClock(clock, () => skewMs, doubt);
+  expect(service.now()).toBe(START_MS);
+  skewMs = 30_000;
+  expect(service.now()).toBe(START_MS);
+  skewMs = 8 * 86_400_000;
+  expect(service.now()).toBe(START_MS - skewMs);
+  skewMs = null;
+  clock.stepWall(-3_600_000);
+  expect(service.now()).toBe(START_MS);
 });
