@@ -7,6 +7,7 @@ import { createClockDoubt, watching } from "./clock-doubt.ts";
 import { createCommands } from "./commands/commands.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
+import type { Accept } from "./connector.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createPruning } from "./delivery/pruning.ts";
@@ -43,6 +44,8 @@ export interface Worker {
   start(): Promise<void>;
   /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
+  /** Where commands arrive that no listener brings: those of a simulation. */
+  readonly accept: Accept;
   /** Base address of the status page, once started. */
   statusUrl(): string;
 }
@@ -103,7 +106,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { max_bytes, max_age, replay_window } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
   const syncs = await Promise.all(
-    sources.map((built) => buildSync({ ...shared, built, ticker, backPressure, state: config.state })),
+    sources.map((built) =>
+      buildSync({ ...shared, clockDoubt, built, ticker, backPressure, state: config.state }),
+    ),
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
@@ -198,6 +203,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   return {
     store,
     sources: byName,
+    accept: commands.accept,
     statusUrl: () => server.url(),
     async start() {
       try {

@@ -1,4 +1,5 @@
-import { cpSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
 import { Retryable } from "#src/errors.ts";
@@ -8,7 +9,6 @@ import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { createWorker, type Worker } from "#src/worker.ts";
-import { temporaryFolder } from "./real-servers.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
@@ -33,7 +33,10 @@ export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
   /** A source's part of the configuration. */
   readonly source: object;
+  /** Where its folder is made; among temporary files when left out. */
+  readonly place?: string;
   readonly state?: object;
+  readonly commands?: object;
   /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
   readonly eventsFolder?: string | null;
   readonly log?: Log;
@@ -48,7 +51,7 @@ export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 const LATENCY_MS = 50;
 
 export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
-  const folder = temporaryFolder("virtual-worker");
+  const folder = mkdtempSync(join(options.place ?? tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
   // Where nothing waits for real files, one turn of the event loop settles everything.
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
@@ -67,6 +70,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     return Config.parse({
       state: { ...options.state, folder: state },
       status: { port: 0 },
+      ...(options.commands === undefined ? {} : { commands: options.commands }),
       sources: {
         main: {
           base_url: "http://127.0.0.1",
