@@ -1,4 +1,5 @@
 import type { Clock } from "./clock.ts";
+import type { ClockDoubt } from "./clock-doubt.ts";
 import type { SourceEntry } from "./config/config.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
@@ -28,6 +29,7 @@ export function buildSource(options: {
   readonly metrics: Metrics;
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly transport?: Transport;
+  readonly clockDoubt?: ClockDoubt;
 }): BuiltSource {
   const { name, entry, store, clock, metrics } = options;
   const log = options.log.child({ source: name });
@@ -52,6 +54,7 @@ export function buildSource(options: {
     metrics,
     log,
     ...(options.environment === undefined ? {} : { environment: options.environment }),
+    ...(options.clockDoubt === undefined ? {} : { clockDoubt: options.clockDoubt }),
     ...(options.transport === undefined ? {} : { transport: options.transport }),
   });
   return { name, entry, quota, ...traced(client, clock) };

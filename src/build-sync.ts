@@ -1,12 +1,14 @@
 import { statSync } from "node:fs";
 import type { BuiltSource } from "./build-source.ts";
 import type { Clock } from "./clock.ts";
+import type { ClockDoubt } from "./clock-doubt.ts";
 import type { SourceEntry } from "./config/config.ts";
 import { type BackPressure, largestReply } from "./delivery/back-pressure.ts";
 import type { Service } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { SourceWork } from "./operator/work.ts";
+import { serviceClock } from "./source/clock-skew.ts";
 import type { StateConfig } from "./store/config.ts";
 import type { Store } from "./store/store.ts";
 import { factsFromState, type PlanSettings } from "./sync/facts-for-plan.ts";
@@ -31,6 +33,7 @@ export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
   readonly clock: Clock;
+  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
@@ -57,7 +60,7 @@ export async function buildSync(options: {
   const pull = createHistoryPull({
     source,
     store,
-    clock,
+    clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
     log,
     classes: entry.history,
     timeZone: entry.time_zone,

@@ -59,6 +59,17 @@ function describedMetrics(registers: Registry[]) {
       labelNames: ["source"],
       registers,
     }),
+    clockSteps: new Counter({
+      name: "plenum_clock_steps_total",
+      help: "Steps of the wall clock that were noticed, by direction (forward, back); a suspended machine is one forward.",
+      labelNames: ["direction"],
+      registers,
+    }),
+    clockInDoubt: new Gauge({
+      name: "plenum_clock_in_doubt",
+      help: "1 while the wall clock is not trusted: nothing is written, and no event is dropped for its age.",
+      registers,
+    }),
     freshnessPromised: new Gauge({
       name: "plenum_freshness_promised_seconds",
       help: "How old a value of the class may become by the plan: the wished age, stretched where the quota does not suffice.",

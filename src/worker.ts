@@ -3,9 +3,11 @@ import { buildSource } from "./build-source.ts";
 import { shownConfig } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
+import { createClockDoubt, watching } from "./clock-doubt.ts";
 import { createCommands } from "./commands/commands.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
+import type { Accept } from "./connector.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
 import { createPruning } from "./delivery/pruning.ts";
@@ -27,7 +29,7 @@ import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
-import { cronTicker, type Ticker } from "./sync/schedule.ts";
+import { clockTicker } from "./sync/schedule.ts";
 import { refuseUnverifiedTls } from "./verified-tls.ts";
 import { VERSION } from "./version.ts";
 
@@ -45,6 +47,8 @@ export interface Worker {
   start(): Promise<void>;
   /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
+  /** Where commands arrive that no listener brings: those of a simulation. */
+  readonly accept: Accept;
   /** Base address of the status page, once started. */
   statusUrl(): string;
 }
@@ -58,8 +62,6 @@ export interface WorkerOptions {
   readonly armWriting?: boolean;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
-  /** In place of node-cron, for simulations. */
-  readonly ticker?: Ticker;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -93,13 +95,17 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { config, environment, transport } = options;
   const { store, clock, log, metrics, commitTrouble } = shared;
   const startedAtMs = clock.now();
-  const ticker = options.ticker ?? cronTicker(log);
+  const [latest] = await store.outbox.latest(1);
+  const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
+  const clockDoubt = createClockDoubt({ clock, log, metrics, lastKnownMs });
+  const ticker = clockTicker(clock, clockDoubt);
 
   const sources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...shared,
       name,
       entry,
+      clockDoubt,
       ...(environment === undefined ? {} : { environment }),
       ...(transport === undefined ? {} : { transport }),
     }),
@@ -108,17 +114,20 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { max_bytes, max_age, replay_window } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
   const syncs = await Promise.all(
-    sources.map((built) => buildSync({ ...shared, built, ticker, backPressure, state: config.state })),
+    sources.map((built) =>
+      buildSync({ ...shared, clockDoubt, built, ticker, backPressure, state: config.state }),
+    ),
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
   const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
-  const pruning = createPruning({ ...shared, sinks, outbox: store.outbox, bounds });
+  const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });
 
   const commands = await createCommands({
     ...shared,
+    clockDoubt,
     config: config.commands,
     sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     stateFolder: config.state.folder,
@@ -140,6 +149,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       commands: () => commands.status(),
       notices: () => [
         ...notices,
+        ...clockDoubt.notices(),
         ...commitNotices(commitTrouble()),
         ...commands.notices(),
         ...backPressure.notices(),
@@ -182,6 +192,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const polling = syncs.map(({ service }) => service);
   const services = inOrder(
     [
+      { service: watching(clockDoubt), share: 0.1 },
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
       { service: dispatcher, share: 0.6 },
@@ -208,6 +219,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   return {
     store,
     sources: byName,
+    accept: commands.accept,
     statusUrl: () => server.url(),
     async start() {
       try {

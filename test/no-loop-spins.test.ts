@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher } from "#src/delivery/dispatcher.ts";
 import { createPruning } from "#src/delivery/pruning.ts";
@@ -107,7 +108,7 @@ describe.each(WAYS)("a state that %s", (way) => {
       const shared = { sinks: configured, outbox: state.part, store, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
-      const pruning = createPruning({ ...shared, bounds });
+      const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockDoubt({ clock, log }) });
       await dispatcher.start(new AbortController().signal);
       await pruning.start(new AbortController().signal);
       await clock.advance(5_000);

@@ -23,7 +23,7 @@ export interface RealServer {
   stop(): Promise<void>;
 }
 
-export type Program = "mosquitto" | "victoria-metrics" | "influxd" | "chromium";
+export type Program = "mosquitto" | "victoria-metrics" | "influxd" | "chromium" | "faketime";
 
 /** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
 export function programPath(program: Program): string | null {

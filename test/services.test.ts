@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { listening } from "#src/build-sinks.ts";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import type { CommandSource } from "#src/connector.ts";
 import { type Service, startedOnce } from "#src/lifecycle.ts";
 import { createMetrics } from "#src/metrics.ts";
@@ -28,6 +29,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 const SERVICES: Readonly<Record<string, string>> = {
   "src/build-sinks.ts": "services.test.ts",
   "src/build-sync.ts": "services.test.ts",
+  "src/clock-doubt.ts": "clock/doubt.test.ts",
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/delivery/pruning.ts": "delivery/pruning.test.ts",
@@ -155,7 +157,7 @@ describeService("the scheduler of a source", async () => {
         },
       },
     ],
-    ticker: clockTicker(clock),
+    ticker: clockTicker(clock, createClockDoubt({ clock, log })),
     clock,
     log,
     metrics: createMetrics(),

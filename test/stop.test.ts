@@ -4,7 +4,6 @@ import { expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/config/config.ts";
 import { inOrder, type Service, sideBySide } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
-import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker } from "#src/worker.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
@@ -35,7 +34,6 @@ test("eight sources with a request under way are stopped within 3 s of 8", async
       asked.add(request.path.split("/")[1] ?? "");
       return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));
     },
-    ticker: clockTicker(clock),
   });
   await worker.start();
   await clock.advance(10_000);

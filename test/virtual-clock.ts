@@ -19,6 +19,8 @@ export interface VirtualClock extends Clock {
   suspend(ms: number): void;
   /** Sets the wall clock forward or back, as a person or a time server does; measured time does not notice. */
   stepWall(ms: number): void;
+  /** How often a sleeper was woken, to notice what spins. */
+  woken(): number;
   /** How many sleepers there are, to notice what was left behind. */
   sleepers(): number;
 }
@@ -37,6 +39,7 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
   let wallOffsetMs = startMs;
   let order = 0;
   let asleep = 0;
+  let woken = 0;
 
   const settle = async () => {
     for (let turn = 0; turn < turns; turn += 1) await eventLoopTurn();
@@ -79,6 +82,7 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
         if (wake === undefined) continue;
         next.wake = undefined;
         monotonicMs = Math.max(monotonicMs, next.atMs);
+        woken += 1;
         wake();
         await settle();
       }
@@ -91,6 +95,7 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
     stepWall(ms) {
       wallOffsetMs += ms;
     },
+    woken: () => woken,
     sleepers: () => asleep,
   };
   return clock;

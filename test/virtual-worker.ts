@@ -1,4 +1,5 @@
-import { cpSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
 import { Retryable } from "#src/errors.ts";
@@ -7,9 +8,7 @@ import { createLog, type Log } from "#src/log.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import type { Transport } from "#src/source/transport.ts";
-import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker, type Worker } from "#src/worker.ts";
-import { temporaryFolder } from "./real-servers.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
@@ -34,11 +33,16 @@ export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
   /** A source's part of the configuration. */
   readonly source: object;
+  /** Where its folder is made; among temporary files when left out. */
+  readonly place?: string;
   readonly state?: object;
+  readonly commands?: object;
   /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
   readonly eventsFolder?: string | null;
   readonly log?: Log;
   readonly way?: Way;
+  /** The service's clock; the worker's own wall clock unless given, so that a step of it would move both. */
+  readonly serviceNow?: (clock: VirtualClock) => number;
   /** Looks on as requests leave and replies arrive. */
   readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
 }
@@ -47,14 +51,16 @@ export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 const LATENCY_MS = 50;
 
 export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
-  const folder = temporaryFolder("virtual-worker");
+  const folder = mkdtempSync(join(options.place ?? tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
   // Where nothing waits for real files, one turn of the event loop settles everything.
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
   // The machine's wall clock has whole milliseconds, and the store keeps no others.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: () => clock.now() });
-  const direct = simulatedTransport(simulator, clock, options.way ?? { thereMs: () => LATENCY_MS });
+  const serviceNow = () => options.serviceNow?.(clock) ?? clock.now();
+  const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: serviceNow });
+  const way = options.way ?? { thereMs: () => LATENCY_MS };
+  const direct = simulatedTransport(simulator, { ...clock, now: serviceNow }, way);
   const transport = options.around?.(direct, clock) ?? direct;
   let lives = 0;
   let config = configFor(join(folder, "state 0"));
@@ -64,6 +70,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     return Config.parse({
       state: { ...options.state, folder: state },
       status: { port: 0 },
+      ...(options.commands === undefined ? {} : { commands: options.commands }),
       sources: {
         main: {
           base_url: "http://127.0.0.1",
@@ -87,7 +94,6 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
-      ticker: clockTicker(clock),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };

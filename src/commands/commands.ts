@@ -1,4 +1,5 @@
 import type { Clock } from "../clock.ts";
+import type { ClockDoubt } from "../clock-doubt.ts";
 import type { Accept } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
@@ -17,6 +18,7 @@ import type { CommandsConfig } from "./config.ts";
 import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
 import { createFreshValues } from "./fresh-values.ts";
+import { checkClock } from "./gate.ts";
 import { createIntake } from "./intake.ts";
 import { type Accepted, type Journal, openJournal } from "./journal.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
@@ -61,6 +63,8 @@ export interface CommandsOptions {
   /** Bytes left on the disk of the state; asked of the system when left out. */
   readonly freeBytes?: () => number | null;
   readonly clock: Clock;
+  /** Nothing is written while it is in doubt. */
+  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -78,12 +82,14 @@ interface Line {
 
 /** Finished commands are forgotten once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
+/** While the clock cannot be trusted, it is looked so often whether it can. */
+const LOOK_AGAIN_MS = 60_000;
 /** What was only counted so far may take this long to be recorded at a stop, even when its time is over. */
 const LAST_WORDS_MS = 100;
 const TIDY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
-  const { clock, config, log, metrics, store } = options;
+  const { clock, clockDoubt, config, log, metrics, store } = options;
   const names = options.sources.map(({ source }) => source.name);
   const allowList = createAllowList(config, names);
   const lines = new Map<string, Line>();
@@ -120,7 +126,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
-  const restores = createRestores({ journal, allowList, view, clock, log, dispatch });
+  const clockRefusal = (source: Source) => checkClock(source.clockSkewMs(), clockDoubt.stepped());
+  const isTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
+  const isClockTrusted = (name: string) => {
+    const line = lines.get(name);
+    return line !== undefined && isTrusted(line.source);
+  };
+  const restores = createRestores({ journal, allowList, view, clock, isClockTrusted, log, dispatch });
   const endings = createEndings({ journal, clock, log, count, putsOff: restores.putsOff });
   const refusals = createRefusals({ journal, clock, log });
 
@@ -133,7 +145,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       timeZone,
       config,
       values,
-      closed: closures.closed,
+      closed: () => closures.closed() ?? clockRefusal(source),
       readBack,
     });
     lines.set(source.name, { source, readBack, writer });
@@ -147,6 +159,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     killSwitch,
     closed: closures.closed,
     clock,
+    clockDoubt,
     clockSkewMs: (name) => lines.get(name)?.source.clockSkewMs() ?? null,
     dispatch,
     onSecond: (name) => lines.get(name)?.writer.wake(),
@@ -182,7 +195,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         ]),
         refusals.run(ending),
         restores.run(endings, ending),
-        tidying(journal, clock, log, ending),
+        tidying(
+          () => [...lines.values()].every(({ source }) => isTrusted(source)),
+          journal,
+          clock,
+          log,
+          ending,
+        ),
         closures.watch(ending),
       ]);
     },
@@ -229,11 +248,19 @@ async function recover(
   }
 }
 
-function tidying(journal: Journal, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
+/** An id that is forgotten by a clock that is a week ahead could be used again, so it has to be trusted first. */
+function tidying(
+  isClockTrusted: () => boolean,
+  journal: Journal,
+  clock: Clock,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
   return loop({
     clock,
     signal,
     async turn() {
+      if (!isClockTrusted()) return LOOK_AGAIN_MS;
       await journal.tidy();
       return TIDY_EVERY_MS;
     },

@@ -1,5 +1,6 @@
 import { DateTime } from "luxon";
 import type { Gateway, Tag, TagScalar, TagValue, TokenInfo } from "../building.ts";
+import { DIFFERENCE_BOUND_MS, type Doubt } from "../clock-doubt.ts";
 import type { Held, HeldValue } from "../sync/snapshot.ts";
 import type { CommandRefusal } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
@@ -32,7 +33,7 @@ export const FRESH_MS = 60_000;
 const AHEAD_MS = 1_000;
 
 /** A sender's clock, or the service's, may differ from ours by this much. */
-const CLOCK_TOLERANCE_MS = 30_000;
+const CLOCK_TOLERANCE_MS = DIFFERENCE_BOUND_MS;
 const DAY_MS = 86_400_000;
 
 export interface PastWrites {
@@ -63,6 +64,8 @@ export interface ArrivalFacts {
   readonly maxRestoreAfterMs: number;
   /** Our clock minus the service's, in milliseconds; null when unknown. */
   readonly clockSkewMs: number | null;
+  /** A step of our clock that no service has agreed to yet. */
+  readonly clockStep: Doubt | null;
   readonly entry: AllowedTag | undefined;
   readonly held: Held<Tag> | undefined;
   readonly token: TokenInfo | undefined;
@@ -98,12 +101,12 @@ export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
 }
 
 function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
-  const { request, receivedAtMs, clockSkewMs } = facts;
+  const { request, receivedAtMs } = facts;
   const issued = request.issuedAtMs ?? receivedAtMs;
   if (issued > receivedAtMs + CLOCK_TOLERANCE_MS) {
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   }
-  const wrongClock = checkClock(clockSkewMs);
+  const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
   if (wrongClock !== null) return { refused: wrongClock };
   const asked = Math.min(request.ttlMs ?? facts.defaultTtlMs, facts.maxTtlMs);
   const byBroker = facts.expirySeconds === null ? Infinity : receivedAtMs + facts.expirySeconds * 1000;
@@ -112,8 +115,12 @@ function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
   return { expiresAtMs };
 }
 
-/** Lives and limits are measured by our clock, so nothing is written while it is in doubt. */
-export function checkClock(skewMs: number | null): Refusing | null {
+/**
+ * Lives and limits are stated in the time of a wall clock, so nothing is written while ours is in doubt: a command from
+ * an hour ago, meant for a minute, looks fresh to a clock that was set back by an hour.
+ */
+export function checkClock(skewMs: number | null, step: Doubt | null): Refusing | null {
+  if (step !== null) return { reason: "clock-skew", message: step.message };
   if (skewMs === null || Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
   const message = `Our clock and the service's differ by ${seconds} s; nothing is written until it is set.`;

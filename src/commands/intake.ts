@@ -1,4 +1,5 @@
 import { type Clock, isoUtc } from "../clock.ts";
+import type { ClockDoubt } from "../clock-doubt.ts";
 import type { Accept, Arrival } from "../connector.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
@@ -28,6 +29,7 @@ export interface IntakeOptions {
   readonly closed: () => Refusing | null;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
+  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
   /** Takes the accepted commands further. */
   readonly dispatch: (accepted: Accepted) => void;
   /** A command of this source may leave now, because a second person has agreed. */
@@ -104,6 +106,7 @@ export function createIntake(options: IntakeOptions): Accept {
       maxPerHour: config.max_per_hour,
       maxRestoreAfterMs: config.max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
+      clockStep: options.clockDoubt.stepped(),
       entry,
       held: isListed ? await options.view.tag(source, request.tagId) : undefined,
       token: isListed ? await options.view.token(source) : undefined,

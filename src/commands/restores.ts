@@ -58,24 +58,30 @@ export function createRestores(options: {
   readonly allowList: AllowList;
   readonly view: BuildingView;
   readonly clock: Clock;
+  /** Whether our clock was compared with the source's, and neither differs from it nor was stepped since. */
+  readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
   readonly dispatch: (accepted: Accepted) => void;
 }): Restores {
   const { allowList, clock, journal, log, view } = options;
   const attempts = new Map<string, Attempt>();
+  /** By command, when its time is over by measured time: a clock that is set back prolongs none. */
+  const deadlines = new Map<string, number>();
   const bell = createBell();
 
   /** Null once it is with the writer, otherwise in how many milliseconds it has to be looked at. */
   async function look(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
-    const dueInMs = Date.parse(restore.dueAt) - clock.now();
-    if (dueInMs > 0) return dueInMs;
     const id = restoreId(restore.command.id);
+    const dueInMs = dueIn(id, restore);
+    if (dueInMs > 0) return dueInMs;
     if (journal.entry(id)?.state === "sending") return null;
     // Whoever is first at the tag goes first: if that write leaves, the promise is over.
     if (isTaken(restore)) return null;
     const attempt = attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null };
     if (attempt.againAtMs === null) return null;
     const isLate = clock.now() >= Date.parse(restore.dueAt) + PATIENCE_MS;
+    // A clock that is ten days ahead must not end a promise for ever.
+    if (isLate && !options.isClockTrusted(restore.command.source)) return LATEST_LOOK_MS;
     if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
     const restoring = journal.entry(id)?.command ?? restoringCommand(restore, clock.now());
     const entry = allowList.entry(restoring.source, restoring.tagId);
@@ -89,6 +95,19 @@ export function createRestores(options: {
     if (journal.entry(id) === undefined) await accept(restoring, attempt, entry);
     else options.dispatch({ command: restoring, entry });
     return null;
+  }
+
+  /**
+   * In so many milliseconds its time is over: by the wall clock or by measured time, whichever is sooner, and by measured
+   * time alone while the wall clock is in doubt.
+   */
+  function dueIn(id: string, { command, dueAt }: Restore): number {
+    const byWall = Date.parse(dueAt) - clock.now();
+    const isTrusted = options.isClockTrusted(command.source);
+    const deadline = deadlines.get(id) ?? clock.monotonic() + byWall;
+    if (isTrusted) deadlines.set(id, deadline);
+    const measured = deadline - clock.monotonic();
+    return isTrusted ? Math.min(byWall, measured) : measured;
   }
 
   async function accept(command: Command, attempt: Attempt, entry: Accepted["entry"]): Promise<void> {
@@ -143,6 +162,7 @@ export function createRestores(options: {
     for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
     const kept = new Set(journal.restores().map(({ command }) => restoreId(command.id)));
     for (const id of attempts.keys()) if (!kept.has(id)) attempts.delete(id);
+    for (const id of deadlines.keys()) if (!kept.has(id)) deadlines.delete(id);
     return Math.max(1, nextMs);
   }
 

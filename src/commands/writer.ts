@@ -11,7 +11,7 @@ import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
-import { checkClock, checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
+import { checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
@@ -39,7 +39,7 @@ export interface WriterOptions {
   readonly view: BuildingView;
   readonly values: FreshValues;
   readonly journal: Journal;
-  /** Why nothing at all may be written. */
+  /** Why nothing at all may be written to this source. */
   readonly closed: () => Refusing | null;
   readonly readBack: ReadBack;
   readonly endings: Endings;
@@ -92,21 +92,19 @@ export function createWriter(options: WriterOptions): Writer {
     const nowMs = clock.now();
     const current = await values.of(command);
     const before = freshValue(current, nowMs);
-    const refusing: Refusing | null =
-      checkClock(source.clockSkewMs()) ??
-      checkDispatch({
-        ...command,
-        entry,
-        current,
-        past: {
-          ofTag: journal.wear.ofTag(command.source, command.tagId),
-          lastHour: journal.wear.lastHour(command.source) + others,
-        },
-        maxPerHour: config.max_per_hour,
-        gateways: await options.view.gateways(command.source, command.siteId),
-        timeZone: options.timeZone,
-        nowMs,
-      });
+    const refusing: Refusing | null = checkDispatch({
+      ...command,
+      entry,
+      current,
+      past: {
+        ofTag: journal.wear.ofTag(command.source, command.tagId),
+        lastHour: journal.wear.lastHour(command.source) + others,
+      },
+      maxPerHour: config.max_per_hour,
+      gateways: await options.view.gateways(command.source, command.siteId),
+      timeZone: options.timeZone,
+      nowMs,
+    });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
     if (before !== null && sameValue(before, command.value)) {
       const message = `The tag held ${before} already; nothing was written.`;

@@ -1,4 +1,5 @@
 import type { Clock } from "../clock.ts";
+import type { ClockDoubt } from "../clock-doubt.ts";
 import type { Event } from "../event.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
@@ -9,12 +10,16 @@ import type { DeliveryConfig } from "./config.ts";
 import { matches } from "./filter.ts";
 
 const PRUNE_EVERY_MS = 60_000;
+/** A process that stood still for days was not running, whatever its clocks say: more than this is never counted. */
+const MOST_RAN_MS = 2 * PRUNE_EVERY_MS;
 
 export interface PruningOptions {
   readonly outbox: Outbox;
-  readonly bounds: Omit<RetentionBounds, "wanted">;
+  readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
+  /** While the clock is in doubt, nothing becomes older. */
+  readonly clockDoubt: Pick<ClockDoubt, "anywhere">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -24,7 +29,7 @@ export function createPruning(options: PruningOptions): Service {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();
   const filters = new Map(options.sinks.map(({ name, delivery }) => [name, delivery.filter]));
-  const bounds = { ...options.bounds, wanted };
+  let countedMs = clock.monotonic();
   let running: Promise<void> | null = null;
 
   function wanted(sink: string, event: Event): boolean {
@@ -33,7 +38,10 @@ export function createPruning(options: PruningOptions): Service {
   }
 
   async function prune(): Promise<number> {
-    const { gaps } = await outbox.prune(bounds);
+    const nowMs = clock.monotonic();
+    const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;
+    const { gaps } = await outbox.prune({ ...options.bounds, wanted, ranMs });
+    countedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
       log.warn(

@@ -1,5 +1,6 @@
 import type { ZodType } from "zod";
 import type { Clock } from "../clock.ts";
+import { type ClockDoubt, createClockDoubt } from "../clock-doubt.ts";
 import { Malformed } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
@@ -36,6 +37,8 @@ export interface SourceOptions {
   /** Where `token: {env}` looks; the process's environment unless given. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
+  /** Learns what the Date of each reply says of our clock; its own, which nobody asks, unless given. */
+  readonly clockDoubt?: ClockDoubt;
 }
 
 export function createSource(options: SourceOptions): Source {
@@ -59,7 +62,9 @@ export function createSource(options: SourceOptions): Source {
     if (differs) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
     else log.info({ seconds }, "our clock and the service's agree again");
   });
-  const skew = createClockSkew(clock, (skewMs) => {
+  const doubt = options.clockDoubt ?? createClockDoubt({ clock, log });
+  const compared = (aheadMs: number) => doubt.compared(name, aheadMs);
+  const skew = createClockSkew(clock, { look: doubt.look, steps: doubt.steps, compared }, (skewMs) => {
     metrics.clockSkewSeconds.set({ source: name }, skewMs / 1_000);
     tellSkew(skewMs);
   });

@@ -1,4 +1,5 @@
 import type { Clock } from "../clock.ts";
+import { type ClockDoubt, DIFFERENCE_BOUND_MS } from "../clock-doubt.ts";
 
 /**
  * How far our clock is from the service's, by the Date headers of its replies: the median of the last ones, so that
@@ -17,24 +18,58 @@ const LONGEST_REPLY_MS = 10_000;
 /** The header has whole seconds, cut off (RFC 9110, 5.6.7); the middle of that second is the best guess. */
 const HALF_A_SECOND_MS = 500;
 
-export function createClockSkew(clock: Clock, changed: (skewMs: number) => void): ClockSkew {
-  const seen: number[] = [];
+export function createClockSkew(
+  clock: Clock,
+  doubt: Pick<ClockDoubt, "look" | "steps"> & { compared(aheadMs: number): void },
+  changed: (skewMs: number) => void,
+): ClockSkew {
+  let seen: number[] = [];
+  let steps = 0;
+  /** What was compared with a clock that has been set since says nothing about it. */
+  function forgetBeforeStep(): void {
+    doubt.look();
+    if (doubt.steps.rings() !== steps) seen = [];
+    steps = doubt.steps.rings();
+  }
   const ms = () => seen.toSorted((a, b) => a - b)[Math.floor((seen.length - 1) / 2)] ?? null;
   return {
     observe(date, startedMs) {
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;
       if (Number.isNaN(theirsMs) || tookMs > LONGEST_REPLY_MS) return;
-      seen.push(Math.round(clock.now() - tookMs / 2 - theirsMs - HALF_A_SECOND_MS));
+      forgetBeforeStep();
+      const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HALF_A_SECOND_MS);
+      doubt.compared(aheadMs);
+      seen.push(aheadMs);
       if (seen.length > REMEMBERED) seen.shift();
       changed(ms() ?? 0);
     },
-    ms,
+    ms() {
+      forgetBeforeStep();
+      return ms();
+    },
   };
 }
 
 /** From here on a difference of the clocks is told, in milliseconds; commands are refused from here on, too. */
-export const SKEW_TOLD_MS = 30_000;
+export const SKEW_TOLD_MS = DIFFERENCE_BOUND_MS;
+
+/**
+ * A clock whose wall time is the service's as far as ours is in doubt, for what is asked for by that time: by a clock
+ * that is eight days ahead, eight days that are still to come would be asked for, answered with nothing, and taken as
+ * had. Until the first reply after a step it is what ours would be without it.
+ */
+export function serviceClock(
+  clock: Clock,
+  skewMs: () => number | null,
+  doubt: Pick<ClockDoubt, "stepped">,
+): Clock {
+  function aheadMs(): number {
+    const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
+    return Math.abs(ms) > DIFFERENCE_BOUND_MS ? ms : 0;
+  }
+  return { ...clock, now: () => clock.now() - aheadMs() };
+}
 
 /** Tells once when the clocks begin to differ, and once when they agree again. */
 export function skewTeller(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {

@@ -48,7 +48,7 @@ export const CHECKED = {
     part: "sink",
     key: "at_ms",
   },
-  settled: { columns: ["at_ms", "position"], part: "''", key: "at_ms" },
+  age_mark: { columns: ["ran_ms", "newest", "settled"], part: "''", key: "ran_ms" },
   quota: { columns: ["bucket", "id", "sent_ms", "counted_ms"], part: "bucket", key: "id" },
   quota_hold: { columns: ["bucket", "said_ms", "until_ms"], part: "bucket", key: "''" },
 } as const satisfies Readonly<Record<string, CheckedTable>>;

@@ -21,14 +21,16 @@ export const StateConfig = z
           "Bytes that the log of events may take. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
       }),
     max_age: Duration.prefault("7d").meta({
-      description: "How long an event waits for a sink that does not accept it.",
+      description:
+        "How long an event waits for a sink that does not accept it. Counted is time in which the worker runs and its clock is not in doubt.",
     }),
     replay_window: Duration.refine((ms) => ms >= QUARTER_OF_AN_HOUR_MS, {
       message: "The replay window has to be 15m or longer: a sink may lose what it has just acknowledged.",
     })
       .prefault("24h")
       .meta({
-        description: "How long an event is kept after every sink has it, so that it can be sent again.",
+        description:
+          "How long an event is kept after every sink has it, so that it can be sent again. Counted as for max_age.",
       }),
   })
   .meta({ description: "The state: what is remembered over restarts." });

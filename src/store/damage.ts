@@ -63,7 +63,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     /** What the small tables hold is looked through at each start; events are when they are read. */
     inspect(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
-      for (const table of ["document", "again", "gap", "settled", "quota", "quota_hold"] as const)
+      for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
         setAside(table);
       for (const table of ["record", "dead_letter"] as const) mark(table);
       // A letter that waits to be sent again by a mark that is gone would be hidden for good.
@@ -119,7 +119,7 @@ export function letterChecksum(source: "event" | "dead_letter", changed: Readonl
  */
 function keepPositionsAhead(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
-    select max(position) from sink union all select max(position) from settled union all
+    select max(position) from sink union all select max(newest) from age_mark union all
     select max(position) from again union all select max(position) from dead_letter))`;
   const repaired = database
     .prepare(

@@ -28,6 +28,17 @@ interface Candidate {
   readonly committed_ms: number;
 }
 
+interface Mark {
+  readonly newest: number;
+  readonly settled: number;
+}
+
+/** Positions up to which something is older than its bound; 0 when nothing is. */
+interface Older {
+  readonly aged: number;
+  readonly replayed: number;
+}
+
 /**
  * Enforces the bounds of the log. What every sink has settled goes when its replay window is over; what a sink
  * has not settled goes when it is too old or there is no space, and then the sink is told what it lost.
@@ -84,29 +95,38 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
     return lost;
   }
 
-  /** Notes how far everybody is, and answers how far they were when the replay window began. */
-  function endOfReplayWindow(replayMs: number): number {
-    const now = clock.now();
+  /**
+   * Notes how far the log reaches and everybody is, and answers what is older than the bounds: up to which position.
+   *
+   * Ages are counted in time that workers were running by a clock that was not in doubt, and not by wall time: a clock
+   * that is eight days ahead for 20 seconds makes no event older than those 20 seconds, and a machine that was off for
+   * two weeks gives its sinks the whole of `max_age` (7 days) when it is back.
+   */
+  function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Older {
     return database.transaction(() => {
-      const slowest = database.number(
-        "select min(coalesce(min(position), 9e15), (select coalesce(max(position), 0) from event)) from sink where ended is null",
-      );
-      const noted = database.number("select coalesce(max(position), 0) from settled");
-      if (slowest > noted) {
-        database
-          .prepare(
-            `insert into settled (at_ms, position, checksum) values (?1, ?2, row_checksum(?1, ?2))
-             on conflict do update set position = excluded.position, checksum = excluded.checksum`,
-          )
-          .run(now, slowest);
-      }
-      const over = database
-        .prepare("select at_ms, position from settled where at_ms <= ? order by position desc limit 1")
-        .get<{ readonly at_ms: number; readonly position: number }>(now - replayMs);
-      if (over === undefined) return 0;
-      database.prepare("delete from settled where at_ms < ?").run(over.at_ms);
-      return over.position;
+      const ran = Math.round(database.number("select coalesce(max(ran_ms), 0) from age_mark") + ranMs);
+      database
+        .prepare(
+          `insert into age_mark (ran_ms, newest, settled, checksum)
+           select ?1, ?2, settled, row_checksum(?1, ?2, settled) from (select ${SLOWEST_OR_NEWEST} as settled) where true
+           on conflict do update set newest = excluded.newest, settled = excluded.settled, checksum = excluded.checksum`,
+        )
+        .run(ran, log.end());
+      const at = (ms: number) => markAt(ran - ms) ?? { newest: 0, settled: 0 };
+      const found = { aged: at(maxAgeMs).newest, replayed: at(replayMs).settled };
+      const oldest = ran - Math.max(maxAgeMs, replayMs);
+      database
+        .prepare("delete from age_mark where ran_ms < (select max(ran_ms) from age_mark where ran_ms < ?)")
+        .run(oldest);
+      return found;
     });
+  }
+
+  /** As it was noted then; undefined when no worker has been running for so long. */
+  function markAt(ran: number): Mark | undefined {
+    return database
+      .prepare("select newest, settled from age_mark where ran_ms < ? order by ran_ms desc limit 1")
+      .get<Mark>(ran);
   }
 
   async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
@@ -129,13 +149,9 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
       }
     }
 
-    const replayed = endOfReplayWindow(bounds.replayMs);
+    const { aged, replayed } = older(bounds);
     await sweep(() => candidates(`position <= ? and ${SETTLED}`, SLICE_BYTES, replayed), null);
-
-    const tooOld = clock.now() - bounds.maxAgeMs;
-    const isOld = ({ committed_ms }: Candidate) => committed_ms < tooOld;
-    // The log is in the order of commits: the first that is young enough ends the search.
-    await sweep(() => leading(candidates(`position > ${SLOWEST}`, SLICE_BYTES), isOld), "age");
+    await sweep(() => candidates(`position > ${SLOWEST} and position <= ?`, SLICE_BYTES, aged), "age");
 
     if (log.bytes() > bounds.maxBytes) {
       const target = bounds.maxBytes * EMPTIED_TO;
@@ -172,7 +188,5 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
 
 const SLOWEST = "(select coalesce(min(sink.position), 9e15) from sink where ended is null)";
 
-function leading<T>(items: readonly T[], holds: (item: T) => boolean): readonly T[] {
-  const end = items.findIndex((item) => !holds(item));
-  return end === -1 ? items : items.slice(0, end);
-}
+const SLOWEST_OR_NEWEST = `(select coalesce(min(sink.position), (select coalesce(max(position), 0) from event))
+  from sink where ended is null)`;

@@ -5,7 +5,7 @@ import { type Database, openDatabase } from "./sqlite.ts";
 /** "PLNM": tells our files from other SQLite files. */
 export const APPLICATION_ID = 0x504c4e4d;
 
-/** The tables whose rows got a checksum with step 3. */
+/** The tables whose rows got a checksum with step 4. */
 const FIRST_CHECKED: readonly CheckedName[] = [
   "document",
   "record",
@@ -14,7 +14,7 @@ const FIRST_CHECKED: readonly CheckedName[] = [
   "sink",
   "again",
   "gap",
-  "settled",
+  "age_mark",
   "quota",
   "quota_hold",
 ];
@@ -131,6 +131,15 @@ const MIGRATIONS: readonly string[] = [
     (select position, sum(bytes) over (order by position) as bytes from event) as upto
     where upto.position = event.position;
   update log_size set written = (select coalesce(max(written), 0) from event);
+  `,
+  `
+  -- How far the log reached, and how far everybody had it, when workers had been running for so long altogether.
+  drop table settled;
+  create table age_mark (
+    ran_ms integer primary key,
+    newest integer not null,
+    settled integer not null
+  ) strict;
   `,
   `
   -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.

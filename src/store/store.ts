@@ -237,9 +237,14 @@ export interface RetentionBounds {
    * oldest on, until a twentieth is free: a full log shrinks in rare large steps, each with one gap record.
    */
   readonly maxBytes: number;
-  /** Milliseconds that an unsettled event is kept. */
+  /**
+   * Milliseconds that the worker has been running since it asked last, by a clock that was not in doubt. Only this
+   * makes events older.
+   */
+  readonly ranMs: number;
+  /** Milliseconds of such time that an unsettled event is kept. */
   readonly maxAgeMs: number;
-  /** Milliseconds that an event is kept after every sink settled it, so that it can be sent again. */
+  /** Milliseconds of such time that an event is kept after every sink settled it, so that it can be sent again. */
   readonly replayMs: number;
   /** Whether a sink's filter matches an event; without it every unsettled event counts as lost to the sink. */
   readonly wanted?: (sink: string, event: Event) => boolean;

@@ -1,7 +1,8 @@
-import { type Logger as CronLogger, createTask, parse, validateDetailed } from "node-cron";
+import { createTask, parse, validateDetailed } from "node-cron";
 import type { Clock } from "../clock.ts";
+import type { ClockDoubt } from "../clock-doubt.ts";
 import { Stopping } from "../lifecycle.ts";
-import type { Log } from "../log.ts";
+import { loop } from "../waiting.ts";
 
 /**
  * When something is due. Poll schedules are cron expressions in UTC, because in a zone with daylight saving the
@@ -24,39 +25,50 @@ export function scheduleComplaint(expression: string): string | null {
   return first === undefined ? "This is no cron expression." : `The field ${first.field}: ${first.message}.`;
 }
 
-/** The real one: node-cron on the machine's clock. */
-export function cronTicker(log: Log): Ticker {
-  return {
-    every(expression, fire) {
-      const task = createTask(expression, fire, {
-        timezone: "UTC",
-        noOverlap: true,
-        // A tick that comes late, after the process was suspended or busy, is a tick and no alarm.
-        suppressMissedWarning: true,
-        logger: cronLogger(log),
-      });
-      void task.start();
-      return () => void task.destroy();
-    },
-  };
-}
-
-/** The same from any clock: the next match is computed, waited for and fired. A virtual clock makes days of it. */
-export function clockTicker(clock: Clock): Ticker {
+/**
+ * The next match is computed, waited for by measured time, and fired; what was missed meanwhile counts as one match,
+ * however long it was, and nobody walks over it.
+ *
+ * When the wall clock was stepped, what is due is looked at anew, and never put off: at 12:01 the next of every five
+ * minutes is 12:05, in 4 minutes. The clock is set back to 11:01: due at 11:05, in 4 minutes too. It is set back to
+ * 11:00: due in 4 minutes of measured time, which is 11:04, and from then on at 11:05, 11:10 … It is set forward by ten
+ * days: due at once, one time.
+ */
+export function clockTicker(clock: Clock, doubt: Pick<ClockDoubt, "look" | "steps">): Ticker {
   return {
     every(expression, fire) {
       const nextMatch = matcher(expression);
       const end = new AbortController();
-      const run = async () => {
-        let last = clock.now();
-        while (!end.signal.aborted) {
-          const next = nextMatch(Math.max(last, clock.now()));
-          await clock.sleep(next - clock.now(), end.signal);
-          last = next;
-          fire();
-        }
-      };
-      run().catch((error: unknown) => {
+      let steps = doubt.steps.rings();
+      let dueMs = nextMatch(clock.now());
+      let leftUntilMs = clock.monotonic() + dueMs - clock.now();
+
+      function note(nextMs: number): void {
+        dueMs = nextMs;
+        leftUntilMs = clock.monotonic() + dueMs - clock.now();
+      }
+
+      const run = loop({
+        clock,
+        signal: end.signal,
+        bell: doubt.steps,
+        async turn() {
+          doubt.look();
+          if (doubt.steps.rings() !== steps) {
+            steps = doubt.steps.rings();
+            note(Math.min(nextMatch(clock.now()), clock.now() + leftUntilMs - clock.monotonic()));
+          }
+          if (clock.now() >= dueMs) {
+            fire();
+            note(nextMatch(clock.now()));
+          }
+          return dueMs - clock.now();
+        },
+        fault(error) {
+          throw error;
+        },
+      });
+      run.catch((error: unknown) => {
         if (!end.signal.aborted) throw error;
       });
       return () => end.abort(new Stopping());
@@ -105,13 +117,4 @@ const LONGEST_WAIT_DAYS = 366 * 8;
 
 function ascending(values: readonly number[]): readonly number[] {
   return [...values].sort((a, b) => a - b);
-}
-
-function cronLogger(log: Log): CronLogger {
-  return {
-    info: (message) => log.debug(message),
-    debug: (message) => log.debug(String(message)),
-    warn: (message) => log.warn({ detail: message }, "node-cron warns"),
-    error: (message, error) => log.error({ err: error ?? message }, "node-cron failed"),
-  };
 }

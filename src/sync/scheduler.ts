@@ -66,6 +66,8 @@ export function createScheduler(options: SchedulerOptions): Service {
   const ticking = new Set<Job>(jobs.filter((job) => !job.firstRun));
   let postponed = Promise.withResolvers<void>();
   const waiting = new Map<Runner, AbortController>();
+  /** When each job said last on disk how it is doing, by measured time. */
+  const rememberedMs = new Map<string, number>();
   let stops: readonly (() => void)[] = [];
 
   /** Something that runs beside the rest; a stop ends it quietly, anything else is our own mistake. */
@@ -240,13 +242,14 @@ export function createScheduler(options: SchedulerOptions): Service {
   async function remember(job: Named, problem: string | null, success = true): Promise<void> {
     const known = options.remembered(job.name);
     const at = isoUtc(clock.now());
-    const fresh = known !== undefined && clock.now() - Date.parse(known.lastAttempt) < REMEMBER_MS;
-    if (fresh && known.problem === problem) return;
+    const saidMs = rememberedMs.get(job.name) ?? Number.NEGATIVE_INFINITY;
+    if (clock.monotonic() - saidMs < REMEMBER_MS && known?.problem === problem) return;
     await options.remember(job.name, {
       lastSuccess: success ? at : (known?.lastSuccess ?? null),
       lastAttempt: at,
       problem,
     });
+    rememberedMs.set(job.name, clock.monotonic());
   }
 
   /** For as soon as the service is back, if no tick is sooner. */

@@ -124,7 +124,7 @@ await took("pruning to a half, telemetry of 1 sink lost", async () => {
   let removed = 0;
   await store.outbox.register("b", "beginning");
   const block = await longestBlock(async () => {
-    const bounds = { maxBytes: bytes / 2, maxAgeMs: 1e12, replayMs: 1e12 };
+    const bounds = { ranMs: 0, maxBytes: bytes / 2, maxAgeMs: 1e12, replayMs: 1e12 };
     removed = (await store.outbox.prune(bounds)).removed;
   });
   return `${removed} removed, at most ${block.toFixed(0)} ms at a time`;

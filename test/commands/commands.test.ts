@@ -298,12 +298,16 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("a wall clock that is set back prolongs no life", async () => {
+  test("a wall clock that is set back prolongs no life: by too little for a step, and by an hour", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
-    rig.clock.stepWall(-3_600_000);
+    rig.clock.stepWall(-1_900);
     await rig.clock.advance(11_000);
     expect((await rig.result("a"))?.outcome).toBe("expired");
+    await rig.send({ id: "b", tag: firstTag, value: 22, ttl_s: 10 });
+    rig.clock.stepWall(-3_600_000);
+    await rig.clock.advance(11_000);
+    expect(await rig.result("b")).toMatchObject({ outcome: "rejected", reason: "clock-skew" });
   });
 
   test("the kill switch ends what waits within a second", async () => {
@@ -496,6 +500,7 @@ describe("the same again", () => {
     await rig.send({ id: "a", tag: firstTag, value: 22, issued_at });
     await rig.clock.advance(5_000);
     rig.clock.stepWall(8 * 86_400_000);
+    await rig.compareClocks();
     await rig.clock.advance(3_700_000);
     await rig.send({ id: "a", tag: firstTag, value: 23, issued_at });
     await rig.clock.advance(5_000);
@@ -520,6 +525,7 @@ describe("the same again", () => {
       "too-many",
     ]);
     rig.clock.stepWall(3_600_000);
+    await rig.compareClocks();
     await rig.send({ id: "b", tag: rig.tags[7], value: 22 });
     await rig.clock.advance(5_000);
     expect((await rig.result("b"))?.outcome).toBe("confirmed");

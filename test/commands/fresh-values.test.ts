@@ -17,6 +17,7 @@ test("a value from before the clock was set back is not believed: the tag is rea
   const old = { value: 24, quality: "good", time, lastGood: null, nulls: 0 };
   await rig.store.commit({ documents: [{ set: "value/main", put: [[tag, old]] }] });
   rig.clock.stepWall(-3_600_000);
+  await rig.compareClocks();
   rig.simulator.control.setTag(tag, 20);
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(10_000);

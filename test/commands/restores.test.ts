@@ -91,6 +91,7 @@ describe("the end of a write for a time", () => {
     const { rig, tag, restart, setGateways, see, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     rig.clock.stepWall(24 * HOUR_MS);
+    await rig.compareClocks();
     await rig.clock.advance(2 * MINUTE_MS);
     expect((await outcomes()).slice(1)).toEqual([["a/restore", "expired", "expired"]]);
     const [event, ...more] = await lost();

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import type { z } from "zod";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
 import { type Commands, createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
@@ -45,6 +46,8 @@ export interface Rig {
   restart(config?: ConfigInput): Promise<void>;
   /** Fails every commit from now on, as a full disk does. */
   breakStore(broken: boolean): void;
+  /** As polls do all the time: two replies of the service say what time it is, 200 ms. */
+  compareClocks(): Promise<void>;
   /** Commits of this step take so long from now on. */
   slowDown(step: string, ms: number): void;
   close(): Promise<void>;
@@ -63,6 +66,8 @@ export interface RigOptions {
   readonly hasToken?: boolean;
   /** False: nobody has armed the state. */
   readonly isArmed?: boolean;
+  /** True: the service keeps its own time, whatever happens to our wall clock. */
+  readonly ownTime?: boolean;
   /** Where the state's folder is made; in memory or among temporary files when left out. */
   readonly place?: string;
   /** False: the first life of the commands is made and not started. */
@@ -116,9 +121,11 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const virtual = createVirtualClock(START_MS);
   // A real wall clock knows whole milliseconds only.
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  const service =
+    options.ownTime === true ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
   const simulator = createSimulator(
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
-    { now: () => clock.now() },
+    { now: () => service.now() },
   );
   const folder = mkdtempSync(join(options.place ?? swiftPlace(), "plenum-commands-"));
   const log = options.log ?? pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
@@ -128,7 +135,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   let isBroken = false;
   let slow: { readonly step: string; readonly ms: number } | null = null;
 
-  const handle = simulatedTransport(simulator, clock, WAY);
+  const handle = simulatedTransport(simulator, service, WAY);
   const opened = await openStore({ folder, clock });
   const store: Store = {
     ...opened,
@@ -166,8 +173,10 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       clock,
       store: store.quotaMemory,
     });
+    const clockDoubt = createClockDoubt({ clock, log });
     const source = createSource({
       name: "main",
+      clockDoubt,
       config: SourceConfig.parse({
         base_url: "http://localhost",
         token: { env: "TOKEN" },
@@ -197,6 +206,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       stateFolder: folder,
       armAtStart: options.isArmed ?? true,
       clock,
+      clockDoubt,
       log,
       metrics,
     });
@@ -234,6 +244,13 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     async send(payload, changes = {}) {
       const text = typeof payload === "string" ? payload : JSON.stringify(payload);
       await commands.accept(arrivalOf(text, clock.now(), changes));
+    },
+    async compareClocks() {
+      for (let n = 0; n < 2; n += 1) {
+        const asked = life.source.me(new AbortController().signal);
+        await clock.advance(100);
+        await asked;
+      }
     },
     results: told,
     result: async (id) => (await told()).find((each) => each.commandId === id),

@@ -1,6 +1,7 @@
 import { createInterface } from "node:readline";
 import { pino } from "pino";
 import { systemClock } from "#src/clock.ts";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import { createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
 import type { Event } from "#src/event.ts";
@@ -79,6 +80,7 @@ const commands = await createCommands({
   stateFolder: folder,
   armAtStart: true,
   clock: systemClock,
+  clockDoubt: createClockDoubt({ clock: systemClock, log }),
   log,
   metrics,
 });

@@ -118,6 +118,7 @@ async function keepsThePromise(
         const { maxBytes } = each;
         await store.outbox.prune({
           maxBytes,
+          ranMs: 0,
           maxAgeMs: 1e12,
           replayMs: 1e12,
           wanted: (_, event) => wanted(event),

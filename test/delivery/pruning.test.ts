@@ -1,5 +1,6 @@
 import pino from "pino";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import type { Doubt } from "#src/clock-doubt.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createPruning } from "#src/delivery/pruning.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
@@ -17,12 +18,13 @@ afterEach(() => workshop.dispose());
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 
-function pruning({ store, clock, lines }: Workshop) {
+function pruning({ store, clock, lines }: Workshop, doubt: () => Doubt | null = () => null) {
   return createPruning({
     outbox: store.outbox,
     bounds,
     sinks: [{ name: "alarms", delivery: DeliveryConfig.parse({ filter: { kinds: ["alarm-*"] } }) }],
     clock,
+    clockDoubt: { anywhere: doubt },
     log: pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) }),
     metrics,
   });
@@ -43,6 +45,25 @@ test("looks every minute, and says what a sink lost of what it wanted", async ()
   ]);
   await service.stop(1_000);
   expect(clock.sleepers()).toBe(0);
+});
+
+test("nothing becomes older while the clock is in doubt, or the process stands still", async () => {
+  const { store, clock, lines } = workshop;
+  await store.outbox.register("alarms", "beginning");
+  await store.commit({ events: [sampleEvent("alarm-raised")] });
+  let doubt: Doubt | null = { sinceMs: 0, byMs: 3_600_000, message: "A step." };
+  const service = pruning(workshop, () => doubt);
+  await service.start(new AbortController().signal);
+  await clock.advance(10 * 3_600_000);
+  doubt = null;
+  clock.stepWall(8 * 86_400_000);
+  await clock.advance(600_000);
+  clock.suspend(8 * 86_400_000);
+  await clock.advance(600_000);
+  expect(lines).toEqual([]);
+  await clock.advance(2_400_000);
+  expect(lines).toMatchObject([{ reason: "age", count: 1 }]);
+  await service.stop(1_000);
 });
 
 test("goes on after the state was out of order", async () => {

@@ -1,12 +1,19 @@
+import { pino } from "pino";
 import { expect, test } from "vitest";
-import { createClockSkew, skewTeller } from "#src/source/clock-skew.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
+import { createClockDoubt } from "#src/clock-doubt.ts";
+import { createClockSkew, serviceClock, skewTeller } from "#src/source/clock-skew.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 
+function doubtOf(clock: VirtualClock) {
+  const doubt = createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  return { ...doubt, compared: (aheadMs: number) => doubt.compared("main", aheadMs) };
+}
+
 function reply(skewMs: number, tookMs = 100) {
   const clock = createVirtualClock(START_MS);
-  const skew = createClockSkew(clock, () => {});
+  const skew = createClockSkew(clock, doubtOf(clock), () => {});
   const header = new Date(START_MS - skewMs).toUTCString();
   skew.observe(header, clock.monotonic() - tookMs);
   return skew.ms() ?? Number.NaN;
@@ -20,7 +27,7 @@ test("the difference of the clocks is known to about half a second", () => {
 
 test("one odd reply, one without a date and one that took long change nothing", () => {
   const clock = createVirtualClock(START_MS);
-  const skew = createClockSkew(clock, () => {});
+  const skew = createClockSkew(clock, doubtOf(clock), () => {});
   const now = () => new Date(clock.now()).toUTCString();
   skew.observe(undefined, clock.monotonic());
   skew.observe("yesterday", clock.monotonic());
@@ -39,4 +46,36 @@ test("a difference of more than 30 s is told once, and once that it is over", ()
     [31_000, true],
     [2_000, false],
   ]);
+});
+
+test("what was compared before the clock was set counts no more, and each reply is told", async () => {
+  const clock = createVirtualClock(START_MS);
+  const told: number[] = [];
+  const skew = createClockSkew(
+    clock,
+    { ...doubtOf(clock), compared: (aheadMs) => void told.push(aheadMs) },
+    () => {},
+  );
+  const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
+  for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());
+  clock.stepWall(-3_600_000);
+  expect(skew.ms()).toBeNull();
+  skew.observe(truth(), clock.monotonic());
+  expect(Math.abs((skew.ms() ?? 0) + 3_600_000)).toBeLessThanOrEqual(1_000);
+  expect(told).toHaveLength(16);
+});
+
+test("the service's time is ours unless that is in doubt", async () => {
+  const clock = createVirtualClock(START_MS);
+  const doubt = createClockDoubt({ clock, log: pino({ level: "silent" }) });
+  let skewMs: number | null = null;
+  const service = serviceClock(clock, () => skewMs, doubt);
+  expect(service.now()).toBe(START_MS);
+  skewMs = 30_000;
+  expect(service.now()).toBe(START_MS);
+  skewMs = 8 * 86_400_000;
+  expect(service.now()).toBe(START_MS - skewMs);
+  skewMs = null;
+  clock.stepWall(-3_600_000);
+  expect(service.now()).toBe(START_MS);
 });

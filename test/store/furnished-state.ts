@@ -57,7 +57,7 @@ export async function furnish(folder: string): Promise<Furnished> {
       });
     await store.quotaMemory.saveHold(bucket, { saidAtMs: CLOCK.now(), untilMs: CLOCK.now() + 30_000 });
   }
-  await outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, replayMs: 2 ** 40 });
+  await outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
   await store.close();
   addGap(folder);
   const idsFrom = (position: number) => new Set(events.slice(position).map(({ id }) => id));

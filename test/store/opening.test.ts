@@ -150,6 +150,7 @@ describe("a file of an older version", () => {
     edit(
       "drop table damaged; alter table event drop column written; alter table log_size drop column written",
     );
+    edit("drop table age_mark; create table settled (at_ms integer primary key, position integer) strict");
     edit("pragma user_version = 2");
     await withStore(async (store) => {
       expect((await store.outbox.pressure()).pendingBytes).toBe(kept);

@@ -10,7 +10,7 @@ test("the size bound is real on the disk, with a sink that takes nothing", async
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const store = await openStore({ folder, clock: systemClock });
   await store.outbox.register("dead", "beginning");
-  const bounds = { maxBytes: 2 * 1024 ** 2, maxAgeMs: 1e12, replayMs: 1e12 };
+  const bounds = { ranMs: 0, maxBytes: 2 * 1024 ** 2, maxAgeMs: 1e12, replayMs: 1e12 };
   const sizes: number[] = [];
   for (let round = 0; round < 12; round += 1) {
     const events = Array.from({ length: 2_000 }, (_, n) => valueEvent(round * 2_000 + n));

@@ -6,7 +6,9 @@ import { sampleEvent, valueEvent } from "../sample-events.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const ROOMY: RetentionBounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: DAY_MS };
+const ROOMY: Bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: DAY_MS };
+
+type Bounds = Omit<RetentionBounds, "ranMs">;
 
 export interface StoreUnderTest {
   readonly store: Store;
@@ -21,6 +23,7 @@ export interface StoreUnderTest {
  */
 export function describeStore(name: string, make: (clock: Clock) => Promise<StoreUnderTest>): void {
   let now = 0;
+  let prunedMs = 0;
   const clock: Clock = {
     now: () => now,
     monotonic: () => now,
@@ -31,6 +34,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
 
   beforeEach(async () => {
     now = Date.parse("2026-11-02T06:00:00Z");
+    prunedMs = now;
     subject = await make(clock);
     store = subject.store;
   });
@@ -52,6 +56,13 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     const lag = (await store.outbox.lag()).find((each) => each.sink === sink);
     if (lag === undefined) throw new Error(`${sink} is not registered`);
     return lag;
+  }
+
+  /** As the worker does it, which has been running all the time. */
+  function prune(bounds: Bounds) {
+    const ranMs = now - prunedMs;
+    prunedMs = now;
+    return store.outbox.prune({ ...bounds, ranMs });
   }
 
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);
@@ -255,9 +266,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(events);
       expect(await rejectAll("a", "too large")).toBe(2);
       now += 3 * DAY_MS;
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       now += 3 * DAY_MS;
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       expect(await store.outbox.latest(10)).toEqual([]);
 
       const letters = await store.outbox.deadLetters("a");
@@ -290,7 +301,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 1));
       await rejectAll("a", "no");
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      await store.outbox.prune({ ...ROOMY, maxBytes: 1 });
+      await prune({ ...ROOMY, maxBytes: 1 });
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
@@ -329,14 +340,14 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 3));
       await drain("a");
       now += 2 * DAY_MS;
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       await drain("b");
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       now += DAY_MS - 1;
-      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
+      expect(await prune(ROOMY)).toEqual({ removed: 0, gaps: [] });
       expect(await store.outbox.latest(10)).toHaveLength(3);
       now += 2;
-      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
       expect((await lagOf("b")).dropped).toBe(0);
     });
 
@@ -344,11 +355,12 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.register("dead", "beginning");
       await store.outbox.register("alive", "beginning");
       await commit(values(0, 3));
+      await prune(ROOMY);
       now += DAY_MS;
       await commit(values(3, 1));
       await drain("alive");
       now += 6 * DAY_MS + 1;
-      const { removed, gaps } = await store.outbox.prune(ROOMY);
+      const { removed, gaps } = await prune(ROOMY);
       expect(removed).toBe(3);
       const gap = {
         sink: "dead",
@@ -370,19 +382,33 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       });
     });
 
+    test("only time in which the worker ran makes an event older, whatever the wall clock says", async () => {
+      await store.outbox.register("dead", "beginning");
+      await commit(values(0, 3));
+      const ran = (ranMs: number) => store.outbox.prune({ ...ROOMY, ranMs });
+      await ran(0);
+      now += 8 * DAY_MS;
+      expect(await ran(20_000)).toEqual({ removed: 0, gaps: [] });
+      now -= 8 * DAY_MS;
+      store = await subject.reopen();
+      expect((await ran(7 * DAY_MS - 20_000)).removed).toBe(0);
+      expect((await ran(1)).gaps).toMatchObject([{ sink: "dead", reason: "age", count: 3 }]);
+    });
+
     test("losses within an hour after a told gap are gathered into the next one", async () => {
       await store.outbox.register("dead", "beginning");
       const lose = async (n: number) => {
         await commit(values(n, 1));
+        await prune(ROOMY);
         now += 2;
-        await store.outbox.prune({ ...ROOMY, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
+        await prune({ ...ROOMY, maxAgeMs: 1, wanted: (_, event) => event.type === "tag-value" });
       };
       for (const n of [0, 1, 2]) await lose(n);
       expect(await store.outbox.latest(10, ["delivery-gap"])).toHaveLength(0);
       const counts = async () => (await store.outbox.gaps()).map(({ count }) => count);
       expect(await counts()).toEqual([2, 1]);
       now += HOUR_MS;
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       expect((await store.outbox.latest(10, ["delivery-gap"])).map(({ event }) => event.data)).toMatchObject([
         { count: 2 },
       ]);
@@ -396,17 +422,17 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
       const bounds = (maxBytes: number) => ({ ...ROOMY, maxBytes });
 
-      const settledOnly = await store.outbox.prune(bounds(160_000));
+      const settledOnly = await prune(bounds(160_000));
       expect(settledOnly).toMatchObject({ gaps: [] });
       expect(settledOnly.removed).toBeGreaterThan(50);
-      const telemetry = await store.outbox.prune(bounds(60_000));
+      const telemetry = await prune(bounds(60_000));
       expect(telemetry.gaps).toMatchObject([
         { sink: "dead", reason: "size", firstTime: valueEvent(200).time },
       ]);
       const left = (await store.outbox.next("dead", 1_000)).events.map(({ event }) => event);
       expect(left.map(({ type }) => type)).toContain("alarm-resolved");
       expect(left.filter(({ type }) => type === "tag-value").at(-1)?.id).toBe(valueEvent(419).id);
-      const all = await store.outbox.prune(bounds(1));
+      const all = await prune(bounds(1));
       expect(all.gaps[0]?.count).toBe(left.length);
     });
 
@@ -415,7 +441,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) =>
         sink === "alarms" && event.type.startsWith("alarm-");
-      const report = await store.outbox.prune({ ...ROOMY, maxBytes: 1, wanted });
+      const report = await prune({ ...ROOMY, maxBytes: 1, wanted });
       expect(report).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
       expect((await lagOf("alarms")).dropped).toBe(1);
     });
@@ -443,7 +469,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       });
       const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
-      expect((await store.outbox.prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
+      expect((await prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);
       store = await subject.reopen();
       expect((await store.outbox.pressure()).pendingBytes).toBe(fifty);
       await store.outbox.setEnded("slow", "410 Gone");
@@ -455,9 +481,9 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
       expect(await store.outbox.register("gone", "now")).toMatchObject({ ended: "410 Gone" });
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       now += 2 * DAY_MS;
-      expect(await store.outbox.prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
+      expect(await prune(ROOMY)).toEqual({ removed: 3, gaps: [] });
       await store.outbox.setEnded("gone", null);
       await commit(values(3, 1));
       expect(await drain("gone")).toEqual(ids(values(3, 1)));
@@ -468,12 +494,12 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.register("a", "beginning");
       await commit(values(0, 2));
       await drain("a");
-      await store.outbox.prune(ROOMY);
+      await prune(ROOMY);
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       now += 2 * DAY_MS;
-      expect((await store.outbox.prune(ROOMY)).removed).toBe(0);
+      expect((await prune(ROOMY)).removed).toBe(0);
       expect(await drain("a")).toEqual(ids(values(0, 2)));
-      expect((await store.outbox.prune(ROOMY)).removed).toBe(2);
+      expect((await prune(ROOMY)).removed).toBe(2);
     });
 
     test("dead letters are bounded too, the oldest go first and are counted", async () => {
@@ -485,7 +511,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         through: events.at(-1)?.position ?? 0,
         rejected: events.map(({ position }) => ({ position, reason: "no" })),
       });
-      const report = await store.outbox.prune({ ...ROOMY, maxBytes: 200_000 });
+      const report = await prune({ ...ROOMY, maxBytes: 200_000 });
       const left = await store.outbox.deadLetters("a", 1_000);
       expect(left.length).toBeGreaterThan(20);
       expect(left.length).toBeLessThan(80);

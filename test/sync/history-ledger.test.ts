@@ -237,6 +237,14 @@ describe("a bucket is whole", () => {
   });
 });
 
+test("what a clock that was eight days ahead asked for is had only as far as it has closed", () => {
+  const held = firstSight(RULES, START);
+  const range = { fromMs: ms(held.watermark), toMs: at(8 * 24) };
+  const settled = settleFollowing(held, RULES, [], range, new Map(), at(1));
+  expect(settled.held.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
+  expect(followingRange(settled.held, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
+});
+
 describe("why a span is had", () => {
   test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
     const range = hours(-24, 0);

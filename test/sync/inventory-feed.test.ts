@@ -102,6 +102,17 @@ describe("inventories", () => {
     expect(counts()["tag-removed"]).toBe(ids.length - 5);
   });
 
+  test("by a clock that differs from the service's nothing is removed", async () => {
+    const { simulator, clock } = await started({
+      simulator: { clock_skew_s: -40 },
+      sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
+    });
+    const ids = [...simulator.world.tags.keys()];
+    simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
+    await clock.advance(3 * 24 * 60 * MINUTE);
+    expect(counts()).not.toHaveProperty("tag-removed");
+  });
+
   test("trap 26: one site that is refused leaves the others alone", async () => {
     const { simulator, clock } = await started();
     simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);

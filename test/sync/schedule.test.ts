@@ -1,12 +1,17 @@
 import fc from "fast-check";
-import { createTask, getTasks } from "node-cron";
+import { createTask } from "node-cron";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import { SyncConfig } from "#src/sync/config.ts";
-import { clockTicker, cronTicker, matcher, scheduleComplaint } from "#src/sync/schedule.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
+import { clockTicker, matcher, scheduleComplaint } from "#src/sync/schedule.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 const START = Date.UTC(2026, 0, 31, 23, 59, 30);
+
+function doubtOf(clock: VirtualClock) {
+  return createClockDoubt({ clock, log: pino({ level: "silent" }) });
+}
 
 describe("cron expressions", () => {
   test.each([
@@ -54,24 +59,89 @@ describe("cron expressions", () => {
     expect(new Date(matcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
   });
 
-  test("node-cron's own ticks arrive at whole seconds, until the end", async () => {
-    const ticker = cronTicker(pino({ level: "silent" }));
-    const { promise, resolve } = Promise.withResolvers<number>();
-    const stop = ticker.every("* * * * * *", () => resolve(Date.now()));
-    const at = await promise;
-    stop();
-    expect(at % 1_000).toBeLessThan(500);
-    expect([...getTasks().values()].filter((task) => /idle|running/.test(task.getStatus()))).toEqual([]);
-  });
-
   test("a virtual clock makes a day of ticks in no time, and none after the end", async () => {
     const clock = createVirtualClock(START);
     const times: number[] = [];
-    const stop = clockTicker(clock).every("0 */6 * * *", () => times.push(clock.now()));
+    const stop = clockTicker(clock, doubtOf(clock)).every("0 */6 * * *", () => times.push(clock.now()));
     await clock.advance(86_400_000);
     stop();
     await clock.advance(86_400_000);
     expect(times.map((ms) => new Date(ms).getUTCHours())).toEqual([0, 6, 12, 18]);
     expect(clock.sleepers()).toBe(0);
+  });
+});
+
+describe("a wall clock that is set", () => {
+  const MINUTE_MS = 60_000;
+  const DAY_MS = 86_400_000;
+
+  /** Ticks of every five minutes around a step, by measured time since the step, in milliseconds. */
+  async function ticksAround(stepMs: number, forMs: number) {
+    const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
+    const doubt = doubtOf(clock);
+    const ending = new AbortController();
+    const watching = doubt.watch(ending.signal);
+    const ticks: number[] = [];
+    const stop = clockTicker(clock, doubt).every("*/5 * * * *", () => ticks.push(clock.monotonic()));
+    await clock.advance(11 * MINUTE_MS);
+    const before = ticks.splice(0);
+    clock.stepWall(stepMs);
+    const steppedMs = clock.monotonic();
+    await clock.advance(forMs);
+    stop();
+    ending.abort();
+    await watching;
+    expect(before).toEqual([5 * MINUTE_MS, 10 * MINUTE_MS]);
+    return ticks.map((ms) => ms - steppedMs);
+  }
+
+  test.each([
+    -10 * DAY_MS,
+    -DAY_MS,
+    -3_600_000,
+    -61_000,
+    -3_000,
+    3_000,
+    61_000,
+    3_600_000,
+    DAY_MS,
+    10 * DAY_MS,
+  ])("by %i ms: no interval without a tick, and none for each that was missed", async (stepMs) => {
+    const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
+    let last = 0;
+    for (const at of ticks) {
+      expect(at - last).toBeLessThanOrEqual(5 * MINUTE_MS);
+      last = at;
+    }
+    expect(60 * MINUTE_MS - last).toBeLessThanOrEqual(5 * MINUTE_MS);
+    expect(ticks.length).toBeLessThanOrEqual(14);
+  });
+
+  test("a clock that goes back again and again puts nothing off", async () => {
+    const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
+    const doubt = doubtOf(clock);
+    const ending = new AbortController();
+    const watching = doubt.watch(ending.signal);
+    let ticks = 0;
+    const stop = clockTicker(clock, doubt).every("*/5 * * * *", () => ticks++);
+    for (let minute = 0; minute < 60; minute += 4) {
+      await clock.advance(4 * MINUTE_MS);
+      clock.stepWall(-4 * MINUTE_MS);
+    }
+    stop();
+    ending.abort();
+    await watching;
+    expect(ticks).toBeGreaterThanOrEqual(11);
+  });
+
+  test("who stood still for ten days runs once", async () => {
+    const clock = createVirtualClock(START);
+    let ticks = 0;
+    const stop = clockTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);
+    await clock.advance(0);
+    clock.suspend(10 * DAY_MS);
+    await clock.advance(0);
+    expect(ticks).toBe(1);
+    stop();
   });
 });

@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
 import { createMetrics } from "#src/metrics.ts";
 import type { Source } from "#src/source/source.ts";
@@ -47,7 +48,7 @@ async function schedule(
   const scheduler = createScheduler({
     source: "main",
     jobs: build(clock),
-    ticker: clockTicker(clock),
+    ticker: clockTicker(clock, createClockDoubt({ clock, log })),
     clock,
     log,
     metrics,

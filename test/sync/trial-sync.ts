@@ -1,5 +1,6 @@
 import { pino } from "pino";
 import type { z } from "zod";
+import { createClockDoubt } from "#src/clock-doubt.ts";
 import type { Event, Kind } from "#src/event.ts";
 import type { Service } from "#src/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
@@ -163,7 +164,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
         clock,
         log,
         metrics,
-        ticker: clockTicker(clock),
+        ticker: clockTicker(clock, createClockDoubt({ clock, log })),
         random: options.random ?? (() => 0.5),
         ...(options.tokenStamp === undefined ? {} : { tokenStamp: options.tokenStamp }),
       });

@@ -170,8 +170,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
 
   /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */
   async function lookForNewScope(signal: AbortSignal): Promise<void> {
-    const askedAtMs = scope.askedAtMs();
-    if (askedAtMs !== null && clock.now() - askedAtMs < SCOPE_CHECK_MS) return;
+    if (clock.monotonic() - scope.saidAtMs() < SCOPE_CHECK_MS) return;
     const outside = () =>
       held()
         .values()

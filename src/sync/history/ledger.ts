@@ -131,7 +131,8 @@ export function settleFollowing(
   const { resolution, timeZone } = rules;
   const fresh: Point[] = [];
   const revised: Point[] = [];
-  let toMs = range.toMs;
+  // A range that was asked for by a clock that was ahead, and has been compared since, is had as far as it has closed.
+  let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
   for (const point of inRange(points, range)) {
     const endMs = bucketEnd(point.atMs, resolution, timeZone);
     // By its own stamp it was still open, or the range ended within it, and then its value is that of a part: the

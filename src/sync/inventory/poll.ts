@@ -1,5 +1,6 @@
 import type { Host, Site, System } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
+import { DIFFERENCE_BOUND_MS } from "../../clock-doubt.ts";
 import { sourceUri } from "../../event.ts";
 import type { Page } from "../../source/source.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
@@ -184,12 +185,18 @@ async function commitDiff<N extends InventoryNoun>(
   const diff = diffInventory(noun, parts.holding.get<Held<InventoryNouns[N]>>(set), observations, {
     source: sourceUri(parts.source.name),
     at: isoUtc(parts.clock.now()),
-    removeAfterMs: parts.config.inventory.remove_after,
+    removeAfterMs: removeAfterMs(parts),
     hostsBehind: (gatewayId) =>
       hostsBehind(parts.holding.get<Held<Host>>(documentSet("host", parts.source.name)), gatewayId),
   });
   const documents: DocumentChange[] = [{ set, put: diff.put, remove: diff.remove }];
   await parts.commit(job, { documents, events: diff.events });
+}
+
+/** By a clock that differs from the service's nobody knows how long something has been missing. */
+function removeAfterMs({ config, source }: PollParts): number {
+  const isInDoubt = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
+  return isInDoubt ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
 /** A list that moved while it was read is read once more; inventories rarely move twice. */

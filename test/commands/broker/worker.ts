@@ -1,6 +1,5 @@
 import { Config } from "#src/config/config.ts";
 import { createLog } from "#src/log.ts";
-import { clockTicker } from "#src/sync/schedule.ts";
 import { createWorker } from "#src/worker.ts";
 import { type Hurry, hurriedClock } from "./hurried-clock.ts";
 
@@ -10,7 +9,6 @@ const clock = hurriedClock(JSON.parse(hurry) as Hurry);
 const worker = await createWorker({
   config: Config.parse(JSON.parse(configuration)),
   clock,
-  ticker: clockTicker(clock),
   log: createLog({ level: process.env.PLENUM_TEST_LOG ?? "silent" }),
   armWriting: true,
 });

@@ -1,0 +1,183 @@
+import { createSimulator } from "#src/simulator/simulator.ts";
+import type { Transport } from "#src/source/transport.ts";
+import { arrivalOf, SITE, swiftPlace, tagsOf } from "../commands/rig.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import { createClockJudge, type Sent } from "./judge.ts";
+
+/**
+ * The whole worker while its wall clock is set, slewed and put right at random, its process stands still and its machine
+ * is suspended. The service keeps true time. What is judged is in judge.ts.
+ */
+export interface ClockReport {
+  readonly problems: readonly string[];
+  /** What was done to the clock, for whoever replays it. */
+  readonly story: readonly string[];
+  /** Commands that were written. */
+  readonly written: number;
+}
+
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60 * SECOND_MS;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const TROUBLES = 6;
+/** With the clock set right, this is enough for everything to work again. */
+const REST_MS = 12 * MINUTE_MS;
+/** A sink that takes nothing: every event waits for it. */
+const DEAD_SINK = "dead";
+
+export async function playClock(seed: number): Promise<ClockReport> {
+  const random = seededRandom(seed);
+  const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 20);
+  const judge = createClockJudge();
+  /** How long the machine was suspended: true time that no measured time knows of. */
+  let suspendedMs = 0;
+  const trueMs = (clock: VirtualClock) => START_MS + Math.floor(clock.monotonic()) + suspendedMs;
+  const watched = (transport: Transport, clock: VirtualClock): Transport => {
+    return async (request, signal) => {
+      judge.left(request, { wallMs: clock.now(), trueMs: trueMs(clock), measuredMs: clock.monotonic() });
+      const reply = await transport(request, signal);
+      judge.answered({ wallMs: clock.now(), trueMs: trueMs(clock) });
+      return reply;
+    };
+  };
+  const worker = await startVirtualWorker({
+    place: swiftPlace(),
+    simulator: { seed, sites: [SITE], alarms: { recorded: false } },
+    source: {
+      spread: "0s",
+      schedules: { alarms: "* * * * *" },
+      read: [{ name: "all", every: "1m", select: { ids: tags } }],
+      history: [
+        { name: "fine", resolution: "5m", every: "5m", backfill: "1h", select: { ids: tags.slice(0, 5) } },
+      ],
+    },
+    state: { max_age: "1d" },
+    commands: {
+      enabled: true,
+      max_per_hour: 1_000,
+      allow: tags.map((tag_id) => ({
+        site_id: SITE,
+        tag_id,
+        type: "number",
+        min: -1e9,
+        max: 1e9,
+        min_interval: "1s",
+        max_per_day: 1_000,
+      })),
+    },
+    eventsFolder: null,
+    serviceNow: trueMs,
+    around: watched,
+  });
+  const { clock } = worker;
+  const story: string[] = [];
+  let commands = 0;
+
+  async function run(ms: number): Promise<void> {
+    await clock.advance(ms);
+  }
+
+  function step(ms: number): void {
+    clock.stepWall(ms);
+    judge.stepped(ms);
+  }
+
+  async function command(agedMs: number): Promise<Sent> {
+    commands += 1;
+    const sent: Sent = {
+      issuedMs: trueMs(clock) - agedMs,
+      arrivedMs: clock.monotonic(),
+      ttlMs: (10 + random.below(100)) * SECOND_MS,
+      value: 20 + commands / 1_000,
+    };
+    judge.sent(sent);
+    const payload = JSON.stringify({
+      id: `c${commands}`,
+      tag: tags[commands % tags.length],
+      value: sent.value,
+      ttl_s: sent.ttlMs / SECOND_MS,
+      issued_at: new Date(sent.issuedMs).toISOString(),
+    });
+    await worker.worker.accept(arrivalOf(payload, clock.now()));
+    return sent;
+  }
+
+  async function trouble(): Promise<void> {
+    const kind = random.pick([
+      "step",
+      "step",
+      "step",
+      "right",
+      "dst",
+      "freeze",
+      "suspend",
+      "slew",
+      "restart",
+    ]);
+    const ms = logUniform(random, SECOND_MS, 10 * DAY_MS);
+    story.push(`${Math.round(clock.monotonic() / SECOND_MS)} s: ${kind} ${Math.round(ms / SECOND_MS)} s`);
+    if (kind === "step") step(random.chance(0.5) ? ms : -ms);
+    if (kind === "right") step(trueMs(clock) - clock.now());
+    if (kind === "dst") step(random.chance(0.5) ? HOUR_MS : -HOUR_MS);
+    if (kind === "freeze") {
+      const stillMs = Math.min(ms, 6 * HOUR_MS);
+      clock.suspend(stillMs);
+      judge.stoodStill(stillMs);
+    }
+    if (kind === "suspend") {
+      suspendedMs += ms;
+      step(ms);
+    }
+    if (kind === "slew") await slew(random.pick([-0.5, 0.5]));
+    if (kind === "restart") await worker.restart("stop");
+  }
+
+  /** As a time server does it: at most 500 millionths. */
+  async function slew(perSecondMs: number): Promise<void> {
+    for (let second = 0; second < 120; second += 1) {
+      await run(SECOND_MS);
+      clock.stepWall(perSecondMs);
+    }
+  }
+
+  try {
+    await worker.worker.store.outbox.register(DEAD_SINK, "beginning");
+    await run(3 * MINUTE_MS);
+    for (let n = 0; n < TROUBLES; n += 1) {
+      await trouble();
+      const until = clock.monotonic() + (1 + random.below(9)) * MINUTE_MS;
+      while (clock.monotonic() < until) {
+        // Most are new, some were kept by somebody for up to two hours.
+        if (random.chance(0.5)) await command(random.chance(0.4) ? random.below(2 * HOUR_MS) : 0);
+        await run(random.below(MINUTE_MS));
+      }
+    }
+    step(trueMs(clock) - clock.now());
+    await run(REST_MS);
+    const fresh = await command(0);
+    await run(MINUTE_MS);
+    if (!judge.wasWritten(fresh.value)) judge.complain("the clock is right, and no command is written");
+    await judgeEnd(worker, judge.complain);
+    judge.end(clock.monotonic(), clock.woken());
+    return { problems: judge.problems(), story, written: judge.written() };
+  } finally {
+    await worker.clear();
+  }
+}
+
+/** Nothing was dropped: every event still waits for the sink that takes nothing. */
+async function judgeEnd(worker: VirtualWorker, complain: (text: string) => void): Promise<void> {
+  const { outbox } = worker.worker.store;
+  for (const gap of await outbox.gaps()) complain(`${gap.count} events were dropped: ${gap.reason}`);
+  const events = (await worker.events()).length;
+  const lag = (await outbox.lag()).find(({ sink }) => sink === DEAD_SINK);
+  if (lag?.depth !== events) complain(`${lag?.depth} of ${events} events wait for a sink that takes nothing`);
+  if (events < 20) complain(`only ${events} events were told`);
+}
+
+function logUniform(random: SeededRandom, least: number, most: number): number {
+  return Math.round(least * (most / least) ** random());
+}

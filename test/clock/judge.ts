@@ -1,0 +1,128 @@
+import type { Transport } from "#src/source/transport.ts";
+
+/** What must hold, whatever happens to the wall clock. All times are milliseconds. */
+export interface ClockJudge {
+  /** A request leaves. */
+  left(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }): void;
+  answered(at: Moment): void;
+  /** The wall clock was stepped. */
+  stepped(byMs: number): void;
+  /** The process stood still for so long. */
+  stoodStill(ms: number): void;
+  sent(command: Sent): void;
+  wasWritten(value: number): boolean;
+  complain(text: string): void;
+  end(measuredMs: number, woken: number): void;
+  problems(): readonly string[];
+  written(): number;
+}
+
+interface Moment {
+  /** By our clock, and by the service's. */
+  readonly wallMs: number;
+  readonly trueMs: number;
+}
+
+export interface Sent {
+  /** True time. */
+  readonly issuedMs: number;
+  /** Measured time. */
+  readonly arrivedMs: number;
+  readonly ttlMs: number;
+  /** No two commands have the same. */
+  readonly value: number;
+}
+
+const INTERVAL_MS = 60_000;
+/** A request takes 100 ms there and back, and stands in line behind others. */
+const GRACE_MS = 10_000;
+const QUOTA = 20;
+const WINDOW_MS = 60_000;
+/** The bound of doubt, and the second that a Date header cannot tell. */
+const DIFFERENCE_MS = 31_000;
+/** From here on a step has to be noticed. */
+const STEP_MS = 2_100;
+const AGREEING_REPLIES = 2;
+/** Wakes of sleepers in a second of measured time; a worker at rest has about five. */
+const MOST_WAKES = 40;
+const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
+
+export function createClockJudge(): ClockJudge {
+  const problems: string[] = [];
+  const commands = new Map<number, Sent>();
+  const written = new Set<number>();
+  const tagRequests: number[] = [];
+  let polledMs = 0;
+  let stillMs = 0;
+  let stillTotalMs = 0;
+  let agreeing = Number.POSITIVE_INFINITY;
+
+  const complain = (text: string) => void problems.push(text);
+
+  function polled(measuredMs: number): void {
+    const gapMs = measuredMs - polledMs - stillMs;
+    if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
+      complain(`no alarm poll for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
+    polledMs = measuredMs;
+    stillMs = 0;
+  }
+
+  function wrote(
+    body: string,
+    { measuredMs, trueMs, wallMs }: Moment & { readonly measuredMs: number },
+  ): void {
+    const { tags } = JSON.parse(body) as { readonly tags: readonly { readonly value: number }[] };
+    const differMs = Math.abs(wallMs - trueMs);
+    const at = `at ${Math.round(measuredMs / 1_000)} s`;
+    if (differMs > DIFFERENCE_MS) complain(`written ${at} by a clock that is ${differMs} ms wrong`);
+    if (agreeing < AGREEING_REPLIES) complain(`written ${at} after a step that no service had agreed to`);
+    for (const { value } of tags) {
+      const command = commands.get(value);
+      if (command === undefined) {
+        complain(`${value} was written ${at} and never asked for`);
+        continue;
+      }
+      if (written.has(value)) complain(`${value} was written twice`);
+      written.add(value);
+      if (measuredMs - command.arrivedMs > command.ttlMs)
+        complain(`${value} was written ${at}, after its life by measured time`);
+      if (trueMs - command.issuedMs > command.ttlMs + DIFFERENCE_MS)
+        complain(`${value} was written ${at}, ${trueMs - command.issuedMs} ms after it was issued`);
+    }
+  }
+
+  return {
+    left(request, at) {
+      if (/\/alarms\b/.test(request.path)) polled(at.measuredMs);
+      if (request.method === "POST") wrote(request.body ?? "{}", at);
+      if (!TAG_ENDPOINTS.test(request.path)) return;
+      tagRequests.push(at.measuredMs);
+      const before = tagRequests.at(-QUOTA - 1);
+      if (before !== undefined && at.measuredMs - before < WINDOW_MS)
+        complain(`more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`);
+    },
+    answered({ wallMs, trueMs }) {
+      agreeing = Math.abs(wallMs - trueMs) <= DIFFERENCE_MS ? agreeing + 1 : 0;
+    },
+    stepped(byMs) {
+      if (Math.abs(byMs) > STEP_MS) agreeing = 0;
+    },
+    stoodStill(ms) {
+      stillMs += ms;
+      stillTotalMs += ms;
+    },
+    sent(command) {
+      commands.set(command.value, command);
+    },
+    wasWritten: (value) => written.has(value),
+    complain,
+    end(measuredMs, woken) {
+      polled(measuredMs);
+      const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
+      if (perSecond > MOST_WAKES) complain(`${perSecond.toFixed(0)} wakes in a second of measured time`);
+      if (tagRequests.length < 100) complain(`only ${tagRequests.length} tag requests`);
+    },
+    problems: () => problems,
+    written: () => written.size,
+  };
+}
