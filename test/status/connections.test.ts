@@ -15,8 +15,8 @@ import { serverOptions, shownBuilding } from "./shown-building.ts";
 const DESCRIPTORS = 90;
 
 interface Crowd {
-  /** How many the far end has not closed. */
-  held(): number;
+  /** How many were closed without a word: by a limit, because whose time is up is told so (408). */
+  turnedAway(): number;
   /** Resolves when at most so many are held. */
   atMost(count: number): Promise<void>;
 }
@@ -24,6 +24,7 @@ interface Crowd {
 async function crowd(count: number, port: number, said: string): Promise<Crowd> {
   const sockets = new Set<Socket>();
   const gone = new EventEmitter();
+  let turnedAway = 0;
   onTestFinished(() => {
     for (const socket of sockets) socket.destroy();
   });
@@ -34,6 +35,7 @@ async function crowd(count: number, port: number, said: string): Promise<Crowd> 
     // Reads what comes, so that it is seen when the far end ends the connection.
     socket.resume();
     socket.on("close", () => {
+      if (socket.bytesRead === 0) turnedAway += 1;
       sockets.delete(socket);
       gone.emit("one");
     });
@@ -42,7 +44,7 @@ async function crowd(count: number, port: number, said: string): Promise<Crowd> 
     socket.write(said);
   }
   return {
-    held: () => sockets.size,
+    turnedAway: () => turnedAway,
     async atMost(most) {
       while (sockets.size > most) await once(gone, "one");
     },
@@ -54,12 +56,10 @@ describe("a crowd of 1,100 half-open connections", () => {
     const server = createStatusServer(serverOptions(await shownBuilding()));
     await server.start(new AbortController().signal);
     onTestFinished(() => server.stop(1_000));
-    const begin = performance.now();
     const half = await crowd(1_100, Number(new URL(server.url()).port), "");
     await half.atMost(150);
-    expect(performance.now() - begin, "by the limit, not by the time").toBeLessThan(8_000);
+    expect(half.turnedAway(), "by the limit, not by the time").toBeGreaterThan(500);
     await half.atMost(0);
-    expect(performance.now() - begin).toBeLessThan(20_000);
     expect((await fetch(`${server.url()}/healthz`)).status).toBe(200);
   }, 60_000);
 
@@ -73,11 +73,9 @@ describe("a crowd of 1,100 half-open connections", () => {
       const url = /"status":"(http:[^"]+)","msg":"Plenum is running"/.exec(started)?.[1] ?? "";
       const descriptors = () => readdirSync(`/proc/${worker.pid}/fd`).length;
       const before = descriptors();
-      const begin = performance.now();
       const half = await crowd(1_100, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
       await half.atMost(150);
-      expect(performance.now() - begin, "by the limit, not by the time").toBeLessThan(8_000);
-      expect(half.held()).toBeGreaterThan(100);
+      expect(half.turnedAway(), "by the limit, not by the time").toBeGreaterThan(500);
       expect(descriptors()).toBeLessThan(before + 200);
       await half.atMost(0);
       expect((await fetch(`${url}/readyz`)).status).toBe(200);
