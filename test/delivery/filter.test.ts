@@ -75,6 +75,7 @@ describe("the configuration of a delivery", () => {
       from: "now",
       batch: 100,
       retry: { first: 1_000, max: 300_000 },
+      replay_after_restart: 900_000,
       deadline: 30_000,
     });
   });
