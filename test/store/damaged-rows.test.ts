@@ -166,6 +166,15 @@ async function judge(store: Store): Promise<void> {
   await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
 }
 
+async function judged(folder: string): Promise<void> {
+  const store = await openStore({ folder, clock: CLOCK });
+  try {
+    await judge(store);
+  } finally {
+    await store.close();
+  }
+}
+
 test(`any bit of any row (seed ${seed})`, { timeout: 300_000 }, async () => {
   const random = seededRandom(seed);
   let flips = 0;
@@ -178,8 +187,7 @@ test(`any bit of any row (seed ${seed})`, { timeout: 300_000 }, async () => {
       if (what !== null) {
         flips += 1;
         try {
-          const store = await openStore({ folder, clock: CLOCK });
-          await judge(store).finally(() => store.close());
+          await judged(folder);
         } catch (error) {
           throw new Error(`${what}; ${replay}`, { cause: error });
         }
