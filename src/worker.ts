@@ -12,10 +12,10 @@ import { createPruning } from "./delivery/pruning.ts";
 import { inOrder, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
-import { writeDoor } from "./operator/key.ts";
+import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
-import { type SourceWork, workRoutes } from "./operator/work.ts";
+import type { SourceWork } from "./operator/work.ts";
 import { readSecret } from "./secret.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
@@ -132,22 +132,24 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       notices: () => [...notices, ...commands.notices(), ...backPressure.notices()],
     },
   });
-  const door = writeDoor(config.state.folder);
-  const operator = operatorRoutes({
-    key: door.key,
+  const notReady = () => (ready ? null : "The worker is starting or stopping.");
+  const routes = operatorRoutes({
     sources: byName,
     accept: commands.accept,
     expectedWaitMs: commands.expectedWaitMs,
     clock,
     report: status.report,
+    notReady,
+    work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
   });
+  const door = createDoor({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
     config: config.status,
     password: config.status.password === undefined ? null : readSecret(config.status.password),
     status,
     outbox: store.outbox,
     metrics: metrics.registry,
-    notReady: () => (ready ? null : "The worker is starting or stopping."),
+    notReady,
     async refresh() {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
@@ -155,18 +157,13 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     stopWrites: config.commands.enabled
       ? () => commands.killSwitch.throwIt("the status page", isoUtc(clock.now()))
       : null,
-    mounted: [
-      { path: "/operator", app: operator },
-      {
-        path: "/operator/work",
-        app: workRoutes({ key: door.key, sources: works, lastPolls: (name) => lastPolls(metrics, name) }),
-      },
-    ],
     log,
   });
 
   const services = inOrder(
     [
+      // First and last: whoever asks meanwhile is told that the worker starts or stops.
+      { service: door, share: 0.1 },
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
       { service: dispatcher, share: 0.6 },
@@ -185,7 +182,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     await services.stop(deadlineMs);
     running.abort(new Stopping());
     for (const { source } of sources) await source.close();
-    door.close();
     await store.close();
     log.info("stopped");
   }
@@ -202,7 +198,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
         await stopped;
         throw error;
       }
-      door.open(server.url());
       ready = true;
       log.info({ version: VERSION, status: server.url() }, "started");
     },

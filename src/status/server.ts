@@ -16,8 +16,8 @@ import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
 
 /**
- * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
- * operator's door, mounted beside it, with a key of its own.
+ * Health, metrics and the status page. The page shows and changes nothing but the stop of all writing; what operates
+ * the worker is the operator's door, which is no part of it.
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
@@ -29,8 +29,6 @@ export interface StatusServerOptions {
   readonly notReady: () => string | null;
   /** Called before each scrape, for gauges that are computed when asked for. */
   readonly refresh: () => Promise<void>;
-  /** Further routes, under a path of their own. */
-  readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
   readonly log: Log;
   /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
   readonly stopWrites: (() => void) | null;
@@ -100,7 +98,6 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     const reason = options.notReady();
     return reason === null ? context.text("ready\n") : context.text(`${reason}\n`, 503);
   });
-  for (const { path, app: routes } of options.mounted) app.route(path, routes);
 
   app.use(guard({ host: options.config.host, password: options.password }));
   app.get("/metrics", async (context) => {

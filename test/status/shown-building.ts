@@ -193,7 +193,6 @@ export function serverOptions(
     metrics: metrics.registry,
     notReady: more.notReady ?? (() => null),
     refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
-    mounted: [],
     stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),
   };
