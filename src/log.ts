@@ -1,5 +1,6 @@
 import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
+import { printableJson } from "./printable.ts";
 
 export type Log = Logger;
 
@@ -80,6 +81,8 @@ export function createLog(options: LogOptions): Log {
       },
       serializers: { err: describe, error: describe },
       hooks: {
+        // Whoever looks at the log in a terminal is not steered by a name in it.
+        streamWrite: printableJson,
         logMethod(args, method) {
           method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
         },
