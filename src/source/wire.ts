@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { masked } from "../masking.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord } from "./reply.ts";
 
@@ -15,15 +16,18 @@ const LONGEST_TEXT = 10_000;
 /** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
 export const RecordId = z
   .union([z.string().min(1).max(255), z.int()])
-  .transform((id) => String(id).toWellFormed());
+  .transform((id) => wellFormed(String(id)));
 
 export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
 
 const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]);
 
-/** UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. */
+/**
+ * UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. And a service that
+ * echoes what it was sent, in a name of all places, must not have us tell it to everybody.
+ */
 function wellFormed(text: string): string {
-  return text.slice(0, LONGEST_TEXT).toWellFormed();
+  return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
 }
 
 export function fields(note: Note) {
