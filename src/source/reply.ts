@@ -41,8 +41,8 @@ export interface DecodedReply {
 
 /** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
 export function decodeReply(reply: TransportReply, context: ReplyContext): DecodedReply {
-  const sample = sampleOf(reply.body);
-  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample);
+  const sample = () => sampleOf(reply.body);
+  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample());
 
   const parsed = parseJson(reply.body);
   if (!parsed.ok || !isRecord(parsed.value)) {
@@ -51,7 +51,7 @@ export function decodeReply(reply: TransportReply, context: ReplyContext): Decod
       plainFailure(reply, context) ??
       new Malformed(
         `The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
-        sample,
+        sample(),
       )
     );
   }
@@ -62,9 +62,15 @@ export function decodeReply(reply: TransportReply, context: ReplyContext): Decod
     throw statedFailure(reply, context, envelope, complaints ?? []);
   }
   if (!Object.hasOwn(envelope, "data")) {
-    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample);
+    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
   }
-  return { envelope, sample };
+  return {
+    envelope,
+    // Made when somebody complains: looking for secrets in every reply would cost more than reading it.
+    get sample() {
+      return sample();
+    },
+  };
 }
 
 interface Complaint {

@@ -91,11 +91,20 @@ export function echoingService(serviceUrl: string, refusing: RegExp): Promise<st
   });
 }
 
+/** So often a receiver refuses what it gets for good, and gets the next; then it answers in every way there is. */
+const REFUSALS = 40;
+
 /** A store of time series or a receiver of webhooks that repeats the headers. */
 export function echoingReceiver(): Promise<string> {
   const echo = echoing();
   const way = ways();
-  return answering(({ headers }) => way(echo(headers.authorization ?? "")));
+  let asked = 0;
+  return answering(({ headers }) => {
+    const message = echo(headers.authorization ?? "");
+    asked += 1;
+    if (asked > REFUSALS) return way(message);
+    return { status: 400, body: asked % 2 === 0 ? message : JSON.stringify({ message, error: message }) };
+  });
 }
 
 /** A broker that lets nobody in and gives the password as the reason (MQTT 5). */
