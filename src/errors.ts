@@ -1,3 +1,5 @@
+import { masked } from "./masking.ts";
+
 /**
  * Every failure that crosses a room has one of these meanings, decided once, where it is known.
  *
@@ -22,9 +24,10 @@ interface FailureOptions {
 abstract class Meaningful extends Error {
   readonly hint: string | undefined;
   constructor(message: string, options: FailureOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    // The words may be those of somebody else, and go from here to the log, the state, the status and the sinks.
+    super(masked(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.name = new.target.name;
-    this.hint = options.hint;
+    this.hint = options.hint === undefined ? undefined : masked(options.hint);
   }
 }
 
@@ -83,7 +86,7 @@ export class Malformed extends Meaningful {
   readonly sample: string;
   constructor(message: string, sample: string, options: FailureOptions = {}) {
     super(message, options);
-    this.sample = sample.slice(0, 500);
+    this.sample = masked(sample).slice(0, 500);
   }
 }
 

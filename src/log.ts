@@ -1,16 +1,19 @@
 import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
+import { masked, neverShow } from "./masking.ts";
+import { printableJson } from "./printable.ts";
 
 export type Log = Logger;
 
 /**
  * A token, password or signing key. It prints as `[redacted]` wherever it may end up; only `reveal()` gives the
- * text, so that a search for `reveal` shows every place that handles a secret.
+ * text, so that a search for `reveal` shows every place that handles a secret. From then on `masked` knows it.
  */
 export class Secret {
   readonly #text: string;
   constructor(text: string) {
     this.#text = text;
+    neverShow(text);
   }
   reveal(): string {
     return this.#text;
@@ -26,9 +29,12 @@ export class Secret {
   }
 }
 
-/** Takes user names and passwords out of every address inside a text; libraries put them into messages. */
+/**
+ * What every text from outside passes before it is kept or shown. Takes out the secrets of this process in any spelling,
+ * user names and passwords in addresses, which libraries put into messages, and what looks like credentials.
+ */
 export function withoutCredentials(text: string): string {
-  return text
+  return masked(text)
     .replace(/\b([a-z][a-z0-9+.-]*:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(
       /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
@@ -80,6 +86,8 @@ export function createLog(options: LogOptions): Log {
       },
       serializers: { err: describe, error: describe },
       hooks: {
+        // No secret, wherever a line got it from; and whoever looks on in a terminal is not steered by a name.
+        streamWrite: (line) => printableJson(masked(line)),
         logMethod(args, method) {
           method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
         },

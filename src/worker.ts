@@ -14,10 +14,10 @@ import { createPruning } from "./delivery/pruning.ts";
 import { inOrder, Stopping, sideBySide } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
-import { writeDoor } from "./operator/key.ts";
+import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
-import { type SourceWork, workRoutes } from "./operator/work.ts";
+import type { SourceWork } from "./operator/work.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
@@ -157,15 +157,17 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       ],
     },
   });
-  const door = writeDoor(config.state.folder);
-  const operator = operatorRoutes({
-    key: door.key,
+  const notReady = () => (ready ? null : "The worker is starting or stopping.");
+  const routes = operatorRoutes({
     sources: byName,
     accept: commands.accept,
     expectedWaitMs: commands.expectedWaitMs,
     clock,
     report: status.report,
+    notReady,
+    work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
   });
+  const door = createDoor({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
     config: config.status,
     credentials: readCredentials(config.status),
@@ -179,13 +181,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       await refreshGauges({ status, metrics, log });
     },
     stopWrites: config.commands.enabled ? (by) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null,
-    mounted: [
-      { path: "/operator", app: operator },
-      {
-        path: "/operator/work",
-        app: workRoutes({ key: door.key, sources: works, lastPolls: (name) => lastPolls(metrics, name) }),
-      },
-    ],
     log,
   });
 
@@ -193,6 +188,8 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
+      // First and last: whoever asks meanwhile is told that the worker starts or stops.
+      { service: door, share: 0.1 },
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
       { service: dispatcher, share: 0.6 },
@@ -211,7 +208,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     await services.stop(deadlineMs);
     running.abort(new Stopping());
     await Promise.all(sources.map(({ source }) => source.close()));
-    door.close();
     await store.close();
     log.info("stopped");
   }
@@ -229,7 +225,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
         await stopped;
         throw error;
       }
-      door.open(server.url());
       ready = true;
       log.info({ version: VERSION, status: server.url() }, "started");
     },

@@ -1,6 +1,7 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { createConnection } from "node:net";
 import { join } from "node:path";
+import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { listening } from "#src/build-sinks.ts";
@@ -8,6 +9,7 @@ import { createClockDoubt } from "#src/clock-doubt.ts";
 import type { CommandSource } from "#src/connector.ts";
 import { type Service, startedOnce } from "#src/lifecycle.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { createDoor } from "#src/operator/door.ts";
 import type { Source } from "#src/source/source.ts";
 import { createStatusServer } from "#src/status/server.ts";
 import { createAvailability } from "#src/sync/availability.ts";
@@ -19,7 +21,7 @@ import { createScheduler } from "#src/sync/scheduler.ts";
 import { createScope } from "#src/sync/scope.ts";
 import { rest } from "#src/waiting.ts";
 import { createRig } from "./commands/rig.ts";
-import { freePort } from "./real-servers.ts";
+import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, shownBuilding } from "./status/shown-building.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
@@ -33,6 +35,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/operator/door.ts": "services.test.ts",
   "src/status/server.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",
   "src/sync/sync.ts": "services.test.ts",
@@ -89,6 +92,16 @@ describeService("the status server", async () => {
   const options = serverOptions(building);
   const service = createStatusServer({ ...options, config: { ...options.config, port } });
   return { service, quiet: async () => expect(await answers(port)).toBe(false) };
+});
+
+describeService("the operator's door", async () => {
+  const stateFolder = temporaryFolder("door");
+  const service = createDoor({ stateFolder, routes: new Hono() });
+  return {
+    service,
+    quiet: () => expect(readdirSync(stateFolder)).toEqual([]),
+    dispose: async () => rmSync(stateFolder, { recursive: true }),
+  };
 });
 
 function answers(port: number): Promise<boolean> {

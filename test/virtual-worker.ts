@@ -124,7 +124,8 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         before.cut();
         lives += 1;
         const state = join(folder, `state ${lives}`);
-        cpSync(config.state.folder, state, { recursive: true });
+        // The door of a killed worker is a socket, which holds nothing.
+        cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
         config = configFor(state);
       }
       await stop(before);

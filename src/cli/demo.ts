@@ -23,22 +23,20 @@ export function addDemo(program: Command, context: CliContext): void {
       const demo = await startDemo({ folder: resolve(options.folder) });
       const broker = new URL(demo.brokerUrl);
       say(
-        [
-          "",
-          demo.continued
-            ? "  Going on where the last demo stopped."
-            : "  Real building readings are being replayed, two minutes in every second.",
-          "",
-          `  status page   ${demo.statusUrl}`,
-          `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
-          `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
-          `  all events    tail -f ${demo.folder}/events/*.jsonl`,
-          `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
-          `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
-          "",
-          "  Ctrl-C ends it; the next start goes on from there.",
-          "",
-        ].join("\n"),
+        "",
+        demo.continued
+          ? "  Going on where the last demo stopped."
+          : "  Real building readings are being replayed, two minutes in every second.",
+        "",
+        `  status page   ${demo.statusUrl}`,
+        `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
+        `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
+        `  all events    tail -f ${demo.folder}/events/*.jsonl`,
+        `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
+        `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
+        "",
+        "  Ctrl-C ends it; the next start goes on from there.",
+        "",
       );
       await tell(demo.worker.store.outbox, say, context.signal);
       say("Stopping …");

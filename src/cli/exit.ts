@@ -1,4 +1,5 @@
 import { CommanderError } from "commander";
+import { ConfigurationError, problemLine } from "../config/load.ts";
 import { meaningOf, sentence } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
 
@@ -29,10 +30,11 @@ export function exitCodeOf(error: unknown): number {
   }
 }
 
-/** What a person reads: one clear sentence, never a stack trace. */
-export function complaint(error: unknown): string {
+/** What a person reads: one clear sentence, never a stack trace; of a configuration a line for each mistake. */
+export function complaint(error: unknown): readonly string[] {
+  if (error instanceof ConfigurationError) return error.problems.map(problemLine);
   const text = withoutCredentials(sentence(error));
-  return isOwnFault(error) ? `Plenum has a fault of its own, please report it: ${text}` : text;
+  return [isOwnFault(error) ? `Plenum has a fault of its own, please report it: ${text}` : text];
 }
 
 /** Trying again does not help against a mistake in the program. */

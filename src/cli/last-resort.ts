@@ -1,6 +1,7 @@
 import { createLog, withoutCredentials } from "../log.ts";
 import { EXIT } from "./exit.ts";
 import { logOfWorker } from "./log-stream.ts";
+import { createTerminal } from "./terminal.ts";
 
 /**
  * What nobody caught is a fault of the program: it ends at once, because nobody knows what is still true in memory.
@@ -17,8 +18,8 @@ export function watchForFaults(): void {
     );
     // In the log of a worker the line above has said it, and a sentence would not be one of JSON.
     if (logOfWorker() !== null) process.exit(EXIT.failure);
-    process.stderr.write(
-      `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.\n`,
+    createTerminal({ json: false }).say(
+      `Plenum has a fault of its own and ends: ${withoutCredentials(message)}. Please report it with the line above; what was committed is safe.`,
     );
     process.exit(EXIT.failure);
   };

@@ -4,6 +4,7 @@ import { Settings } from "luxon";
 import { complaint, EXIT, exitCodeOf } from "./exit.ts";
 import { watchForFaults } from "./last-resort.ts";
 import { createProgram } from "./program.ts";
+import { createTerminal } from "./terminal.ts";
 
 Settings.throwOnInvalid = false;
 
@@ -23,10 +24,11 @@ watchForFaults();
 try {
   await createProgram(stopping.signal, process.env).parseAsync();
 } catch (error) {
-  if (stopping.signal.aborted) process.stderr.write("Stopped before it was done.\n");
+  const { say } = createTerminal({ json: false });
+  if (stopping.signal.aborted) say("Stopped before it was done.");
   // Commander has said what is wrong with the command line by itself, unless a command found it out.
   else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)
-    process.stderr.write(`${complaint(error)}\n`);
+    say(...complaint(error));
   process.exitCode = stopping.signal.aborted ? EXIT.failure : exitCodeOf(error);
 }
 setTimeout(() => process.exit(), END_WITHIN_MS).unref();

@@ -69,6 +69,8 @@ async function fromState(
   if (store === null) return null;
   try {
     const found = await findWorker(folder, context.signal);
+    if (found.kind === "silent")
+      context.terminal().say(`${found.trouble.message} What it measures is left out.`);
     const running =
       found.kind === "open" ? await askPlan(found.door, name, context.signal).catch(() => null) : null;
     const freshness = (running?.classes ?? []).map((each) => ({

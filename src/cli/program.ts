@@ -18,6 +18,7 @@ import { addSimulate } from "./simulate.ts";
 import { addSites } from "./sites.ts";
 import { addState } from "./state.ts";
 import { addStatus } from "./status.ts";
+import { parserOutput } from "./terminal.ts";
 import { addWrite } from "./write.ts";
 import { addWrites } from "./writes.ts";
 
@@ -39,6 +40,7 @@ export function createProgram(
     .showHelpAfterError("(plenum --help shows what there is)")
     .showSuggestionAfterError()
     .exitOverride()
+    .configureOutput(parserOutput())
     .addHelpText(
       "after",
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
@@ -49,6 +51,6 @@ export function createProgram(
     add(program, context);
   for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
   for (const add of [addPlan, addGaps, addBackfill, addExplain, addState]) add(program, context);
-  addSchema(program);
+  addSchema(program, context);
   return program;
 }

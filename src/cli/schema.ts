@@ -1,12 +1,14 @@
 import type { Command } from "commander";
 import { configJsonSchema } from "../config/json-schema.ts";
+import type { CliContext } from "./context.ts";
 
-export function addSchema(program: Command): void {
+export function addSchema(program: Command, context: CliContext): void {
   program
     .command("schema")
     .description("print the JSON schema of the configuration, for editors")
     .addHelpText("after", "\nExample:\n  plenum schema > schema.json")
     .action(() => {
-      process.stdout.write(`${JSON.stringify(configJsonSchema(), null, 2)}\n`);
+      const schema = configJsonSchema();
+      context.terminal().object(schema, JSON.stringify(schema, null, 2).split("\n"));
     });
 }

@@ -2,7 +2,7 @@ import type { Command } from "commander";
 import { shownConfig } from "../build-status.ts";
 import { systemClock } from "../clock.ts";
 import { Rejected, Retryable } from "../errors.ts";
-import { askReport, type FoundWorker, findWorker, isReady } from "../operator/remote.ts";
+import { askReady, askReport, type FoundWorker, findWorker } from "../operator/remote.ts";
 import { createStatus, type StatusReport } from "../status/report.ts";
 import { openStore } from "../store/open.ts";
 import { VERSION } from "../version.ts";
@@ -31,7 +31,8 @@ export function addStatus(program: Command, context: CliContext): void {
 async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
   if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
   if (found.kind === "silent") throw found.trouble;
-  if (!(await isReady(found.door, signal))) throw new Retryable("The worker is not ready.");
+  const reason = await askReady(found.door, signal);
+  if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
 }
 
 /** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */

@@ -1,13 +1,19 @@
-import { stripVTControlCharacters, styleText } from "node:util";
+import { styleText } from "node:util";
+import { printable, printableJson } from "../printable.ts";
 
-/** Data goes to standard output, everything said about it to standard error, so that a pipe gets data only. */
+/**
+ * Data goes to standard output, everything said about it to standard error, so that a pipe gets data only.
+ *
+ * Every command prints through this and nothing else. A line is cleaned when it is written, so that no command can
+ * forget it: names from the service, a broker or a file can neither steer the terminal nor begin a line of their own.
+ */
 export interface Terminal {
   readonly json: boolean;
   /** Rows as a table for a person, or as one JSON array with `--json`. */
   rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
   /** One object: lines for a person, or JSON with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
-  say(text: string): void;
+  say(...lines: readonly string[]): void;
   /** Shows that something is under way once it takes longer than two seconds. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
@@ -29,18 +35,19 @@ export function createTerminal(options: {
   readonly streams?: TerminalStreams;
 }): Terminal {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
+  const json = (value: unknown) => out.write(`${printableJson(JSON.stringify(value))}\n`);
   return {
     json: options.json,
     rows(rows, columns) {
       if (options.json) {
-        out.write(`${JSON.stringify(rows)}\n`);
+        json(rows);
         return;
       }
       if (rows.length === 0) {
         err.write("nothing\n");
         return;
       }
-      const cells = rows.map((row) => columns.map((column) => printable(column.value(row))));
+      const cells = rows.map((row) => columns.map((column) => cell(column.value(row))));
       const widths = columns.map((column, i) =>
         Math.max(column.title.length, ...cells.map((line) => width(line[i] ?? ""))),
       );
@@ -54,19 +61,19 @@ export function createTerminal(options: {
       for (const texts of cells) out.write(`${line(texts)}\n`);
     },
     object(value, lines) {
-      out.write(options.json ? `${JSON.stringify(value)}\n` : `${lines.join("\n")}\n`);
+      if (options.json) json(value);
+      else print(out, lines);
     },
-    say: (text) => {
-      err.write(`${text}\n`);
-    },
+    say: (...lines) => print(err, lines),
     async progress(what, work) {
       let text = what;
       let shown = false;
       const begin = performance.now();
       const show = () => {
         const seconds = Math.round((performance.now() - begin) / 1000);
-        if (err.isTTY === true) err.write(`\r\u001b[K${text} … ${seconds} s`);
-        else if (!shown || seconds % 10 === 0) err.write(`${text} … ${seconds} s\n`);
+        const line = printable(`${text} … ${seconds} s`);
+        if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
+        else if (!shown || seconds % 10 === 0) err.write(`${line}\n`);
         shown = true;
       };
       let every: NodeJS.Timeout | undefined;
@@ -87,11 +94,19 @@ export function createTerminal(options: {
   };
 }
 
-/** Names come from other systems: control characters must not reach a terminal. */
-function printable(value: string | number | boolean | null): string {
-  if (value === null) return "–";
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: taking control characters out is the purpose.
-  return stripVTControlCharacters(String(value)).replace(/[\u0000-\u001f\u007f-\u009f]/g, " ");
+/** Where the help and the complaints of the argument parser go; they repeat what was typed. */
+export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
+  const write = (stream: NodeJS.WritableStream) => (text: string) =>
+    stream.write(text.split("\n").map(printable).join("\n"));
+  return { writeOut: write(out), writeErr: write(err) };
+}
+
+function print(stream: NodeJS.WritableStream, lines: readonly string[]): void {
+  stream.write(`${lines.map(printable).join("\n")}\n`);
+}
+
+function cell(value: string | number | boolean | null): string {
+  return value === null ? "–" : printable(String(value));
 }
 
 function width(text: string): number {

@@ -5,7 +5,7 @@ import type { TagScalar } from "../building.ts";
 import { parseDuration } from "../duration.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import type { CommandResult, Event } from "../event.ts";
-import type { OperatorDoor } from "../operator/key.ts";
+import type { OperatorDoor } from "../operator/call.ts";
 import { openDoor, sendCommand, sendSecond } from "../operator/remote.ts";
 import type { CliContext } from "./context.ts";
 import type { Terminal } from "./terminal.ts";

@@ -1,4 +1,4 @@
-import { rmSync, statSync, writeFileSync } from "node:fs";
+import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /**
@@ -23,12 +23,19 @@ export function createKillSwitch(stateFolder: string): KillSwitch {
     // that cannot be looked into counts as stopped.
     thrown() {
       try {
-        return statSync(file, { throwIfNoEntry: false }) !== undefined;
+        return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
       } catch {
         return true;
       }
     },
-    throwIt: (by, at) => writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { mode: 0o600 }),
+    throwIt(by, at) {
+      try {
+        writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { flag: "wx", mode: 0o600 });
+      } catch (error) {
+        // Whatever is there stops writing already, and what a link points to is not ours to change.
+        if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+      }
+    },
     release: () => rmSync(file, { force: true }),
   };
 }

@@ -1,6 +1,7 @@
 import type { Receipt } from "../connector.ts";
 import { Retryable } from "../errors.ts";
 import type { Event } from "../event.ts";
+import { withoutCredentials } from "../log.ts";
 import type { LoggedEvent, Offer, Settlement } from "../store/store.ts";
 
 /** The part of an offer that goes into one write. */
@@ -59,7 +60,7 @@ export function outcomeOf(portion: Portion, receipt: Receipt | undefined): Outco
   );
   const rejected = batch.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
-    return reason === undefined ? [] : [{ position, reason }];
+    return reason === undefined ? [] : [{ position, reason: withoutCredentials(reason) }];
   });
   if (from === size) {
     const settlement = { again, through: portion.through, rejected };

@@ -2,9 +2,10 @@ import type { Alarm, Site, TagLog, TagScalar, TagTotal } from "../building.ts";
 import { Retryable } from "../errors.ts";
 import type { AlarmFilter, HistoryQuery, Page, ReadReply, SiteFilter } from "../source/source.ts";
 import type { StatusReport } from "../status/report.ts";
-import { type ToldFailure, toldFailure } from "./failure.ts";
-import { type OperatorDoor, readDoor } from "./key.ts";
+import { refuseWritableByOthers } from "../store/folder.ts";
+import { call, NobodyThere, type OperatorDoor, ping, Silent } from "./call.ts";
 import type { Call } from "./routes.ts";
+import { lookAtSocket } from "./socket.ts";
 
 /** The part of a source that the command line uses; a running worker lends its own through this. */
 export interface Reader {
@@ -16,10 +17,11 @@ export interface Reader {
 }
 
 export function remoteReader(door: OperatorDoor, source: string): Reader {
-  const send = <T>(call: Call, signal: AbortSignal) =>
-    post<T>(door, `/operator/sources/${encodeURIComponent(source)}`, call, signal);
-  async function* pages<T>(call: Call, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await send<Page<T>[]>(call, signal);
+  // What asks the service waits for the quota, and that may take minutes.
+  const send = <T>(body: Call, signal: AbortSignal) =>
+    call<T>(door, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
+  async function* pages<T>(body: Call, signal: AbortSignal): AsyncIterable<Page<T>> {
+    yield* await send<Page<T>[]>(body, signal);
   }
   return {
     sites: (filter, signal) => pages<Site>({ method: "sites", filter: { ...filter } }, signal),
@@ -32,7 +34,7 @@ export function remoteReader(door: OperatorDoor, source: string): Reader {
   };
 }
 
-export function sendCommand(
+export async function sendCommand(
   door: OperatorDoor,
   command: {
     readonly id: string;
@@ -45,7 +47,15 @@ export function sendCommand(
   },
   signal: AbortSignal,
 ): Promise<{ readonly waitMs: number }> {
-  return post(door, "/operator/commands", command, signal);
+  try {
+    return await call(door, "/commands", { body: command, signal });
+  } catch (error) {
+    if (!(error instanceof Silent)) throw error;
+    throw new Retryable(error.message, {
+      hint: `Whether it has taken the command is not known; \`--id ${command.id}\` asks again, and never writes twice.`,
+      cause: error,
+    });
+  }
 }
 
 /** Agrees to a command as the second person. */
@@ -59,51 +69,8 @@ export async function sendSecond(
   },
   signal: AbortSignal,
 ): Promise<void> {
-  await post(door, "/operator/seconds", second, signal);
+  await call(door, "/seconds", { body: second, signal });
 }
-
-async function post<T>(door: OperatorDoor, path: string, body: unknown, signal: AbortSignal): Promise<T> {
-  const response = await ask(door, path, signal, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  const answer = (await response.json().catch(() => ({}))) as { readonly result?: T } & Partial<ToldFailure>;
-  if (response.ok) return answer.result as T;
-  const { failure = "retryable", message = `The worker answered ${response.status}.` } = answer;
-  throw toldFailure({ failure, message });
-}
-
-async function ask(
-  door: OperatorDoor,
-  path: string,
-  signal: AbortSignal,
-  request: {
-    readonly method?: string;
-    readonly headers?: Record<string, string>;
-    readonly body?: string;
-  } = {},
-): Promise<Response> {
-  const authorization = `Bearer ${door.key.reveal()}`;
-  try {
-    return await fetch(new URL(path, door.url), {
-      ...request,
-      headers: { ...request.headers, authorization },
-      redirect: "error",
-      signal,
-    });
-  } catch (error) {
-    signal.throwIfAborted();
-    throw new Retryable("The worker does not answer any more.", {
-      hint: "`plenum status` says whether it is running.",
-      cause: error,
-    });
-  }
-}
-
-/** How long a worker may take to say that it is there, and to report, in milliseconds; a busy small machine takes seconds. */
-const PING_WITHIN_MS = 5_000;
-const REPORT_WITHIN_MS = 15_000;
 
 /**
  * Who is behind the door in a state folder.
@@ -117,26 +84,19 @@ export type FoundWorker =
   | { readonly kind: "none" }
   | { readonly kind: "silent"; readonly trouble: Retryable };
 
+/** Throws ConfigError where others could stand in for the worker, or where this user may not ask. */
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
-  const door = readDoor(stateFolder);
-  if (door === null) return { kind: "none" };
-  const limit = AbortSignal.timeout(PING_WITHIN_MS);
+  refuseWritableByOthers(stateFolder);
+  if (lookAtSocket(stateFolder) === "nothing") return { kind: "none" };
+  const door = { stateFolder };
   try {
-    const response = await ask(door, "/operator/ping", AbortSignal.any([signal, limit]));
-    await response.body?.cancel();
-    if (response.ok) return { kind: "open", door };
-    // Somebody else's address by now, or another worker's.
-    return response.status < 500 ? { kind: "none" } : { kind: "silent", trouble: silent(PING_WITHIN_MS) };
-  } catch {
-    signal.throwIfAborted();
-    return limit.aborted ? { kind: "silent", trouble: silent(PING_WITHIN_MS) } : { kind: "none" };
+    await ping(door, signal);
+    return { kind: "open", door };
+  } catch (error) {
+    if (error instanceof NobodyThere) return { kind: "none" };
+    if (error instanceof Silent) return { kind: "silent", trouble: error };
+    throw error;
   }
-}
-
-function silent(withinMs: number): Retryable {
-  return new Retryable(`A worker is there and does not answer within ${withinMs / 1_000} s.`, {
-    hint: "It may be busy: try again. If that lasts, its log says what it does.",
-  });
 }
 
 /** The door of a worker that answers; null when none is running. Rejects when one is there and does not answer. */
@@ -146,25 +106,11 @@ export async function openDoor(stateFolder: string, signal: AbortSignal): Promis
   return found.kind === "open" ? found.door : null;
 }
 
-export async function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
-  const limit = AbortSignal.timeout(REPORT_WITHIN_MS);
-  try {
-    const response = await ask(door, "/operator/status", AbortSignal.any([signal, limit]));
-    if (!response.ok) throw new Retryable(`The worker answered ${response.status}.`);
-    return (await response.json()) as StatusReport;
-  } catch (error) {
-    signal.throwIfAborted();
-    throw limit.aborted ? silent(REPORT_WITHIN_MS) : error;
-  }
+export function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {
+  return call(door, "/status", { signal });
 }
 
-/** Whether a worker is ready. */
-export async function isReady(door: OperatorDoor, signal: AbortSignal): Promise<boolean> {
-  const limit = AbortSignal.timeout(PING_WITHIN_MS);
-  const response = await ask(door, "/readyz", AbortSignal.any([signal, limit])).catch((error: unknown) => {
-    signal.throwIfAborted();
-    throw limit.aborted ? silent(PING_WITHIN_MS) : error;
-  });
-  await response.body?.cancel();
-  return response.ok;
+/** Why a worker is not ready; null when it is. */
+export function askReady(door: OperatorDoor, signal: AbortSignal): Promise<string | null> {
+  return call(door, "/ready", { signal });
 }

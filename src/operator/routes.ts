@@ -1,27 +1,32 @@
 import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import type { Clock } from "../clock.ts";
 import { operatorArrival, operatorSecond } from "../commands/operator-arrival.ts";
 import type { Accept } from "../connector.ts";
-import type { Secret } from "../log.ts";
 import type { Source } from "../source/source.ts";
 import type { StatusReport } from "../status/report.ts";
 import { tellFailure } from "./failure.ts";
-import { opens } from "./key.ts";
+import { type WorkOptions, workRoutes } from "./work.ts";
 
 /**
  * What a running worker does for the command line: reading, history, lists and commands through the worker's own
  * quota and gate, so that a second process never spends the same quota behind its back.
  */
 export interface OperatorOptions {
-  readonly key: Secret;
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: Accept;
   /** Milliseconds that the quota would make a write wait now. */
   readonly expectedWaitMs: (source: string | null) => number;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
+  /** Why nothing can be done yet, or any more; null while the worker is ready. */
+  readonly notReady: () => string | null;
+  readonly work: WorkOptions;
 }
+
+/** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
+const LARGEST_BODY = 64 * 1024;
 
 export const Call = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
@@ -50,47 +55,39 @@ const SecondRequest = z.strictObject(Asked);
 
 export function operatorRoutes(options: OperatorOptions): Hono {
   const app = new Hono();
-  app.use(async (context, next) => {
-    if (!opens(options.key, context.req.header("authorization"))) {
-      return context.json({ failure: "config", message: "The operator's key is wrong." }, 401);
-    }
-    return next();
+  const onError = (context: Context) =>
+    context.json({ failure: "config", message: "The request is too long." }, 413);
+  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
+  app.onError((error, context) => context.json(tellFailure(error), 502));
+  app.get("/ping", (context) => context.json({ result: "here" }));
+  app.get("/ready", (context) => context.json({ result: options.notReady() }));
+  app.get("/status", async (context) => context.json({ result: await options.report() }));
+  app.route("/work", workRoutes(options.work));
+
+  // What asks the service or writes has to wait until all is there that answers for it.
+  app.post("*", (context, next) => {
+    const reason = options.notReady();
+    if (reason === null) return next();
+    return Promise.resolve(context.json({ failure: "retryable", message: reason }, 503));
   });
-
-  app.get("/ping", (context) => context.text("here\n"));
-  app.get("/status", async (context) => context.json(await options.report()));
-
   app.post("/sources/:name", async (context) => {
     const source = options.sources.get(context.req.param("name"));
     if (source === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
-    const call = Call.safeParse(await bodyOf(context));
-    if (!call.success) return context.json({ failure: "config", message: "No such question." }, 400);
-    try {
-      return context.json({ result: await answer(source, call.data, context.req.raw.signal) });
-    } catch (error) {
-      return context.json(tellFailure(error), 502);
-    }
+    const asked = Call.safeParse(await bodyOf(context));
+    if (!asked.success) return context.json({ failure: "config", message: "No such question." }, 400);
+    return context.json({ result: await answer(source, asked.data, context.req.raw.signal) });
   });
-
   app.post("/commands", async (context) => {
-    const request = CommandRequest.safeParse(await bodyOf(context));
-    if (!request.success) return context.json({ failure: "config", message: "Not a command." }, 400);
-    try {
-      await options.accept(operatorArrival({ ...request.data, receivedAtMs: options.clock.now() }));
-      return context.json({ result: { waitMs: options.expectedWaitMs(request.data.source) } });
-    } catch (error) {
-      return context.json(tellFailure(error), 502);
-    }
+    const command = CommandRequest.safeParse(await bodyOf(context));
+    if (!command.success) return context.json({ failure: "config", message: "Not a command." }, 400);
+    await options.accept(operatorArrival({ ...command.data, receivedAtMs: options.clock.now() }));
+    return context.json({ result: { waitMs: options.expectedWaitMs(command.data.source) } });
   });
   app.post("/seconds", async (context) => {
-    const request = SecondRequest.safeParse(await bodyOf(context));
-    if (!request.success) return context.json({ failure: "config", message: "Not a second's word." }, 400);
-    try {
-      await options.accept(operatorSecond({ ...request.data, receivedAtMs: options.clock.now() }));
-      return context.json({ result: {} });
-    } catch (error) {
-      return context.json(tellFailure(error), 502);
-    }
+    const second = SecondRequest.safeParse(await bodyOf(context));
+    if (!second.success) return context.json({ failure: "config", message: "Not a second's word." }, 400);
+    await options.accept(operatorSecond({ ...second.data, receivedAtMs: options.clock.now() }));
+    return context.json({ result: {} });
   });
   return app;
 }

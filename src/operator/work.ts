@@ -1,11 +1,8 @@
-import { Hono } from "hono";
-import { ConfigError, Retryable } from "../errors.ts";
-import type { Secret } from "../log.ts";
+import { type Context, Hono } from "hono";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
 import type { LiveTag } from "../sync/work.ts";
-import { tellFailure } from "./failure.ts";
-import { type OperatorDoor, opens } from "./key.ts";
+import { call, type OperatorDoor } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {
@@ -25,50 +22,45 @@ export interface TagWork {
   readonly remembered: { readonly requests: number; readonly since: string | null };
 }
 
-/** Mounted under `/operator/work`; the same key as the rest of the door. */
-export function workRoutes(options: {
-  readonly key: Secret;
+export interface WorkOptions {
   readonly sources: ReadonlyMap<string, SourceWork>;
   /** When each job of a source last finished well, by job, UTC. */
   readonly lastPolls: (source: string) => Promise<ReadonlyMap<string, string>>;
-}): Hono {
+}
+
+/** Mounted under `/work`; what goes wrong is told by the app that it is mounted on. */
+export function workRoutes({ sources, lastPolls }: WorkOptions): Hono {
   const app = new Hono();
-  app.use(async (context, next) => {
-    if (opens(options.key, context.req.header("authorization"))) return next();
-    return context.json({ failure: "config", message: "The operator's key is wrong." }, 401);
-  });
   app.get("/:source/plan", async (context) => {
-    const work = options.sources.get(context.req.param("source"));
-    if (work === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
-    try {
-      return context.json(await work.plan());
-    } catch (error) {
-      return context.json(tellFailure(error), 502);
-    }
+    const work = sources.get(context.req.param("source"));
+    return work === undefined ? noSource(context) : context.json({ result: await work.plan() });
   });
   app.get("/:source/polls", async (context) => {
     const name = context.req.param("source");
-    if (!options.sources.has(name))
-      return context.json({ failure: "config", message: "No such source." }, 404);
-    return context.json(Object.fromEntries(await options.lastPolls(name)));
+    if (!sources.has(name)) return noSource(context);
+    return context.json({ result: Object.fromEntries(await lastPolls(name)) });
   });
   app.get("/:source/tags/:id", (context) => {
-    const work = options.sources.get(context.req.param("source"));
-    if (work === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+    const work = sources.get(context.req.param("source"));
+    if (work === undefined) return noSource(context);
     const id = context.req.param("id");
     const all = work.requests();
-    const answer: TagWork = {
+    const result: TagWork = {
       live: work.tag(id),
       requests: all.filter(({ tagIds }) => tagIds.includes(id)),
       remembered: { requests: all.length, since: all[0]?.at ?? null },
     };
-    return context.json(answer);
+    return context.json({ result });
   });
   return app;
 }
 
+function noSource(context: Context): Response {
+  return context.json({ failure: "config", message: "No such source." }, 404);
+}
+
 export function askPlan(door: OperatorDoor, source: string, signal: AbortSignal): Promise<PlanReport> {
-  return ask(door, `${encodeURIComponent(source)}/plan`, signal);
+  return call(door, `/work/${encodeURIComponent(source)}/plan`, { signal });
 }
 
 /** When each job last finished well, by job, UTC. */
@@ -77,7 +69,7 @@ export function askPolls(
   source: string,
   signal: AbortSignal,
 ): Promise<Readonly<Record<string, string>>> {
-  return ask(door, `${encodeURIComponent(source)}/polls`, signal);
+  return call(door, `/work/${encodeURIComponent(source)}/polls`, { signal });
 }
 
 export function askTag(
@@ -86,20 +78,5 @@ export function askTag(
   id: string,
   signal: AbortSignal,
 ): Promise<TagWork> {
-  return ask(door, `${encodeURIComponent(source)}/tags/${encodeURIComponent(id)}`, signal);
-}
-
-async function ask<T>(door: OperatorDoor, path: string, signal: AbortSignal): Promise<T> {
-  const response = await fetch(new URL(`/operator/work/${path}`, door.url), {
-    headers: { authorization: `Bearer ${door.key.reveal()}` },
-    redirect: "error",
-    signal,
-  }).catch((error: unknown) => {
-    signal.throwIfAborted();
-    throw new Retryable("The worker does not answer any more.", { cause: error });
-  });
-  if (response.ok) return (await response.json()) as T;
-  const told = (await response.json().catch(() => ({}))) as { readonly message?: string };
-  const message = told.message ?? `The worker answered ${response.status}.`;
-  throw response.status === 404 ? new ConfigError(message) : new Retryable(message);
+  return call(door, `/work/${encodeURIComponent(source)}/tags/${encodeURIComponent(id)}`, { signal });
 }

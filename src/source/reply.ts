@@ -1,4 +1,5 @@
 import { ConfigError, type Failure, Malformed, NoLog, Rejected, Retryable, Throttled } from "../errors.ts";
+import { withoutCredentials } from "../log.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { parseJson } from "./json.ts";
 import { throttleMs } from "./throttle.ts";
@@ -28,8 +29,6 @@ export interface ReplyContext {
   readonly endpoint: string;
   /** What a 404 inside the body means here. */
   readonly missing: "no-log" | "rejected" | "settings";
-  /** Takes secrets out of a text that the service wrote. */
-  readonly scrub: (text: string) => string;
   /** Wall time, milliseconds since 1970, for a date without anything to compare it with. */
   readonly nowMs: number;
 }
@@ -42,8 +41,8 @@ export interface DecodedReply {
 
 /** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
 export function decodeReply(reply: TransportReply, context: ReplyContext): DecodedReply {
-  const sample = sampleOf(reply.body, context);
-  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample);
+  const sample = () => sampleOf(reply.body);
+  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample());
 
   const parsed = parseJson(reply.body);
   if (!parsed.ok || !isRecord(parsed.value)) {
@@ -52,20 +51,26 @@ export function decodeReply(reply: TransportReply, context: ReplyContext): Decod
       plainFailure(reply, context) ??
       new Malformed(
         `The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
-        sample,
+        sample(),
       )
     );
   }
 
   const envelope = parsed.value;
-  const complaints = complaintsIn(envelope.errors, context);
+  const complaints = complaintsIn(envelope.errors);
   if (complaints !== null || reply.status >= 400) {
     throw statedFailure(reply, context, envelope, complaints ?? []);
   }
   if (!Object.hasOwn(envelope, "data")) {
-    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample);
+    throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
   }
-  return { envelope, sample };
+  return {
+    envelope,
+    // Made when somebody complains: looking for secrets in every reply would cost more than reading it.
+    get sample() {
+      return sample();
+    },
+  };
 }
 
 interface Complaint {
@@ -76,29 +81,29 @@ interface Complaint {
 }
 
 /** The entries of `errors`; null when there is none, so that `[]` and an absent member are the same. */
-function complaintsIn(errors: unknown, context: ReplyContext): Complaint[] | null {
+function complaintsIn(errors: unknown): Complaint[] | null {
   if (errors === undefined || errors === null) return null;
   if (isRecord(errors)) {
     // The framework's own validation reply: field → messages.
     const fields = Object.entries(errors);
     if (fields.length === 0) return null;
-    return fields.map(([field, told]) => ({ ...bare(told, context), field: textOf(field, context) }));
+    return fields.map(([field, told]) => ({ ...bare(told), field: textOf(field) }));
   }
-  if (!Array.isArray(errors)) return [bare(errors, context)];
+  if (!Array.isArray(errors)) return [bare(errors)];
   if (errors.length === 0) return null;
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return bare(entry, context);
+    if (!isRecord(entry)) return bare(entry);
     return {
       status: statusOf(entry.status),
-      message: textOf(entry.message, context),
-      field: typeof entry.source === "string" ? textOf(entry.source, context) : null,
+      message: textOf(entry.message),
+      field: typeof entry.source === "string" ? textOf(entry.source) : null,
       meta: entry.meta,
     };
   });
 }
 
-function bare(message: unknown, context: ReplyContext): Complaint {
-  return { status: null, message: textOf(message, context), field: null, meta: undefined };
+function bare(message: unknown): Complaint {
+  return { status: null, message: textOf(message), field: null, meta: undefined };
 }
 
 /** A failure that the HTTP status alone says, the body being no JSON: a proxy's page, or maintenance. */
@@ -117,7 +122,7 @@ function statedFailure(
   const stated = complaints.flatMap((complaint) => complaint.status ?? []);
   const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
   const decisive = statuses.reduce<number | null>(moreRestrictive, null);
-  const told = complaints.length > 0 ? complaints : [bare(envelope.message, context)];
+  const told = complaints.length > 0 ? complaints : [bare(envelope.message)];
   // Only the service's own word says that a log is missing: a proxy's 404 must not.
   const status = decisive === 404 && !stated.includes(404) ? 0 : decisive;
   return status === 0
@@ -232,18 +237,17 @@ function statusOf(value: unknown): number | null {
 }
 
 /** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */
-function textOf(value: unknown, context: ReplyContext): string {
+function textOf(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
-  return context
-    .scrub(text.slice(0, 4000))
+  return withoutCredentials(text.slice(0, 4000))
     .slice(0, 500)
     .replace(/\p{Cc}+/gu, " ")
     .toWellFormed()
     .trim();
 }
 
-function sampleOf(body: Uint8Array, context: ReplyContext): string {
-  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)), context);
+function sampleOf(body: Uint8Array): string {
+  return textOf(new TextDecoder("utf-8").decode(body.subarray(0, 4000)));
 }
 
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -10,6 +10,7 @@ import type {
   Tag,
   TokenInfo,
 } from "../building.ts";
+import { masked } from "../masking.ts";
 import { isRecord } from "./reply.ts";
 import { type Fields, fields, type Note, NumericId, RecordId } from "./wire.ts";
 
@@ -245,7 +246,7 @@ function tokenInfoSchema(field: Fields) {
       }),
       token: z.object({
         name: field.text("me.token.name"),
-        abilities: field.list(z.string()),
+        abilities: field.list(z.string().transform(masked)),
         expires_at: field.timeOrNull("me.token.expires_at"),
         sites: field.list(siteSchema(field)),
       }),
@@ -266,7 +267,7 @@ export function healthIn(body: unknown, note: Note): Health {
   if (!isRecord(body)) return { status: "unhealthy", time: null };
   const field = fields(note);
   const schema = z.object({
-    status: z.string().min(1).max(100),
+    status: z.string().min(1).max(100).transform(masked),
     timestamp: field.timeOrNull("health.timestamp"),
   });
   const told = schema.safeParse(body);

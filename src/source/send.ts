@@ -1,7 +1,7 @@
 import type { Health } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import { type Failure, meaningOf } from "../errors.ts";
-import { type Log, type Secret, withoutCredentials } from "../log.ts";
+import type { Log, Secret } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
@@ -131,7 +131,7 @@ export function createSend(options: SendOptions): Send {
       limit.observe(rateLimitIn(reply));
       // What a proxy kept has an age, and the time of another day.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const answer = decodeReply(reply, contextOf(endpoint, secret, clock));
+      const answer = decodeReply(reply, contextOf(endpoint, clock));
       maintenance.over();
       const latencyMs = measure(endpoint, "ok", startedMs);
       return { answer, latencyMs, startedMs };
@@ -229,26 +229,14 @@ function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promi
   return "body" in call && call.body !== undefined;
 }
 
-function contextOf(endpoint: keyof typeof PATHS, secret: Secret, clock: Clock): ReplyContext {
+function contextOf(endpoint: keyof typeof PATHS, clock: Clock): ReplyContext {
   const missing =
     endpoint === "history" ? "no-log" : endpoint === "read" || endpoint === "write" ? "rejected" : "settings";
   return {
     endpoint: PATHS[endpoint].replace("/api/v1/", ""),
     missing,
-    // The token first, while it is whole.
-    scrub: (text) => withoutCredentials(withoutToken(text, secret.reveal())),
     nowMs: clock.now(),
   };
-}
-
-/** Also in the spellings in which a service may echo it: escaped inside JSON, inside an address, as base64. */
-function withoutToken(text: string, token: string): string {
-  const escaped = Array.from(token, (character) => `\\\\*${RegExp.escape(character)}`).join("");
-  const base64 = Buffer.from(token).toString("base64").replace(/=+$/, "");
-  return text
-    .replace(new RegExp(escaped, "g"), "[redacted]")
-    .replaceAll(encodeURIComponent(token), "[redacted]")
-    .replaceAll(base64, "[redacted]");
 }
 
 function rateLimitIn(reply: TransportReply) {

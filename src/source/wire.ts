@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { masked } from "../masking.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord } from "./reply.ts";
 
@@ -15,15 +16,25 @@ const LONGEST_TEXT = 10_000;
 /** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
 export const RecordId = z
   .union([z.string().min(1).max(255), z.int()])
-  .transform((id) => String(id).toWellFormed());
+  .transform((id) => wellFormed(String(id)));
 
 export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
 
 const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]);
 
-/** UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. */
+/**
+ * UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. And a service that
+ * echoes what it was sent, in a name of all places, must not have us tell it to everybody.
+ */
 function wellFormed(text: string): string {
-  return text.slice(0, LONGEST_TEXT).toWellFormed();
+  return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
+}
+
+/** The times of the interface have 25 characters or fewer, come by the thousand, and hold no part of a secret. */
+const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
+
+function timeText(raw: string): string {
+  return USUAL_TIME.test(raw) ? raw : wellFormed(raw);
 }
 
 export function fields(note: Note) {
@@ -74,9 +85,10 @@ export function fields(note: Note) {
       z
         .string()
         .transform((raw) => {
-          const { text, known } = wireTime(wellFormed(raw));
+          const told = timeText(raw);
+          const { text, known } = wireTime(told);
           if (!known) note(field);
-          return { text, raw: wellFormed(raw) };
+          return { text, raw: told };
         })
         .catch(noted(field, { text: "", raw: "" })),
 
@@ -87,9 +99,10 @@ export function fields(note: Note) {
         .nullish()
         .transform((raw) => {
           if (raw === null || raw === undefined || raw === "") return { text: null, raw: null };
-          const { text, known } = wireTime(wellFormed(raw));
+          const told = timeText(raw);
+          const { text, known } = wireTime(told);
           if (!known) note(field);
-          return { text: known ? text : null, raw: wellFormed(raw) };
+          return { text: known ? text : null, raw: told };
         })
         .catch(noted(field, { text: null, raw: null })),
 

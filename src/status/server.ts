@@ -22,8 +22,8 @@ import { shownEvent } from "./rows.ts";
 import { namedIn } from "./visitor.ts";
 
 /**
- * Health, metrics and the status page. The page shows and changes nothing; what operates the worker is the
- * operator's door, mounted beside it, with a key of its own.
+ * Health, metrics and the status page. The page shows and changes nothing but the stop of all writing; what operates
+ * the worker is the operator's door, which is no part of it.
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
@@ -35,8 +35,6 @@ export interface StatusServerOptions {
   readonly readiness: () => Promise<Readiness>;
   /** Called before each scrape, for gauges that are computed when asked for. */
   readonly refresh: () => Promise<void>;
-  /** Further routes, under a path of their own. */
-  readonly mounted: readonly { readonly path: string; readonly app: Hono }[];
   readonly log: Log;
   /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
   readonly stopWrites: ((by: string) => void) | null;
@@ -107,7 +105,6 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     const readiness = await options.readiness();
     return context.json(readiness, readiness.ready ? 200 : 503);
   });
-  for (const { path, app: routes } of options.mounted) app.route(path, routes);
 
   app.use(guard(options));
   app.get("/metrics", async (context) => {

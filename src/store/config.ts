@@ -7,11 +7,10 @@ const MEBIBYTE = 1024 ** 2;
 /** Where the worker keeps its memory, and how much of it. */
 export const StateConfig = z
   .strictObject({
-    folder: z
-      .string()
-      .min(1)
-      .default("state")
-      .meta({ description: "Folder of the state, on a local disk. Created with access for its owner only." }),
+    folder: z.string().min(1).default("state").meta({
+      description:
+        "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
+    }),
     max_bytes: z
       .int()
       .min(MEBIBYTE)

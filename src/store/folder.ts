@@ -1,12 +1,15 @@
 import {
-  chmodSync,
   closeSync,
+  constants,
   copyFileSync,
   existsSync,
+  fchmodSync,
+  fstatSync,
   mkdirSync,
   openSync,
   renameSync,
   rmSync,
+  type Stats,
   statfsSync,
   statSync,
   truncateSync,
@@ -46,6 +49,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
       hint: "Set state.folder to a folder that the worker may write.",
     });
   }
+  refuseSharedFolder(folder);
   if (process.platform !== "linux") return;
   const network = NETWORK.get(typeOf(folder) >>> 0);
   if (network !== undefined) {
@@ -55,11 +59,64 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
   }
 }
 
-/** Makes sure that a file exists and only its owner can read it; SQLite gives its side files the same rights. */
+/**
+ * Throws ConfigError for a folder in which somebody else could put what we then read, write or speak to: one that
+ * others may write, or that belongs to another user.
+ */
+export function refuseSharedFolder(folder: string): void {
+  refuseWritableByOthers(folder);
+  const { uid } = statSync(folder);
+  const own = process.geteuid?.() ?? uid;
+  if (uid === own) return;
+  throw new ConfigError(
+    `The state folder ${folder} belongs to another user (${uid}; the worker is ${own}).`,
+    {
+      hint: `Run: chown ${own} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+    },
+  );
+}
+
+/** The part of it that counts for whoever only looks on or speaks to the worker. A folder that is not there is fine. */
+export function refuseWritableByOthers(folder: string): void {
+  // Windows has no such bits.
+  if (process.platform === "win32") return;
+  const found = seen(folder);
+  if (found === undefined || (found.mode & 0o022) === 0) return;
+  const bits = (found.mode & 0o7777).toString(8).padStart(3, "0");
+  throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${bits}).`, {
+    hint: `Run: chmod go-w ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+  });
+}
+
+function seen(folder: string): Stats | undefined {
+  try {
+    return statSync(folder, { throwIfNoEntry: false });
+  } catch {
+    // Whoever opens something in there learns why it cannot be looked at.
+    return undefined;
+  }
+}
+
+/** Not there on Windows, which has no such links by default. */
+const NO_LINK = constants.O_NOFOLLOW ?? 0;
+
+/**
+ * Makes sure that a file exists and only its owner can read it; SQLite gives its side files the same rights. Throws
+ * ConfigError for a symbolic link or anything else that is no file: what it points to is not ours to change.
+ */
 export function preparePrivateFile(path: string): void {
   try {
-    closeSync(openSync(path, "a", 0o600));
-    chmodSync(path, 0o600);
+    const descriptor = openSync(
+      path,
+      constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT | constants.O_NONBLOCK | NO_LINK,
+      0o600,
+    );
+    try {
+      if (!fstatSync(descriptor).isFile()) throw new Error("it is no file");
+      fchmodSync(descriptor, 0o600);
+    } finally {
+      closeSync(descriptor);
+    }
   } catch (error) {
     throw new ConfigError(`${path} cannot be written (${codeOf(error)}).`, {
       cause: error,
@@ -143,5 +200,6 @@ export function lockFile(folder: string): string {
 }
 
 function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : String(error);
+  if (!(error instanceof Error)) return String(error);
+  return "code" in error ? String(error.code) : error.message;
 }

@@ -42,6 +42,11 @@ test("no worker, a worker that answers, and one that is there and does not answe
     0,
     expect.stringContaining("Next reading\n  Unknown: a worker is there and does not answer."),
   ]);
+  const planned = await place.plenum("plan");
+  expect([planned.code, onlyLine(planned.stderr)]).toEqual([
+    0,
+    "A worker is there and does not answer within 5 s. What it measures is left out.",
+  ]);
 
   worker.signal("SIGCONT");
   expect((await place.plenum("status", "--probe")).code).toBe(0);

@@ -68,7 +68,7 @@ describe("data", () => {
       ],
       columns,
     );
-    expect(shell.out.text()).toBe("id  name\n1   Boi ler\n22  –\n");
+    expect(shell.out.text()).toBe("id  name\n1   \ufffd[2J\ufffd]0;owned\ufffdBoi ler\ufffd\n22  –\n");
   });
 
   test("is one JSON array with --json, empty too", () => {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { decodeReply, type ReplyContext } from "#src/source/reply.ts";
 import { CALLS, failureOf, GOOD, reply, TOKEN, trialSource } from "./trial-source.ts";
 
-const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", scrub: (text) => text, nowMs: 0 };
+const READING: ReplyContext = { endpoint: "tags/read", missing: "rejected", nowMs: 0 };
 
 function outcome(status: number, body: unknown, headers = {}, reading: Partial<ReplyContext> = {}): unknown {
   try {

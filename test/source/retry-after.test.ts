@@ -11,7 +11,7 @@ function wait(body: unknown, header?: string): unknown {
     return decodeReply(reply(429, body, headers), {
       endpoint: "tags/read",
       missing: "rejected",
-      scrub: (text) => text,
+
       nowMs: Date.parse("2026-06-01T12:00:00Z"),
     });
   } catch (error) {
@@ -66,7 +66,7 @@ describe("429 (trap 4): told seconds, one more for whole-second arithmetic, 60 s
 
   it("counts inside HTTP 200 as well", () => {
     const decode = () =>
-      decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", scrub: String, nowMs: 0 });
+      decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
     expect(decode).toThrow(expect.objectContaining({ kind: "throttled", retryAfterMs: 4000 }));
   });
 });

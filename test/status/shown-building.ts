@@ -199,7 +199,6 @@ export function serverOptions(
     metrics: metrics.registry,
     readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
     refresh: () => refreshGauges({ status, metrics, log: createLog({ level: "silent" }) }),
-    mounted: [],
     stopWrites: more.stopWrites ?? null,
     log: createLog({ level: "silent" }),
   };

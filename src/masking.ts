@@ -1,0 +1,136 @@
+/**
+ * What comes from outside may repeat what we sent: a service that echoes headers in an error, a proxy that prints a
+ * request. Every such text passes `masked` before it is kept or shown; it knows every secret of this process, in the
+ * usual spellings, whole or in part.
+ */
+
+/** So many characters of a secret in a row are too many; of a shorter secret all of them. */
+const PART = 12;
+/** Below this a secret would be found in ordinary words. */
+const SHORTEST = 8;
+/** Tokens are exchanged while a worker runs; the newest are known. */
+const MOST_SECRETS = 64;
+
+export const MASK = "[redacted]";
+
+const known = new Set<string>();
+/** Every part of every spelling, by length. */
+let parts: ReadonlyMap<number, ReadonlySet<string>> = new Map();
+/** How parts begin, as `beginning` numbers it: what is no beginning need not be looked up, which is ten times as quick. */
+let beginnings = new Uint8Array(0);
+const BEGINNINGS = 2 ** 16;
+
+/** Makes a secret known for the life of the process. */
+export function neverShow(secret: string): void {
+  if (secret.length < SHORTEST || known.has(secret)) return;
+  known.add(secret);
+  for (const oldest of known) {
+    if (known.size <= MOST_SECRETS) break;
+    known.delete(oldest);
+  }
+  parts = partsOf([...known].flatMap(spellingsOf));
+  beginnings = new Uint8Array(BEGINNINGS);
+  for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
+}
+
+/** A number for the four characters from here on; others may have the same. */
+function beginning(characters: string, at: number): number {
+  let number = 0;
+  for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % BEGINNINGS;
+  return number;
+}
+
+/** The text with `[redacted]` where a secret, or a part of one, stands in any spelling. */
+export function masked(text: string): string {
+  if (parts.size === 0) return text;
+  if (text.length < SHORTEST) return text;
+  const { characters, beginOf } = withoutEscapes(text);
+  let result = "";
+  let shown = 0;
+  let end = 0;
+  for (let at = 0; at + SHORTEST <= characters.length; at += 1) {
+    const length = beginnings[beginning(characters, at)] === 1 ? partAt(characters, at) : 0;
+    if (length === 0) continue;
+    // Overlapping parts are one.
+    if (at >= end) result += text.slice(shown, beginOf(at)) + MASK;
+    end = Math.max(end, at + length);
+    shown = beginOf(end);
+  }
+  return result + text.slice(shown);
+}
+
+function partAt(characters: string, at: number): number {
+  let longest = 0;
+  for (const [length, known] of parts) {
+    if (length > longest && known.has(characters.slice(at, at + length))) longest = length;
+  }
+  return longest;
+}
+
+interface Plain {
+  readonly characters: string;
+  /** Where character `i` begins in the text, with what is left out before it. */
+  beginOf(i: number): number;
+}
+
+/** What an echo may put in between: escapes of JSON (`\/`, `\u002f`) and addresses (`%2F`, `%252F`), broken lines. */
+const ESCAPED = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
+const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
+
+/** The text in small letters, without that. */
+function withoutEscapes(text: string): Plain {
+  if (!MAY_BE_ESCAPED.test(text)) {
+    const characters = lower(text);
+    return { characters, beginOf: (i) => i };
+  }
+  const begins: number[] = [];
+  let characters = "";
+  for (const found of text.matchAll(ESCAPED)) {
+    const [whole, unicode, percent] = found;
+    const code = unicode ?? percent;
+    const character = code === undefined ? whole : String.fromCharCode(Number.parseInt(code, 16));
+    if (/^[\\\r\n\t]$/.test(character)) continue;
+    characters += lower(character);
+    begins.push(found.index);
+  }
+  return { characters, beginOf: (i) => begins[i] ?? text.length };
+}
+
+/** Some capitals have small letters that are longer; such a text stays as it is, so that places can be compared. */
+function lower(text: string): string {
+  const small = text.toLowerCase();
+  return small.length === text.length ? small : text;
+}
+
+/** As it is, in hex, in base64 (alone or behind something, as in `user:password`), and that in base64 once more. */
+function spellingsOf(secret: string): readonly string[] {
+  const bytes = Buffer.from(secret).toString("latin1");
+  const encoded = base64Of(bytes);
+  const hex = Buffer.from(secret).toString("hex");
+  return [...new Set([secret, bytes, hex, ...encoded, ...encoded.flatMap(base64Of)])];
+}
+
+/** The characters of base64 that only the text decides, for each of the three places where it may begin. */
+function base64Of(text: string): readonly string[] {
+  return [0, 1, 2].flatMap((before) => {
+    const encoded = Buffer.from("\0".repeat(before) + text, "latin1").toString("base64");
+    const sure = encoded.slice(before === 0 ? 0 : before + 1).replace(/=+$/, "");
+    const certain = (before + text.length) % 3 === 0 ? sure : sure.slice(0, -1);
+    return [certain, certain.replaceAll("+", "-").replaceAll("/", "_")];
+  });
+}
+
+function partsOf(spellings: readonly string[]): ReadonlyMap<number, ReadonlySet<string>> {
+  const all = new Map<number, Set<string>>();
+  for (const spelling of spellings) {
+    const { characters } = withoutEscapes(spelling);
+    const length = Math.min(PART, characters.length);
+    if (length < SHORTEST) continue;
+    const same = all.get(length) ?? new Set();
+    all.set(length, same);
+    for (let at = 0; at + length <= characters.length; at += 1) {
+      same.add(characters.slice(at, at + length));
+    }
+  }
+  return all;
+}

@@ -1,0 +1,84 @@
+import { createServer } from "node:http";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { expect, onTestFinished, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** The command line beside a worker whose network is used against it. */
+
+const WRITING = {
+  enabled: true,
+  read_back_after: "100ms",
+  allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+};
+/** More than the status page takes at once. */
+const FLOOD = 600;
+
+/** A worker that has read its tags, with all commands allowed, and the address of its status page. */
+async function running(environment: Readonly<Record<string, string>> = {}) {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const place = workplace(service.url, environment);
+  place.configure({ commands: WRITING });
+  const worker = place.start("run");
+  const said = await worker.says("Plenum is running");
+  const url = new URL(/"status":"(http[^"]+)"/.exec(said)?.[1] ?? "");
+  const report = async () => JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+  await expect.poll(async () => (await report()).sources[0]?.counts.tags, { timeout: 20_000 }).toBe(8);
+  return { service, place, worker, url };
+}
+
+/** Every command that goes through the door. */
+async function everyCommand(place: Workplace): Promise<void> {
+  const status = await place.plenum("status");
+  expect([status.code, status.stdout]).toEqual([0, expect.stringMatching(/^Running since /)]);
+  expect((await place.plenum("status", "--probe")).code).toBe(0);
+  const explained = await place.plenum("explain", "10169", "--json");
+  expect([explained.code, explained.stdout]).toEqual([0, expect.stringContaining('"worker":"open"')]);
+  const plan = await place.plenum("plan", "--json");
+  expect([plan.code, plan.stdout]).toEqual([0, expect.stringContaining('"tags":8')]);
+  const read = await place.plenum("read", "10169");
+  expect([read.code, read.stdout]).toEqual([0, expect.stringMatching(/^10169 /m)]);
+  const written = await place.plenum("write", "10169", "75", "--json");
+  expect([written.code, written.stdout]).toEqual([0, expect.stringContaining('"outcome":"confirmed"')]);
+}
+
+/** A connection that begins a request and never ends it. */
+function halfOpen(url: URL): Promise<Socket> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: url.hostname, port: Number(url.port) });
+    onTestFinished(() => void socket.destroy());
+    socket.on("error", () => resolve(socket));
+    socket.once("connect", () => socket.write("GET /api/status HTTP/1.1\r\nHost: ", () => resolve(socket)));
+  });
+}
+
+test("a flood of the status page does not lock the operator out", async () => {
+  const { place, url } = await running();
+  await Promise.all(Array.from({ length: FLOOD }, () => halfOpen(url)));
+  await everyCommand(place);
+}, 120_000);
+
+test("a proxy in the environment gets nothing of it", async () => {
+  const heard: string[] = [];
+  const proxy = createServer((request, response) => {
+    heard.push(`${request.method} ${request.url}`);
+    response.writeHead(502).end();
+  });
+  proxy.on("connect", (request, socket) => {
+    heard.push(`CONNECT ${request.url}`);
+    socket.destroy();
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void proxy.close());
+  const address = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const { place } = await running({
+    NODE_USE_ENV_PROXY: "1",
+    HTTP_PROXY: address,
+    http_proxy: address,
+    HTTPS_PROXY: address,
+    https_proxy: address,
+    ALL_PROXY: address,
+  });
+  await everyCommand(place);
+  expect(heard).toEqual([]);
+}, 120_000);

@@ -1,0 +1,193 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { RESTORES, UNRESTORED } from "#src/commands/timed.ts";
+import { printable, printableJson } from "#src/printable.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { openStore } from "#src/store/open.ts";
+import { documentSet, type Store } from "#src/store/store.ts";
+import { syncSet } from "#src/sync/snapshot.ts";
+import { FORBIDDEN, HOSTILE, hostileReceiver, poisoned, poisoningProxy } from "./hostile-words.ts";
+import { type Ended, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** Names and texts of others in everything that a command prints: none steers the terminal or forges a line. */
+
+/** Commands that show what others said, and whether they show a name or a text at all. */
+const FROM_STATE: readonly (readonly [args: string, shows: boolean])[] = [
+  ["status", true],
+  ["explain 10169", true],
+  ["explain ALARM", true],
+  ["gaps", true],
+  ["gaps 10169", true],
+  ["plan", false],
+  ["outbox", false],
+  ["outbox dead", true],
+  ["backfill", false],
+  ["writes restores", true],
+  ["writes approval", false],
+  ["audit verify", false],
+];
+const FROM_SERVICE: readonly (readonly [args: string, shows: boolean])[] = [
+  ["sites", true],
+  ["alarms", true],
+  ["alarms --status all", true],
+  ["read 10169", true],
+  ["history 10169", true],
+  ["write 10169 75", true],
+  ["check", true],
+];
+
+function expectTame(
+  what: string,
+  { stdout, stderr }: Pick<Ended, "stdout" | "stderr">,
+  shows: boolean,
+): void {
+  const all = `${stdout}${stderr}`;
+  if (shows) expect(all, what).toContain("EVIL");
+  const found = FORBIDDEN.exec(all);
+  expect(found === null ? null : all.slice(found.index - 40, found.index + 40), what).toBeNull();
+  expect(
+    all.split("\n").filter((line) => line.startsWith("FORGED")),
+    what,
+  ).toEqual([]);
+}
+
+async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: string): Promise<void> {
+  for (const [line, shows] of commands) {
+    const args = line.replace("ALARM", alarm).split(" ");
+    const plain = await place.plenum(...args);
+    expectTame(line, plain, shows);
+    const json = await place.plenum(...args, "--json");
+    expectTame(`${line} --json`, json, shows);
+    if (json.stdout !== "") JSON.parse(json.stdout);
+  }
+}
+
+/** What a run does not come to say by itself within a test. */
+async function saidBefore(store: Store): Promise<void> {
+  const times = { at: "2026-11-21T10:00:00Z", againAt: "2026-11-23T10:00:00Z" };
+  const ledgers = await store.documents<{ readonly spans: readonly object[] }>(
+    documentSet("history", "main"),
+  );
+  const command = { id: `c${HOSTILE}`, siteId: 6, source: "main", tagId: "10169", value: 75 };
+  const restore = { command, before: 60, dueAt: times.at };
+  const lost = { ...restore, commandId: `c${HOSTILE}`, reason: HOSTILE, message: HOSTILE, said: HOSTILE };
+  const [ledger] = ledgers;
+  await store.commit({
+    documents: [
+      {
+        set: syncSet("quarantine", "main"),
+        put: [["10169", { until: times.againAt, reason: HOSTILE, at: times.at, times: 2 }]],
+      },
+      {
+        set: documentSet("poll", "main"),
+        put: [["tags", { lastSuccess: times.at, lastAttempt: times.at, problem: HOSTILE }]],
+      },
+      {
+        set: syncSet("health", "main"),
+        put: [["health", { status: HOSTILE, time: null, askedAt: times.at }]],
+      },
+      { set: syncSet("availability", "main"), put: [["service", { since: times.at, reason: HOSTILE }]] },
+      ...(ledger === undefined
+        ? []
+        : [
+            {
+              set: documentSet("history", "main"),
+              put: [[ledger[0], { ...ledger[1], refusal: { said: HOSTILE, times: 2, ...times } }] as const],
+            },
+          ]),
+      { set: RESTORES, put: [["main/10169", restore]] },
+      { set: UNRESTORED, put: [["main/10169", poisoned(lost)]] },
+    ],
+  });
+}
+
+test("no command lets them through, as text or as JSON, with a worker or without", async () => {
+  const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
+  const place = workplace(url);
+  const sections = async (refusing: RegExp | null) => ({
+    sources: {
+      main: {
+        base_url: await poisoningProxy(url, refusing),
+        token: { file: "token" },
+        time_zone: "Europe/Oslo",
+        read: [{ name: "all", every: "1m" }],
+        history: [{ name: "log", resolution: "5m", backfill: "1d" }],
+      },
+    },
+    sinks: {
+      lake: { influxdb: { url: await hostileReceiver(), bucket: "b" }, from: "beginning" },
+    },
+    commands: {
+      enabled: true,
+      read_back_after: "100ms",
+      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+    },
+  });
+  place.configure(await sections(/\/history|\/write/));
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  const ready = async () => {
+    const report = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+    const { counts } = report.sources[0] ?? {};
+    return counts?.tags === 8 && counts.alarms === 1 && counts.values > 0;
+  };
+  await expect.poll(ready, { timeout: 30_000 }).toBe(true);
+  const letters = async () => (await place.plenum("outbox", "dead")).stdout;
+  await expect.poll(letters, { timeout: 30_000 }).toContain("lake");
+  await tryAll(place, [...FROM_STATE.filter(([line]) => line !== "writes restores"), ...FROM_SERVICE], alarm);
+  worker.signal("SIGTERM");
+  const log = (await worker.ended).stderr;
+  expectTame("the log", { stdout: "", stderr: log }, true);
+  for (const line of log.trimEnd().split("\n")) JSON.parse(line);
+
+  const store = await openStore({ folder: place.path("state"), clock: systemClock });
+  await saidBefore(store);
+  await store.close();
+  await tryAll(place, FROM_STATE, alarm);
+
+  place.configure(await sections(/./));
+  await tryAll(
+    place,
+    FROM_SERVICE.filter(([line]) => !line.startsWith("write")),
+    alarm,
+  );
+}, 300_000);
+
+test("what is typed and repeated, and what a configuration says, is cleaned too", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  const typed = HOSTILE.replaceAll("\0", "");
+  for (const args of [[typed], ["sites", "--source", typed], [`--${typed}`]]) {
+    const { stderr } = await place.plenum(...args);
+    // Whoever types a line break gets it back.
+    expectTame(args.join(" "), { stdout: "", stderr: stderr.replaceAll("\n", " ") }, true);
+  }
+  place.configure({ log: { level: HOSTILE }, [HOSTILE]: 1 });
+  expectTame("a wrong configuration", await place.plenum("status"), true);
+}, 60_000);
+
+test("JSON says the same as before", () => {
+  const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });
+  expect(JSON.parse(printableJson(json))).toEqual(JSON.parse(json));
+  expect(FORBIDDEN.test(printableJson(json))).toBe(false);
+  expect(printable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
+});
+
+test("nothing is printed past the place that cleans it", () => {
+  const folder = join(import.meta.dirname, "../../src");
+  const allowed: Readonly<Record<string, RegExp>> = {
+    "cli/terminal.ts": /process\.std(out|err)/g,
+    // Asked only, whether a person is there; and taken away from whoever else prints.
+    "cli/run.ts": /process\.stderr\.isTTY/g,
+    "cli/log-stream.ts": /console\[method\]/g,
+  };
+  const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((file) => file.endsWith(".ts"))
+    .filter((file) => {
+      const source = readFileSync(join(folder, file), "utf8").replaceAll(allowed[file] ?? /$^/g, "");
+      return /process\.std(out|err)|\bconsole[.[]|writeSync\([12],/.test(source);
+    });
+  expect(printing).toEqual([]);
+});

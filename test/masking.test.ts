@@ -1,0 +1,98 @@
+import { randomBytes } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import { createLog, Secret, withoutCredentials } from "#src/log.ts";
+import { masked } from "#src/masking.ts";
+
+const TOKEN = `17|${randomBytes(24).toString("base64url")}/+Zq=`;
+const token = new Secret(TOKEN);
+const PASSPHRASE = "correct horse bättery staple";
+const passphrase = new Secret(PASSPHRASE);
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const escapes = (text: string) =>
+  Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+
+/** What an echo may look like. */
+const ECHOES: Readonly<Record<string, (secret: string) => string>> = {
+  plain: (secret) => secret,
+  capitals: (secret) => secret.toUpperCase(),
+  "in JSON": (secret) => JSON.stringify(secret),
+  "in JSON, slashes escaped": (secret) => JSON.stringify(secret).replaceAll("/", "\\/"),
+  "in JSON inside JSON": (secret) => JSON.stringify(JSON.stringify(secret).replaceAll("/", "\\/")),
+  "as escapes": escapes,
+  "in an address": encodeURIComponent,
+  "in an address, twice": (secret) => encodeURIComponent(encodeURIComponent(secret)),
+  base64,
+  "base64 of the header": (secret) => base64(`Bearer ${secret}`),
+  "base64 of user and password": (secret) => base64(`plenum:${secret}`),
+  "base64 of all of it": (secret) => base64(`Authorization: Basic ${base64(`me:${secret}`)}`),
+  base64url: (secret) => Buffer.from(`x${secret}`).toString("base64url"),
+  "base64 in lines": (secret) => base64(`Bearer ${secret}`).replaceAll(/.{10}/g, "$&\r\n"),
+  "base64 in an address": (secret) => encodeURIComponent(base64(secret)),
+  hex: (secret) => Buffer.from(secret).toString("hex"),
+  "hex in capitals": (secret) => Buffer.from(secret).toString("hex").toUpperCase(),
+  "its beginning": (secret) => secret.slice(0, 12),
+  "its end": (secret) => secret.slice(-12),
+  "the middle of base64": (secret) => base64(secret).slice(7, 19),
+};
+
+test.each(Object.entries(ECHOES))("%s is masked, and nothing around it", (_, echo) => {
+  for (const secret of [token, passphrase]) {
+    const text = `401, bad: ${echo(secret.reveal())} (line 3)`;
+    const shown = masked(text);
+    expect(shown).toMatch(/^401, bad: .{0,40}\[redacted\].{0,12} \(line 3\)$/s);
+    for (let at = 0; at + 12 <= secret.reveal().length; at += 1) {
+      expect(shown).not.toContain(secret.reveal().slice(at, at + 12));
+    }
+  }
+});
+
+test("what is no secret stays, escapes and all", () => {
+  for (const text of [
+    "",
+    "the token information tells which",
+    '{"path":"C:\\\\temp","name":"R\\u00f8yken 100 %2F\\n"}',
+    TOKEN.slice(0, 11),
+    "İstanbul",
+  ])
+    expect(masked(text)).toBe(text);
+});
+
+test("a short secret is masked whole only, and the shortest not at all: it would be found in every word", () => {
+  new Secret("abcd1234");
+  new Secret("plan");
+  expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
+});
+
+test("a token that was exchanged stays masked", () => {
+  const first = new Secret("the-first-token-of-all");
+  for (let n = 0; n < 20; n += 1) new Secret(`a-later-token-${n}`);
+  expect(masked(first.reveal())).toBe("[redacted]");
+});
+
+describe("everything that goes on passes it", () => {
+  test("a failure's words, at birth", () => {
+    const { message, hint } = new Retryable(`no ${TOKEN}`, { hint: `not ${base64(TOKEN)}` });
+    expect([message, hint]).toEqual(["no [redacted]", expect.stringMatching(/^not \[redacted\].{0,3}$/)]);
+  });
+
+  test("what is told on", () => {
+    expect(withoutCredentials(`https://a:b@host ${TOKEN}`)).toBe("https://[redacted]@host [redacted]");
+  });
+
+  test("a line of the log, in whatever field, and it stays JSON", () => {
+    const lines: string[] = [];
+    const log = createLog({
+      level: "trace",
+      destination: { write: (line: string) => void lines.push(line) },
+    });
+    log.warn({ [`key ${TOKEN}`]: { deep: [TOKEN, Buffer.from(TOKEN).toString("hex")] } }, `said ${TOKEN}`);
+    log.child({ bound: TOKEN }).error(new Error(`"${TOKEN}" in\n"quotes"`), "trouble");
+    for (const line of lines) {
+      expect(line).not.toContain(TOKEN.slice(3, 15));
+      JSON.parse(line);
+    }
+    expect(lines.length).toBe(2);
+  });
+});

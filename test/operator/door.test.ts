@@ -1,0 +1,248 @@
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer, type Server } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Hono } from "hono";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { createKillSwitch, KILL_FILE } from "#src/commands/kill-switch.ts";
+import { ConfigError } from "#src/errors.ts";
+import { call, NobodyThere, Silent } from "#src/operator/call.ts";
+import { createDoor } from "#src/operator/door.ts";
+import { findWorker } from "#src/operator/remote.ts";
+import { preparePrivateFile } from "#src/store/folder.ts";
+import { openStore } from "#src/store/open.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+const { signal } = new AbortController();
+const SOCKET = "operator.sock";
+
+function folder(...more: readonly string[]): string {
+  const path = temporaryFolder("door");
+  onTestFinished(() => rmSync(path, { recursive: true }));
+  const state = join(path, ...more);
+  mkdirSync(state, { recursive: true, mode: 0o700 });
+  return state;
+}
+
+function here(word = "here"): Hono {
+  return new Hono().get("/ping", (context) => context.json({ result: word }));
+}
+
+async function open(stateFolder: string, routes = here()) {
+  const door = createDoor({ stateFolder, routes });
+  onTestFinished(() => door.stop(100));
+  await door.start(new AbortController().signal);
+  return door;
+}
+
+/** Listens and says nothing, as a worker that is stopped or stuck. */
+async function mute(stateFolder: string): Promise<Server> {
+  const server = createServer(() => undefined);
+  await new Promise<void>((resolve) => server.listen(join(stateFolder, SOCKET), resolve));
+  onTestFinished(() => void server.close());
+  return server;
+}
+
+describe("the door", () => {
+  test("is a socket for its owner only, and goes with the worker", async () => {
+    const state = folder();
+    const door = await open(state);
+    const stats = statSync(join(state, SOCKET));
+    expect([stats.isSocket(), stats.mode & 0o777]).toEqual([true, 0o600]);
+    expect(await findWorker(state, signal)).toEqual({ kind: "open", door: { stateFolder: state } });
+    await door.stop(100);
+    expect(readdirSync(state)).toEqual([]);
+    expect(await findWorker(state, signal)).toEqual({ kind: "none" });
+  });
+
+  test.each([90, 100, 101, 110, 250])("can be in a folder with a path of %i letters", async (length) => {
+    const base = folder();
+    const state = join(base, "n".repeat(length - base.length - 1));
+    mkdirSync(state, { mode: 0o700 });
+    const temporary = () => readdirSync(tmpdir()).filter((name) => name.startsWith("plenum-")).length;
+    const before = temporary();
+    const door = await open(state, here("far"));
+    expect(await call({ stateFolder: state }, "/ping", { signal })).toBe("far");
+    expect(statSync(join(state, SOCKET)).mode & 0o777).toBe(0o600);
+    await door.stop(100);
+    expect([readdirSync(state), temporary()]).toEqual([[], before]);
+  });
+
+  test("one that a killed worker left counts as none, and is replaced", async () => {
+    const state = folder();
+    leaveDead(state);
+    expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
+    expect(await findWorker(state, signal)).toEqual({ kind: "none" });
+    await open(state);
+    expect((await findWorker(state, signal)).kind).toBe("open");
+  });
+
+  test("one behind which somebody listens is not taken away", async () => {
+    const state = folder();
+    await mute(state);
+    const door = createDoor({ stateFolder: state, routes: here() });
+    await expect(door.start(signal)).rejects.toThrow(/^Somebody answers at .*operator\.sock already\.$/);
+    await door.stop(100);
+    expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
+  });
+
+  test.each(["a file", "a link to a file", "a link to a socket", "a link to nothing", "a folder"])(
+    "%s in its place is neither followed nor changed",
+    async (kind) => {
+      const state = folder();
+      const elsewhere = folder();
+      const victim = join(elsewhere, "victim");
+      const place = join(state, SOCKET);
+      if (kind === "a file") writeFileSync(place, "planted");
+      if (kind === "a folder") mkdirSync(place);
+      if (kind === "a link to a file") writeFileSync(victim, "untouched");
+      if (kind === "a link to a socket") await open(elsewhere, here("stranger"));
+      if (kind.startsWith("a link"))
+        symlinkSync(kind === "a link to a socket" ? join(elsewhere, SOCKET) : victim, place);
+      const before = lstatSync(place).ino;
+
+      await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
+      const door = createDoor({ stateFolder: state, routes: here() });
+      await expect(door.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
+      await door.stop(100);
+      expect(lstatSync(place).ino).toBe(before);
+      if (kind === "a link to a file") expect(readFileSync(victim, "utf8")).toBe("untouched");
+      if (kind === "a link to nothing") expect(existsSync(victim)).toBe(false);
+    },
+  );
+});
+
+/** Leaves a socket to which nobody listens, as a killed worker does. */
+function leaveDead(state: string): void {
+  const script = `require("node:net").createServer().listen(${JSON.stringify(join(state, SOCKET))}, () => process.kill(process.pid, "SIGKILL"))`;
+  spawnSync(process.execPath, ["-e", script]);
+}
+
+describe("a worker that does not answer", () => {
+  test("is said to be there, within the time", async () => {
+    const state = folder();
+    await mute(state);
+    const begin = performance.now();
+    expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
+    expect(performance.now() - begin).toBeLessThan(7_000);
+  });
+
+  test("in the middle of a long answer is noticed, and one that works on it is waited for", async () => {
+    const state = folder();
+    let isStuck = false;
+    const routes = new Hono()
+      .get("/ping", async (context) => {
+        if (isStuck) await new Promise(() => undefined);
+        return context.json({ result: "here" });
+      })
+      .get("/long", async (context) => {
+        await systemClock.sleep(6_000, context.req.raw.signal);
+        return context.json({ result: "done" });
+      })
+      .get("/never", () => new Promise(() => undefined));
+    await open(state, routes);
+    const ask = () => call({ stateFolder: state }, "/long", { signal, withinMs: null });
+    expect(await ask()).toBe("done");
+    isStuck = true;
+    await expect(call({ stateFolder: state }, "/never", { signal, withinMs: null })).rejects.toThrow(
+      "A worker is there and does not answer within 5 s.",
+    );
+  }, 40_000);
+
+  test("and one that is gone is another thing", async () => {
+    const state = folder();
+    await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(NobodyThere);
+    const server = createServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => server.listen(join(state, SOCKET), resolve));
+    onTestFinished(() => void server.close());
+    await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(
+      "The worker does not answer any more.",
+    );
+  });
+});
+
+describe("the state folder", () => {
+  test.each([0o770, 0o777, 0o702, 0o1777])("that others can write is refused (mode %o)", async (mode) => {
+    const state = folder();
+    chmodSync(state, mode);
+    onTestFinished(() => chmodSync(state, 0o700));
+    const refusal = /^Others than its owner can write to the state folder .* \(mode [0-7]+\)\.$/;
+    await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(refusal);
+    await expect(findWorker(state, signal)).rejects.toThrow(refusal);
+    expect(readdirSync(state)).toEqual([]);
+  });
+
+  test.each([0o700, 0o750, 0o755])("that others can at most read is fine (mode %o)", async (mode) => {
+    const state = folder();
+    chmodSync(state, mode);
+    await (await openStore({ folder: state, clock: systemClock })).close();
+  });
+
+  test.runIf(process.geteuid?.() === 0)("that belongs to another user is refused", async () => {
+    const state = folder();
+    chownSync(state, 12_345, 12_345);
+    await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
+      /belongs to another user \(12345; the worker is 0\)/,
+    );
+  });
+
+  test.each(["plenum.db", "worker.lock"])(
+    "with a link in place of %s is refused, and what it points to stays",
+    async (name) => {
+      const state = folder();
+      const victim = join(folder(), "victim");
+      writeFileSync(victim, "", { mode: 0o644 });
+      symlinkSync(victim, join(state, name));
+      await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
+        new RegExp(`${name} cannot be written \\(ELOOP\\)`),
+      );
+      expect([readFileSync(victim, "utf8"), statSync(victim).mode & 0o777]).toEqual(["", 0o644]);
+    },
+  );
+
+  test("with a folder or a pipe in place of a file is refused without waiting for anybody", async () => {
+    const state = folder();
+    const pipe = join(state, "worker.lock");
+    spawnSync("mkfifo", [pipe]);
+    expect(() => preparePrivateFile(pipe)).toThrow(ConfigError);
+  });
+});
+
+describe("the kill switch", () => {
+  test.each(["to nothing", "to a file"])("a link %s stops writing, and what it points to stays", (to) => {
+    const state = folder();
+    const victim = join(folder(), "victim");
+    if (to === "to a file") writeFileSync(victim, "untouched");
+    symlinkSync(victim, join(state, KILL_FILE));
+    const killSwitch = createKillSwitch(state);
+    expect(killSwitch.thrown()).toBe(true);
+    killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
+    expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(
+      to === "to a file" ? "untouched" : "",
+    );
+    expect(existsSync(victim)).toBe(to === "to a file");
+    killSwitch.release();
+    expect(killSwitch.thrown()).toBe(false);
+  });
+
+  test("thrown twice it stays thrown, by the first", () => {
+    const killSwitch = createKillSwitch(folder());
+    killSwitch.throwIt("Anna", "2026-11-22T10:00:00Z");
+    killSwitch.throwIt("Boris", "2026-11-22T10:01:00Z");
+    expect(readFileSync(killSwitch.file, "utf8")).toContain("Anna");
+  });
+});

@@ -1,0 +1,172 @@
+import { describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import { tellFailure, toldFailure } from "#src/operator/failure.ts";
+import { operatorRoutes } from "#src/operator/routes.ts";
+import type { SourceWork } from "#src/operator/work.ts";
+import type { TracedRequest } from "#src/source/request-trace.ts";
+import type { Source } from "#src/source/source.ts";
+import { type PlanReport, planReport } from "#src/sync/plan/report.ts";
+import { PLAN_FACTS } from "../status/shown-building.ts";
+
+interface Parts {
+  readonly read?: () => Promise<never>;
+  readonly notReady?: string | null;
+  readonly works?: ReadonlyMap<string, SourceWork>;
+}
+
+const notAsked = () => Promise.reject(new Error("not asked"));
+
+function routes({ read = notAsked, notReady = null, works = new Map() }: Parts = {}) {
+  const accepted: unknown[] = [];
+  const app = operatorRoutes({
+    sources: new Map([["main", { read } as unknown as Source]]),
+    expectedWaitMs: () => 0,
+    accept: async (arrival) => void accepted.push(arrival),
+    clock: systemClock,
+    report: notAsked,
+    notReady: () => notReady,
+    work: { sources: works, lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]) },
+  });
+  const answer = async (response: Response) => ({
+    status: response.status,
+    ...((await response.json()) as object),
+  });
+  return {
+    accepted,
+    app,
+    get: async (path: string) => answer(await app.request(path)),
+    post: async (path: string, body: string) => answer(await app.request(path, { method: "POST", body })),
+  };
+}
+
+describe("the operator's door", () => {
+  test("what is no question and no command is refused before anybody acts on it", async () => {
+    const { post, accepted } = routes();
+    for (const body of ["", "{", "null", "[]", '{"method":"close"}', '{"method":"read","tagIds":[]}']) {
+      expect(await post("/sources/main", body), body).toMatchObject({
+        status: 400,
+        message: "No such question.",
+      });
+    }
+    for (const body of [
+      "{",
+      '{"id":"a","source":null,"tagId":"1"}',
+      '{"id":"","source":null,"tagId":"1","value":1}',
+      '{"id":"a","source":null,"tagId":"1","value":"1"}',
+    ]) {
+      expect(await post("/commands", body), body).toMatchObject({ status: 400, message: "Not a command." });
+    }
+    expect(await post("/sources/other", "{}")).toMatchObject({ status: 404, message: "No such source." });
+    expect(accepted).toEqual([]);
+  });
+
+  test("a request that is too long is not read", async () => {
+    const { app, accepted } = routes();
+    const body = JSON.stringify({ id: "a", source: null, tagId: "1", value: 1, user: "x".repeat(70_000) });
+    expect((await app.request("/commands", { method: "POST", body })).status).toBe(413);
+    expect(accepted).toEqual([]);
+  });
+
+  test("while the worker starts or stops it can be asked how it is, and for nothing else", async () => {
+    const { get, post, accepted } = routes({ notReady: "The worker is starting or stopping." });
+    expect(await get("/ping")).toEqual({ status: 200, result: "here" });
+    expect(await get("/ready")).toEqual({ status: 200, result: "The worker is starting or stopping." });
+    for (const path of ["/sources/main", "/commands", "/seconds"]) {
+      expect(await post(path, '{"id":"a","source":null,"tagId":"1","value":1}'), path).toEqual({
+        status: 503,
+        failure: "retryable",
+        message: "The worker is starting or stopping.",
+      });
+    }
+    expect(accepted).toEqual([]);
+  });
+});
+
+describe("what a worker knows of its work", () => {
+  const request = (number: number, tagIds: readonly string[]): TracedRequest => ({
+    number,
+    at: `2026-11-21T10:00:0${number}.000Z`,
+    lane: "live",
+    endpoint: "read",
+    tagIds,
+    outcome: "ok",
+    message: null,
+    tookMs: 100,
+  });
+
+  const work = (plan: () => Promise<PlanReport>) =>
+    routes({
+      works: new Map([
+        [
+          "main",
+          {
+            plan,
+            tag: () => null,
+            historyStarvesSince: () => null,
+            requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
+          },
+        ],
+      ]),
+    });
+  const made = async () => planReport(PLAN_FACTS);
+
+  test("the plan, and what became of a tag", async () => {
+    const { get } = work(made);
+    expect(await get("/work/main/plan")).toMatchObject({
+      status: 200,
+      result: { source: "north", fits: true },
+    });
+    expect(await get("/work/main/tags/1")).toMatchObject({
+      status: 200,
+      result: {
+        live: null,
+        requests: [{ number: 1 }, { number: 3 }],
+        remembered: { requests: 3, since: "2026-11-21T10:00:01.000Z" },
+      },
+    });
+    expect(await get("/work/main/polls")).toEqual({
+      status: 200,
+      result: { alarms: "2026-11-21T10:00:00.000Z" },
+    });
+    expect(await get("/work/main/tags/9")).toMatchObject({ status: 200, result: { requests: [] } });
+    for (const path of ["/other/plan", "/other/polls", "/other/tags/1"]) {
+      expect(await get(`/work${path}`)).toMatchObject({ status: 404, message: "No such source." });
+    }
+  });
+
+  test("a plan that cannot be made says why, without credentials", async () => {
+    const { get } = work(() => Promise.reject(new Retryable("https://user:pw@host is busy")));
+    expect(await get("/work/main/plan")).toEqual({
+      status: 502,
+      failure: "retryable",
+      message: "https://[redacted]@host is busy",
+    });
+  });
+});
+
+describe("failures on the way", () => {
+  test.each([
+    new ConfigError("a", { hint: "b" }),
+    new Retryable("a"),
+    new Throttled("a", 1_000),
+    new Rejected("a"),
+    new NoLog("a"),
+    new Malformed("a", "<html>"),
+  ])("$kind stays what it is, with its sentence", (failure) => {
+    const told = toldFailure(JSON.parse(JSON.stringify(tellFailure(failure))));
+    expect(told.kind).toBe(failure.kind);
+    expect(told.message).toBe(failure.hint === undefined ? "a" : "a b");
+  });
+
+  test("credentials stay behind", async () => {
+    const { post } = routes({
+      read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")),
+    });
+    expect(await post("/sources/main", '{"method":"read","tagIds":["1"]}')).toEqual({
+      status: 502,
+      failure: "retryable",
+      message: "https://[redacted]@host did not answer",
+    });
+  });
+});

@@ -1,0 +1,97 @@
+import { randomBytes } from "node:crypto";
+
+/** A secret that nobody else has, so that wherever a part of it turns up, it was ours. */
+export const SLOTS = [
+  "service",
+  "influxToken",
+  "influxPassword",
+  "webhookSigning",
+  "webhookHeader",
+  "mqttPassword",
+  "statusPassword",
+] as const;
+export type Slot = (typeof SLOTS)[number];
+export type Canaries = Readonly<Record<Slot, string>>;
+
+export function canaries(): Canaries {
+  const random = () => randomBytes(24).toString("base64");
+  return {
+    service: `17|${random()}`,
+    influxToken: `${random()}==`,
+    influxPassword: `pass ${random()}`,
+    webhookSigning: `whsec_${randomBytes(32).toString("base64")}`,
+    webhookHeader: `Bearer ${random()}`,
+    mqttPassword: `mqtt-${random()}`,
+    statusPassword: `page-${random()}`,
+  };
+}
+
+/** What may not be seen in a row, characters. */
+const PART = 12;
+
+/** Every part of a secret as it is, in base64 wherever it may begin, in an address and in hex. */
+function partsOf(secret: string): ReadonlySet<string> {
+  // Words that everybody may use are not the secret.
+  const own = secret.replace(/^(Bearer |whsec_|mqtt-|page-|pass |17\|)/, "");
+  const inBase64 = [0, 1, 2].map((before) => {
+    const text = Buffer.from("x".repeat(before) + own).toString("base64");
+    return text.slice(before === 0 ? 0 : before + 1).replace(/.?=*$/, "");
+  });
+  const hex = Buffer.from(own).toString("hex");
+  const spellings = [own, ...inBase64, encodeURIComponent(own), hex, hex.toUpperCase()];
+  return new Set(
+    spellings.flatMap((text) =>
+      Array.from({ length: text.length - PART + 1 }, (_, at) => text.slice(at, at + PART)),
+    ),
+  );
+}
+
+/** Where secrets were seen: the place, the slot, and what stands around. */
+export function sightings(all: Canaries, places: Readonly<Record<string, string>>): readonly string[] {
+  return SLOTS.flatMap((slot) => {
+    const parts = partsOf(all[slot]);
+    return Object.entries(places).flatMap(([place, text]) => {
+      for (const shown of [text, text.replaceAll("\\", "")]) {
+        for (let at = 0; at + PART <= shown.length; at += 1) {
+          if (parts.has(shown.slice(at, at + PART))) {
+            return [`${slot} in ${place}: …${shown.slice(Math.max(0, at - 80), at + 40)}…`];
+          }
+        }
+      }
+      return [];
+    });
+  });
+}
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const escapes = (text: string) =>
+  Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+
+/** What a server may make of a header that it repeats; one after the other. */
+const ECHOES: readonly ((header: string) => string)[] = [
+  (header) => header,
+  (header) => `Authorization: ${header}`,
+  base64,
+  (header) => base64(base64(header)),
+  (header) => header.replace(/^\S+ /, ""),
+  (header) => Buffer.from(header.replace(/^Basic /, ""), "base64").toString(),
+  encodeURIComponent,
+  (header) => encodeURIComponent(encodeURIComponent(header)),
+  (header) => Buffer.from(header).toString("hex"),
+  (header) => header.slice(0, 24),
+  (header) => header.slice(-14),
+  (header) => "x".repeat(480) + header,
+  (header) => "x".repeat(3_980) + header,
+  (header) => JSON.stringify({ request: { headers: { authorization: header } } }).replaceAll("/", "\\/"),
+  escapes,
+];
+
+/** Gives the echoes in turn. */
+export function echoing(): (header: string) => string {
+  let next = 0;
+  return (header) => {
+    const echo = ECHOES[next % ECHOES.length];
+    next += 1;
+    return echo?.(header) ?? header;
+  };
+}

@@ -1,0 +1,128 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { type AddressInfo, createServer as createSocketServer, type Server } from "node:net";
+import { text } from "node:stream/consumers";
+import { onTestFinished } from "vitest";
+import { echoing } from "./canaries.ts";
+
+/** Far ends that repeat what they were sent, in every place where an answer has one. */
+
+async function listening(server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+/** HTTP, as the given function answers. */
+async function answering(
+  answer: (request: IncomingMessage, body: string) => Promise<Answer> | Answer,
+): Promise<string> {
+  const server = createServer((request, response: ServerResponse) => {
+    void text(request).then(async (body) => {
+      const { status, headers = {}, body: said = "" } = await answer(request, body);
+      response.writeHead(status, { "content-type": "application/json", ...headers }).end(said);
+    });
+  });
+  onTestFinished(() => server.closeAllConnections());
+  return `http://127.0.0.1:${await listening(server)}`;
+}
+
+/** All ways to answer with a text that is not asked for, in turn. */
+function ways(): (echo: string) => Answer {
+  const plain = (echo: string) => echo.replaceAll(/[^\x20-\x7e]/g, "?");
+  const all: readonly ((echo: string) => Answer)[] = [
+    (echo) => ({ status: 422, body: JSON.stringify({ errors: [{ status: 422, message: echo }] }) }),
+    (echo) => ({ status: 400, body: JSON.stringify({ code: "invalid", message: echo, error: echo }) }),
+    (echo) => ({ status: 400, headers: { "content-type": "text/plain" }, body: echo }),
+    (echo) => ({ status: 500, headers: { "content-type": "text/html" }, body: `<html>${echo}</html>` }),
+    (echo) => ({ status: 302, headers: { location: `http://${plain(encodeURIComponent(echo))}.example/` } }),
+    (echo) => ({
+      status: 307,
+      headers: { location: `https://me:${encodeURIComponent(echo)}@host.example/` },
+    }),
+    (echo) => ({ status: 200, headers: { "content-encoding": plain(echo).slice(0, 500) }, body: "{}" }),
+    (echo) => ({
+      status: 200,
+      body: `{"data":[],${JSON.stringify(echo)}:1,${JSON.stringify(echo)}:2}`,
+    }),
+    (echo) => ({ status: 200, body: `{"data": ${echo}` }),
+    (echo) => ({ status: 503, headers: { "retry-after": plain(echo).slice(0, 500) }, body: echo }),
+    (echo) => ({ status: 404, body: JSON.stringify({ message: echo, errors: { [echo]: [echo] } }) }),
+    (echo) => ({
+      status: 401,
+      headers: { "www-authenticate": plain(echo) },
+      body: JSON.stringify({ error: echo }),
+    }),
+  ];
+  let next = 0;
+  return (echo) => {
+    const way = all[next % all.length];
+    next += 1;
+    return way?.(echo) ?? { status: 500 };
+  };
+}
+
+/**
+ * The service behind somebody who repeats the token: in every name of what is listed, and instead of an answer to
+ * whatever `refusing` fits.
+ */
+export function echoingService(serviceUrl: string, refusing: RegExp): Promise<string> {
+  const echo = echoing();
+  const way = ways();
+  return answering(async (request, body) => {
+    const { authorization = "", accept = "" } = request.headers;
+    // The token's own record has to stay, or nothing else would be asked for.
+    if (refusing.test(request.url ?? "")) return way(echo(authorization));
+    const reply = await fetch(new URL(request.url ?? "/", serviceUrl), {
+      method: request.method ?? "GET",
+      headers: { authorization, accept, "content-type": "application/json" },
+      ...(body === "" ? {} : { body }),
+    });
+    const named = (key: string, value: unknown) =>
+      /name$|^(description|unit|location|version|message|source)$/.test(key) && typeof value === "string"
+        ? `${value} ${echo(authorization)}`
+        : value;
+    return { status: reply.status, body: JSON.stringify(await reply.json(), named) };
+  });
+}
+
+/** So often a receiver refuses what it gets for good, and gets the next; then it answers in every way there is. */
+const REFUSALS = 40;
+
+/** A store of time series or a receiver of webhooks that repeats the headers. */
+export function echoingReceiver(): Promise<string> {
+  const echo = echoing();
+  const way = ways();
+  let asked = 0;
+  return answering(({ headers }) => {
+    const message = echo(headers.authorization ?? "");
+    asked += 1;
+    if (asked > REFUSALS) return way(message);
+    return { status: 400, body: asked % 2 === 0 ? message : JSON.stringify({ message, error: message }) };
+  });
+}
+
+/** A broker that lets nobody in and gives the password as the reason (MQTT 5). */
+export async function echoingBroker(password: string): Promise<string> {
+  const echo = echoing();
+  const server = createSocketServer((socket) => {
+    socket.on("error", () => socket.destroy());
+    socket.once("data", () => {
+      const reason = Buffer.from(echo(password).slice(0, 600));
+      const property = Buffer.concat([Buffer.from([0x1f, reason.length >> 8, reason.length & 0xff]), reason]);
+      const body = Buffer.concat([Buffer.from([0, 0x86]), variable(property.length), property]);
+      socket.end(Buffer.concat([Buffer.from([0x20]), variable(body.length), body]));
+    });
+  });
+  return `mqtt://127.0.0.1:${await listening(server)}`;
+}
+
+/** A length as MQTT writes it: seven bits a byte, the smallest first. */
+function variable(length: number): Buffer {
+  return length < 128 ? Buffer.from([length]) : Buffer.from([(length & 0x7f) | 0x80, length >> 7]);
+}

@@ -1,0 +1,198 @@
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import mqtt from "mqtt";
+import { expect, onTestFinished, test } from "vitest";
+import { startBroker } from "#src/demo/broker.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
+import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
+import { echoingBroker, echoingReceiver, echoingService } from "./echo-servers.ts";
+
+/** The real worker among far ends that repeat its secrets in every way: nothing of them is kept or shown. */
+
+const COMMANDS = [
+  "status",
+  "status --json",
+  "explain 10169",
+  "explain 10169 --json",
+  "gaps 10169 --json",
+  "outbox --json",
+  "outbox dead --json",
+  "plan --json",
+  "sites --json",
+  "alarms --json",
+  "read 10169 --json",
+  "read 10170",
+  "history 10169",
+  "history 10170 --from 2h",
+  "write 10169 75 --json",
+  "check",
+  "check --json",
+];
+
+/** Every text that a running or ended worker has left somewhere. */
+async function everythingOf(place: Workplace, page: URL, password: string): Promise<Record<string, string>> {
+  const places: Record<string, string> = {};
+  for (const line of COMMANDS) {
+    const { stdout, stderr } = await place.plenum(...line.split(" "));
+    places[`plenum ${line}`] = stdout + stderr;
+  }
+  const headers = { authorization: `Basic ${Buffer.from(`plenum:${password}`).toString("base64")}` };
+  for (const path of [
+    "/metrics",
+    "/api/status",
+    "/api/alarms",
+    "/api/values",
+    "/api/events",
+    "/healthz",
+    "/readyz",
+  ]) {
+    const response = await fetch(new URL(path, page), { headers });
+    places[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
+  }
+  const wrong = await fetch(new URL("/api/status", page), {
+    headers: { authorization: `${headers.authorization}x` },
+  });
+  places["page, wrong password"] = await wrong.text();
+  return places;
+}
+
+/** Every file in a folder, as text. */
+function filesIn(folder: string): Record<string, string> {
+  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  return Object.fromEntries(
+    names
+      .filter((name) => statSync(join(folder, name)).isFile())
+      .map((name) => [name, readFileSync(join(folder, name), "latin1")]),
+  );
+}
+
+function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open", string>>) {
+  const file = (slot: string) => ({ file: `secret-${slot}` });
+  const everything = { from: "beginning" };
+  return {
+    log: { level: "trace" },
+    status: { port: 0, password: file("statusPassword") },
+    sources: {
+      main: {
+        base_url: urls.service,
+        token: file("service"),
+        time_zone: "Europe/Oslo",
+        read: [{ name: "all", every: "1m" }],
+        history: [{ name: "log", resolution: "5m", backfill: "1d" }],
+      },
+    },
+    sinks: {
+      files: { file: { folder: "events" }, ...everything },
+      v2: { influxdb: { url: urls.v2, bucket: "b", token: file("influxToken") }, ...everything },
+      v1: {
+        influxdb: {
+          url: urls.v1,
+          api: "v1",
+          database: "d",
+          username: "me",
+          password: file("influxPassword"),
+        },
+        ...everything,
+      },
+      hook: {
+        webhook: {
+          url: urls.hook,
+          secrets: [file("webhookSigning")],
+          headers: { authorization: file("webhookHeader") },
+          allow_networks: ["127.0.0.0/8"],
+        },
+        schedule: ["1ms", "1ms"],
+        ...everything,
+      },
+      closed: {
+        mqtt: { url: urls.closed, username: "me", password: file("mqttPassword"), plain_text: true },
+        ...everything,
+      },
+      open: { mqtt: { url: urls.open, protocol: "3.1.1" }, ...everything },
+    },
+    commands: {
+      enabled: true,
+      read_back_after: "100ms",
+      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+    },
+  };
+}
+
+async function listeningOn(url: string): Promise<() => string> {
+  const client = await mqtt.connectAsync(url);
+  onTestFinished(() => client.endAsync(true));
+  let heard = "";
+  client.on("message", (topic, payload) => {
+    heard += `${topic} ${payload.toString()}\n`;
+  });
+  await client.subscribeAsync("#");
+  return () => heard;
+}
+
+test("no secret, whole, in part or encoded, is in anything that the worker keeps, tells or shows", async () => {
+  const secrets: Canaries = canaries();
+  const { url, simulator } = await simulatedServer({
+    sites: [6],
+    alarms: { recorded: false },
+    tokens: [{ token: secrets.service }],
+  });
+  simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
+  const place = workplace(url);
+  for (const slot of SLOTS)
+    writeFileSync(place.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
+  const broker = await startBroker();
+  onTestFinished(() => broker.close());
+  const messages = await listeningOn(broker.url);
+  place.configure(
+    sectionsOf({
+      service: await echoingService(url, /\/(history|write|systems|hosts)|status=resolved|ids=10170/),
+      v2: await echoingReceiver(),
+      v1: await echoingReceiver(),
+      hook: `${await echoingReceiver()}/hook`,
+      closed: await echoingBroker(secrets.mqttPassword),
+      open: broker.url,
+    }),
+  );
+
+  const worker = place.start("run");
+  const said = await worker.says("Plenum is running");
+  const page = new URL(/"status":"(http[^"]+)"/.exec(said)?.[1] ?? "");
+  const report = async () => JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+  const counts = async () => (await report()).sources[0]?.counts;
+  await expect.poll(async () => (await counts())?.tags, { timeout: 40_000 }).toBe(8);
+  await expect.poll(async () => (await counts())?.alarms, { timeout: 40_000 }).toBe(1);
+  await expect.poll(async () => (await counts())?.values, { timeout: 40_000 }).toBeGreaterThan(0);
+  await expect.poll(messages, { timeout: 40_000 }).toContain("/alarm/");
+  const letters = async () => JSON.parse((await place.plenum("outbox", "dead", "--json")).stdout) as object[];
+  await expect.poll(async () => (await letters()).length, { timeout: 40_000 }).toBeGreaterThan(30);
+
+  const places = await everythingOf(place, page, secrets.statusPassword);
+  worker.signal("SIGTERM");
+  const { stdout, stderr } = await worker.ended;
+  const { "plenum.yaml": _, token: __, ...files } = filesIn(place.folder);
+  for (const slot of SLOTS) delete files[`secret-${slot}`];
+  const all = { ...places, ...files, messages: messages(), log: stderr, "standard output": stdout };
+  expect(sightings(secrets, all)).toEqual([]);
+  // They did echo, or there was nothing to find.
+  const redacted = Object.values(all).join("").split("[redacted]").length;
+  expect(redacted).toBeGreaterThan(100);
+  expect(messages()).toContain("[redacted]");
+  expect(files["state/plenum.db"] ?? "").toContain("[redacted]");
+}, 240_000);
+
+test("the battery sees what it looks for", () => {
+  const secrets = canaries();
+  for (const slot of SLOTS) {
+    const own = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|page-|pass |17\|)/, "");
+    for (const text of [
+      own.slice(3, 15),
+      Buffer.from(`me:${own}`).toString("base64"),
+      Buffer.from(own).toString("hex"),
+      encodeURIComponent(own),
+    ]) {
+      expect(sightings(secrets, { here: `a ${text} b` }), text).toHaveLength(1);
+    }
+  }
+  expect(sightings(secrets, { here: "Bearer and nothing else" })).toEqual([]);
+});
