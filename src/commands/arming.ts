@@ -72,7 +72,10 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
 
 /** Asks the worker of this state, running or not, to arm it. */
 export function askToArm(stateFolder: string): void {
-  writeFileSync(join(stateFolder, ARM_FILE), "", { mode: 0o600, flag: "w" });
+  const file = join(stateFolder, ARM_FILE);
+  // Whatever lies there in its place is taken away and not written into.
+  rmSync(file, { force: true });
+  writeFileSync(file, "", { mode: 0o600, flag: "wx" });
 }
 
 /** A file of the worker's own user; what somebody else laid there, or a link, asks for nothing. */

@@ -110,7 +110,9 @@ describe.skipIf(process.platform !== "linux")("a worker that has no descriptor l
     await expect.poll(asked, { timeout: 20_000 }).toBeGreaterThan(1);
     const half = await crowd(DESCRIPTORS, Number(new URL(url).port), "GET / HTTP/1.1\r\n");
     const during = asked();
-    expect(readdirSync(`/proc/${worker.pid}/fd`).length).toBeGreaterThan(DESCRIPTORS - 3);
+    await expect
+      .poll(() => readdirSync(`/proc/${worker.pid}/fd`).length, { timeout: 8_000 })
+      .toBeGreaterThan(DESCRIPTORS - 3);
     await half.atMost(0);
     expect(asked(), "the token is remembered, and the connection kept").toBeGreaterThan(during);
     const before = asked();

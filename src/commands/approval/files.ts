@@ -52,7 +52,9 @@ function read<T>(file: string, schema: z.ZodType<T>): T | null {
 /** Whole or not at all, whatever happens in the middle. */
 function write(file: string, content: unknown, mode: number): void {
   const beside = `${file}.new`;
-  const descriptor = openSync(beside, "w", mode);
+  rmSync(beside, { force: true });
+  // Not through a link that somebody laid there.
+  const descriptor = openSync(beside, "wx", mode);
   try {
     writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);
     fsyncSync(descriptor);
