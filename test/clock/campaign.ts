@@ -160,7 +160,7 @@ export async function playClock(seed: number): Promise<ClockReport> {
     const fresh = await command(0);
     await run(MINUTE_MS);
     if (!judge.wasWritten(fresh.value)) judge.complain("the clock is right, and no command is written");
-    await judgeEnd(worker, judge.complain);
+    await judgeEnd(worker, (text) => judge.complain(text));
     judge.end(clock.monotonic(), clock.woken());
     return { problems: judge.problems(), story, written: judge.written() };
   } finally {
