@@ -54,6 +54,7 @@ export interface EventData {
   "command-accepted": CommandAccepted;
   "command-result": CommandResult;
   "command-not-restored": CommandNotRestored;
+  "audit-head": AuditHead;
 
   "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
   "source-unavailable": { readonly reason: string; readonly since: string };
@@ -183,6 +184,16 @@ export interface CommandResult {
   readonly replyTo: string | null;
 }
 
+/**
+ * How far the audit log reaches, told with each write and once an hour. Whoever keeps one finds out whether the log was
+ * emptied, cut or written anew: `plenum audit verify --expect <records>:<head>`.
+ */
+export interface AuditHead {
+  readonly records: number;
+  /** Hash of the last record, in which those of all before it have their part: SHA-256, hexadecimal. */
+  readonly head: string;
+}
+
 /** A value that was written for a time is still in force, because the old one could not be put back. */
 export interface CommandNotRestored {
   /** The command that wrote the value for a time. */
@@ -262,6 +273,7 @@ export const KINDS = Object.keys({
   "command-accepted": 1,
   "command-result": 1,
   "command-not-restored": 1,
+  "audit-head": 1,
   "token-expiring": 1,
   "source-unavailable": 1,
   "source-available": 1,

@@ -231,6 +231,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       message: "It was too late to put 20 back; nothing was written. The gateway is offline.",
     },
   },
+  "audit-head": { subject: "audit", data: { records: 12, head: "ab".repeat(32) } },
   "token-expiring": { subject: "token", data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
   "source-unavailable": { subject: "source", data: { reason: "maintenance (503)", since: TIME } },
   "source-available": { subject: "source", data: { unavailableSince: TIME } },

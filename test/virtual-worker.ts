@@ -88,6 +88,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     const worker = await createWorker({
       config,
       environment: { TOKEN: "simulator-token" },
+      armWriting: true,
       clock,
       log: options.log ?? createLog({ level: "silent" }),
       transport: (request, signal) => {

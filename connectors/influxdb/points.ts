@@ -54,6 +54,7 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
       return [commandPoint(event)];
     case "command-not-restored":
       return [notRestoredPoint(event)];
+    case "audit-head":
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
@@ -240,13 +241,17 @@ function notRestoredPoint({ id, time, data }: Event<"command-not-restored">): Pa
 
 type WorkerEvent = Extract<
   AnyEvent,
-  { type: "token-expiring" | "source-unavailable" | "source-available" | "delivery-gap" }
+  { type: "audit-head" | "token-expiring" | "source-unavailable" | "source-available" | "delivery-gap" }
 >;
 
 function workerPoint(event: WorkerEvent): Parts {
   const common = { measurement: "worker_event", time: event.time };
   const tags = { type: event.type };
   switch (event.type) {
+    case "audit-head": {
+      const { records, head } = event.data;
+      return { ...common, tags, fields: { records, head, event_id: event.id } };
+    }
     case "token-expiring": {
       const { expiresAt, daysLeft } = event.data;
       return { ...common, tags, fields: { expires_at: expiresAt, days_left: daysLeft, event_id: event.id } };

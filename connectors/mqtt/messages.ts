@@ -164,6 +164,7 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     case "command-not-restored":
       return [say(at("tag", event.data.tagId, "not-restored"), notRestored(event), false)];
 
+    case "audit-head":
     case "token-expiring":
     case "source-unavailable":
     case "source-available":

@@ -1,8 +1,10 @@
 import type { Command } from "commander";
 import { systemClock } from "../clock.ts";
-import { verifyAudit } from "../commands/audit/audit.ts";
-import { Rejected } from "../errors.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../commands/audit/audit.ts";
+import { ConfigError, Rejected } from "../errors.ts";
+import type { AuditHead } from "../event.ts";
 import { openStore } from "../store/open.ts";
+import type { LogRecord, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
 
 export function addAudit(program: Command, context: CliContext): void {
@@ -12,24 +14,97 @@ export function addAudit(program: Command, context: CliContext): void {
     .addHelpText("after", "\nExample:\n  plenum audit verify");
   audit
     .command("verify")
-    .description("check that no record was changed, removed or moved")
-    .action(async () => {
+    .description("check that no record was changed, removed or moved; prints how far the log reaches")
+    .option(
+      "--expect <records:head>",
+      "a head that was kept elsewhere: finds a log that was cut or written anew",
+    )
+    .addHelpText(
+      "after",
+      "\nThe head is told as event audit-head with each write and once an hour.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
+    )
+    .action(async (options: { readonly expect?: string }) => {
+      const expected = options.expect === undefined ? null : headIn(options.expect);
       const terminal = context.terminal();
-      const store = await openStore({
-        folder: context.config().state.folder,
-        clock: systemClock,
-        readOnly: true,
-      });
-      try {
-        const verdict = await terminal.progress("Verifying the audit log", () => verifyAudit(store));
+      await reading(context, async (store) => {
+        const verdict = await terminal.progress("Verifying the audit log", () =>
+          verifyAudit(store, expected),
+        );
         terminal.object(verdict, [
           verdict.brokenAt === null
-            ? `The chain of ${verdict.records} records is whole.`
+            ? `The chain of ${verdict.records} records is whole. Its head: ${verdict.records}:${verdict.head}`
             : `The chain breaks at record ${verdict.brokenAt}.`,
         ]);
-        if (verdict.brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
-      } finally {
-        await store.close();
-      }
+        complain(verdict, expected);
+      });
     });
+  audit
+    .command("show")
+    .description("the records, the latest last")
+    .option("--last <count>", "how many", "20")
+    .option("--command <id>", "only those of one command")
+    .addHelpText("after", "\nExample:\n  plenum audit show --command set-7")
+    .action(async (options: { readonly last: string; readonly command?: string }) => {
+      const count = Number(options.last);
+      if (!Number.isInteger(count) || count < 1)
+        throw new ConfigError("--last is a whole number of records, from 1 on.");
+      await reading(context, async (store) => {
+        const found = await latest(store, count, options.command ?? null);
+        const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
+        context.terminal().object(
+          rows,
+          rows.map(({ sequence, at, step, commandId, detail }) =>
+            [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  "),
+          ),
+        );
+      });
+    });
+}
+
+/** Looks at the state beside a running worker. */
+async function reading(context: CliContext, look: (store: Store) => Promise<void>): Promise<void> {
+  const { folder } = context.config().state;
+  const store = await openStore({ folder, clock: systemClock, readOnly: true });
+  try {
+    await look(store);
+  } finally {
+    await store.close();
+  }
+}
+
+function headIn(text: string): AuditHead {
+  const [, records, head] = /^(\d{1,12}):([0-9a-f]{64})$/.exec(text) ?? [];
+  if (records === undefined || head === undefined)
+    throw new ConfigError(
+      "--expect wants a number of records and the hash of the last, as audit verify prints them.",
+    );
+  return { records: Number(records), head };
+}
+
+function complain({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+  if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
+  if (expected === null || hasExpected === true) return;
+  throw new Rejected(
+    records < expected.records
+      ? `The audit log was cut: ${expected.records} records were there, ${records} are left.`
+      : `The audit log was written anew: record ${expected.records} is not the one that was there.`,
+  );
+}
+
+const PAGE = 1_000;
+
+async function latest(
+  store: Store,
+  count: number,
+  commandId: string | null,
+): Promise<readonly LogRecord<AuditRecord>[]> {
+  const found: LogRecord<AuditRecord>[] = [];
+  for (let after = 0; ; ) {
+    const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE);
+    const last = page.at(-1);
+    if (last === undefined) return found;
+    after = last.sequence;
+    found.push(...page.filter(({ body }) => commandId === null || body.commandId === commandId));
+    found.splice(0, found.length - count);
+  }
 }

@@ -2,7 +2,7 @@ import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Clock, isoUtc } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { Store } from "../store/store.ts";
+import type { DocumentChange, Store } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";
 
@@ -46,7 +46,7 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
   async function arm(by: string): Promise<void> {
     const next = { at: isoUtc(clock.now()), by };
     await journal.note("writing-armed", { seenAt: next.at, by });
-    await store.commit({ documents: [{ set: ARMED, put: [[KEY, next]] }] });
+    await store.commit({ documents: [armedAs(next)] });
     armed = next;
     log.warn({ by }, "writing is armed in this state");
   }
@@ -68,6 +68,11 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
   if (atStart && armed === null) await arm("whoever started the worker");
   await arming.look();
   return arming;
+}
+
+/** What remembers that a state is armed. */
+export function armedAs(armed: Armed): DocumentChange {
+  return { set: ARMED, put: [[KEY, armed]] };
 }
 
 /** Asks the worker of this state, running or not, to arm it. */

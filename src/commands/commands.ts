@@ -80,7 +80,7 @@ interface Line {
   readonly readBack: ReadBack;
 }
 
-/** Finished commands are forgotten once an hour. */
+/** Finished commands are forgotten, and the head of the audit log is told, once an hour. */
 const TIDY_EVERY_MS = 3_600_000;
 /** While the clock cannot be trusted, it is looked so often whether it can. */
 const LOOK_AGAIN_MS = 60_000;
@@ -262,6 +262,7 @@ function tidying(
     async turn() {
       if (!isClockTrusted()) return LOOK_AGAIN_MS;
       await journal.tidy();
+      await journal.publishHead();
       return TIDY_EVERY_MS;
     },
     fault: (error) => log.warn({ err: error }, "old commands could not be forgotten"),

@@ -3,7 +3,14 @@ import { type Clock, isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import { oneAtATime } from "../waiting.ts";
-import { AUDIT_LOG, type AuditEntry, type AuditRecord, CHAIN_START, chain } from "./audit/audit.ts";
+import {
+  AUDIT_LOG,
+  type AuditEntry,
+  type AuditRecord,
+  auditHeadEvent,
+  CHAIN_START,
+  chain,
+} from "./audit/audit.ts";
 import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
@@ -63,6 +70,8 @@ export interface Journal {
   forgetUnrestored(lost: Unrestored): Promise<void>;
   /** Remembers the audit log's size, and forgets finished entries that are older than a week: far beyond any time to live. */
   tidy(): Promise<void>;
+  /** Tells how far the audit log reaches, once there is anything in it. */
+  publishHead(): Promise<void>;
 }
 
 /** A command with the entry that let it through. */
@@ -215,7 +224,13 @@ export async function openJournal({
               put: [...kept].flatMap(([key, value]) => (value === null ? [] : [[key, value] as const])),
             },
           ],
-          () => ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
+          (hashes) => [
+            ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
+            auditHeadEvent(
+              { records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip },
+              changedAt,
+            ),
+          ],
         );
         for (const entry of entries) open.set(entry.command.id, entry);
         for (const id of endedIds) {
@@ -314,6 +329,12 @@ export async function openJournal({
         lost.delete(key);
       }),
 
+    publishHead: () =>
+      inTurn(async () => {
+        const records = auditSize.records();
+        if (records === 0) return;
+        await store.commit({ events: [auditHeadEvent({ records, head: tip }, isoUtc(clock.now()))] });
+      }),
     tidy: () =>
       inTurn(async () => {
         await auditSize.remember();

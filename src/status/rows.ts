@@ -108,6 +108,8 @@ function gistOf(event: AnyEvent): string {
       return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
     case "command-not-restored":
       return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
+    case "audit-head":
+      return `${event.data.records} records, ${event.data.head.slice(0, 12)}…`;
     case "token-expiring":
       return `in ${event.data.daysLeft} days`;
     case "delivery-gap":

@@ -19,7 +19,7 @@ async function running(environment: Readonly<Record<string, string>> = {}) {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url, environment);
   place.configure({ commands: WRITING });
-  const worker = place.start("run");
+  const worker = place.start("run", "--arm-writing");
   const said = await worker.says("Plenum is running");
   const url = new URL(/"status":"(http[^"]+)"/.exec(said)?.[1] ?? "");
   const report = async () => JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;

@@ -127,7 +127,7 @@ test("no command lets them through, as text or as JSON, with a worker or without
     },
   });
   place.configure(await sections(/\/history|\/write/));
-  const worker = place.start("run");
+  const worker = place.start("run", "--arm-writing");
   await worker.says("Plenum is running");
   const ready = async () => {
     const report = JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;

@@ -3,6 +3,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { verifyAudit } from "#src/commands/audit/audit.ts";
+import type { AuditHead } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
@@ -30,7 +31,7 @@ test("a record that is changed, taken out or moved breaks the chain there; the r
     by: "broker plenum/cmd/main/set",
     limits: { min: 15, max: 25, max_per_day: 48 },
   });
-  expect(await verdictOf(rig.folder)).toEqual({ records: 10, brokenAt: null });
+  expect(await verdictOf(rig.folder)).toMatchObject({ records: 10, brokenAt: null });
 
   const database = new DatabaseSync(join(rig.folder, "plenum.db"));
   const restoreAfter = async (change: () => void, expected: (brokenAt: number | null) => void) => {
@@ -66,6 +67,48 @@ test("a record that is changed, taken out or moved breaks the chain there; the r
       (brokenAt) => expect(brokenAt, `moved ${row}`).toBe(row),
     );
   }
-  expect(await verdictOf(rig.folder)).toEqual({ records: 10, brokenAt: null });
+  expect(await verdictOf(rig.folder)).toMatchObject({ records: 10, brokenAt: null });
   database.close();
+});
+
+test("the head is told with each write and once an hour; whoever kept it finds a log that was cut or written anew", async () => {
+  rig = await createRig();
+  const [first = "", second = ""] = tagsOf(rig.simulator, 2);
+  await rig.send({ id: "a", tag: first, value: 21 });
+  await rig.clock.advance(10_000);
+  const heads = async () => {
+    const events = await (rig as Rig).store.outbox.latest(1_000);
+    return events
+      .flatMap(({ event }) => (event.type === "audit-head" ? [event.data as AuditHead] : []))
+      .reverse();
+  };
+  const [kept] = await heads();
+  expect(kept).toBeDefined();
+  if (kept === undefined) return;
+  await rig.clock.advance(3_600_000);
+  const audit = await rig.audit();
+  expect(kept.head).toBe(audit[kept.records - 1]?.hash);
+  expect((await heads()).at(-1)).toEqual({ records: audit.length, head: audit.at(-1)?.hash });
+  await rig.send({ id: "b", tag: second, value: 21 });
+  await rig.clock.advance(10_000);
+
+  const expecting = async (change: string) => {
+    const database = new DatabaseSync(join(rig?.folder ?? "", "plenum.db"));
+    database.exec(change);
+    database.close();
+    const store = await openStore({ folder: rig?.folder ?? "", clock: systemClock, readOnly: true });
+    const verdict = await verifyAudit(store, kept);
+    await store.close();
+    return verdict;
+  };
+  expect(await expecting("select 1")).toMatchObject({ brokenAt: null, hasExpected: true });
+  expect(await expecting("delete from record where log = 'audit' and sequence > 1")).toMatchObject({
+    records: 1,
+    brokenAt: null,
+    hasExpected: false,
+  });
+  expect(await expecting("delete from record where log = 'audit'")).toMatchObject({
+    records: 0,
+    hasExpected: false,
+  });
 });

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { pino } from "pino";
 import type { z } from "zod";
 import { createClockDoubt } from "#src/clock-doubt.ts";
+import { armedAs } from "#src/commands/arming.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
 import { type Commands, createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
@@ -147,6 +148,8 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     },
   };
   await holdBuilding(store, simulator);
+  if (options.isArmed !== false)
+    await store.commit({ documents: [armedAs({ at: "2026-11-01T00:00:00.000Z", by: "a test" })] });
   // Without any record the quota begins with a careful minute, which is another room's matter.
   const longAgo = START_MS - 600_000;
   await opened.quotaMemory.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
@@ -204,7 +207,6 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       sources: [{ source, timeZone: "Europe/Oslo" }],
       store: options.around?.(guarded) ?? guarded,
       stateFolder: folder,
-      armAtStart: options.isArmed ?? true,
       clock,
       clockDoubt,
       log,

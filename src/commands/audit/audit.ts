@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { type AuditHead, type Event, makeEvent } from "../../event.ts";
 import type { Store } from "../../store/store.ts";
 
 /**
@@ -44,28 +45,49 @@ export function canonical(value: unknown): unknown {
     .map(([key, inner]) => [key, canonical(inner)]);
 }
 
+/** The event that says how far the log reaches at this moment. */
+export function auditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
+  return makeEvent({
+    type: "audit-head",
+    source: "/plenum",
+    subject: "audit",
+    time,
+    facts: [records, head, time],
+    data: { records, head },
+  });
+}
+
 export interface AuditVerdict {
   readonly records: number;
+  /** Hash of the last record that fits; 64 zeros without any. */
+  readonly head: string;
+  /** Whether the expected head is in the chain; null where none was expected. */
+  readonly hasExpected: boolean | null;
   /** Sequence number of the first record that does not fit; null when the chain is whole. */
   readonly brokenAt: number | null;
 }
 
-/** Walks the whole log. A missing tail cannot be seen from inside: compare `records` with a copy kept elsewhere. */
-export async function verifyAudit(store: Store): Promise<AuditVerdict> {
+/**
+ * Walks the whole log. That its end is missing, or that all of it was written anew, cannot be seen from inside: only a
+ * head that was kept elsewhere tells.
+ */
+export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
+  let hasExpected = expected === null ? null : expected.records === 0;
   let previous = CHAIN_START;
   let records = 0;
   let after = 0;
   for (;;) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, after, 1000);
-    if (page.length === 0) return { records, brokenAt: null };
+    if (page.length === 0) return { records, head: previous, hasExpected, brokenAt: null };
     for (const { sequence, body } of page) {
-      const expected = chain(previous, body);
-      if (body.previous !== previous || body.hash !== expected.hash || sequence !== after + 1) {
-        return { records, brokenAt: sequence };
+      const made = chain(previous, body);
+      if (body.previous !== previous || body.hash !== made.hash || sequence !== after + 1) {
+        return { records, head: previous, hasExpected, brokenAt: sequence };
       }
       previous = body.hash;
       after = sequence;
       records += 1;
+      if (records === expected?.records) hasExpected = body.hash === expected.head;
     }
   }
 }

@@ -4,6 +4,8 @@ import { AUDIT_LOG, type AuditRecord } from "./audit.ts";
 /** How many bytes the records of the audit log have. Nothing is ever taken out of it, so it only grows. */
 export interface AuditSize {
   bytes(): number;
+  /** How many records there are. */
+  records(): number;
   add(records: readonly AuditRecord[]): void;
   /** Spares the next start from measuring again. */
   remember(): Promise<void>;
@@ -32,6 +34,7 @@ export async function openAuditSize(store: Store): Promise<AuditSize> {
   }
   return {
     bytes: () => bytes,
+    records: () => through,
     add(records) {
       for (const record of records) bytes += bytesOf(record);
       through += records.length;
