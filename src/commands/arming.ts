@@ -5,12 +5,15 @@ import type { Log } from "../log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
 import type { Journal } from "./journal.ts";
+import { RESTORES, UNRESTORED } from "./timed.ts";
+import { WEAR } from "./wear.ts";
 
 /**
  * Whether this state may write at all. A new state has no kill switch thrown, has counted no write and remembers no
  * approvers, so whoever may name another folder in the configuration would have all of that behind them. So a state
  * writes nothing until somebody who can do more than edit the configuration has armed it: once, with
- * `plenum writes arm` beside its folder, or with `plenum run --arm-writing`.
+ * `plenum writes arm` beside its folder, or with `plenum run --arm-writing`. The same again when what limits or takes
+ * back writes was damaged in it: a counter that is gone would begin at 0.
  */
 export interface Arming {
   refusing(): Refusing | null;
@@ -24,9 +27,14 @@ export const ARM_FILE = "ARM-WRITES";
 const ARMED = "command-armed";
 const KEY = "writing";
 
+/** What of the state has to be whole for its limits to hold. */
+const GUARDS = [ARMED, WEAR, RESTORES, UNRESTORED];
+
 interface Armed {
   readonly at: string;
   readonly by: string;
+  /** Damaged documents of the guards that were known then; more than that is a reason to look again. */
+  readonly damaged: number;
 }
 
 export interface ArmingOptions {
@@ -41,10 +49,13 @@ export interface ArmingOptions {
 
 export async function openArming(options: ArmingOptions): Promise<Arming> {
   const { store, stateFolder, atStart, journal, clock, log } = options;
-  let armed = (await store.document<Armed>(ARMED, KEY)) ?? null;
+  const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
+  const damaged = keys.flat().length;
+  const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
+  let armed = known !== null && known.damaged >= damaged ? known : null;
 
   async function arm(by: string): Promise<void> {
-    const next = { at: isoUtc(clock.now()), by };
+    const next = { at: isoUtc(clock.now()), by, damaged };
     await journal.note("writing-armed", { seenAt: next.at, by });
     await store.commit({ documents: [armedAs(next)] });
     armed = next;
@@ -57,7 +68,10 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
         ? null
         : {
             reason: "not-armed",
-            message: `Writing was never armed in the state ${stateFolder}, so nothing is written: run plenum writes arm once.`,
+            message:
+              damaged === 0
+                ? `Writing was never armed in the state ${stateFolder}, so nothing is written: run plenum writes arm once.`
+                : `What limits writing was damaged in the state ${stateFolder}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
           },
     async look() {
       if (armed !== null || !isAskedFor(stateFolder)) return;

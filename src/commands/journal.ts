@@ -26,7 +26,7 @@ import {
   type Unrestored,
   unrestored,
 } from "./timed.ts";
-import { createWearCount, type Wear, type WearCount } from "./wear.ts";
+import { createWearCount, WEAR, type Wear, type WearCount } from "./wear.ts";
 
 /**
  * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
@@ -116,7 +116,7 @@ export async function openJournal({
   rehearsal,
   expectedWaitMs,
 }: JournalOptions): Promise<Journal> {
-  const wearSet = rehearsal ? "command-wear-rehearsal" : "command-wear";
+  const wearSet = rehearsal ? `${WEAR}-rehearsal` : WEAR;
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
   const finished = new Map<string, string>();

@@ -23,6 +23,9 @@ export interface Wear {
 }
 export type WearChange = readonly [key: string, wear: Wear, source: string];
 
+/** The documents, one by tag. */
+export const WEAR = "command-wear";
+
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 

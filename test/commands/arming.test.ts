@@ -68,3 +68,21 @@ test("a rehearsal needs none, because it writes nothing", async () => {
   expect(await reasonOf("a")).toBe("rehearsal");
   expect(rig.posts).toEqual([]);
 });
+
+test("a counter of writes that was damaged closes writing until somebody has looked and armed it again", async () => {
+  const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
+  const rig = await createRig({ around: (store) => ({ ...store, damagedKeys }) });
+  open.push(rig);
+  const [tag = ""] = tagsOf(rig.simulator, 1);
+  await rig.send({ id: "a", tag, value: 21 });
+  await rig.clock.advance(100_000);
+  expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "not-armed" });
+  expect(rig.commands.notices()[0]).toContain("was damaged in the state");
+  askToArm(rig.folder);
+  await rig.clock.advance(LOOK_MS);
+  await rig.send({ id: "b", tag, value: 21 });
+  await rig.clock.advance(100_000);
+  expect((await rig.result("b"))?.outcome).toBe("confirmed");
+  await rig.restart();
+  expect(rig.commands.notices()).toEqual([]);
+});
