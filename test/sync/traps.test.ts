@@ -1,10 +1,11 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 /** Transport and envelope, identity, scope and quota, alarms: the rows of README.md beside this. */
 const ROWS = Array.from({ length: 42 }, (_, index) => index + 1);
-const TESTS = new URL("..", import.meta.url).pathname;
+const TESTS = fileURLToPath(new URL("..", import.meta.url));
 
 const files = readdirSync(TESTS, { recursive: true, encoding: "utf8" }).filter((file) =>
   file.endsWith(".test.ts"),

@@ -6,8 +6,13 @@ import { clockTime } from "./punctual.ts";
 const MINUTE_MS = 60_000;
 /** Requests of the quota, of the lists at their pace (30 a minute) and some that have none. */
 const ALL_PER_MINUTE = 20 + 30 + 10;
-/** To an endpoint that has failed for a while: five to find out whether it is about a single tag of 20, and three looks. */
-const DEAD_PER_MINUTE = 8;
+/** What a start lists once more: how fast lists were asked for before it is not remembered. */
+const ALL_PER_START = 10;
+/**
+ * To an endpoint that has failed for a while: five to find out whether it is about a single tag of 20, where that is done
+ * for two sites in turn, and tags that are asked alone.
+ */
+const DEAD_PER_MINUTE = 10;
 const WHILE_MS = 2 * MINUTE_MS;
 
 /** The most within any span of this length, and when it ended. */
@@ -48,8 +53,11 @@ export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly
         : [`${count} requests to ${endpoint} in a minute at ${clockTime(atMs)}, though ${trouble.name}`];
     }),
   );
+  const lately = starts.filter((startMs) => startMs <= all.atMs && startMs > all.atMs - MINUTE_MS).length;
   return [
-    ...(all.count <= ALL_PER_MINUTE ? [] : [`${all.count} requests in a minute at ${clockTime(all.atMs)}`]),
+    ...(all.count <= ALL_PER_MINUTE + ALL_PER_START * lately
+      ? []
+      : [`${all.count} requests in a minute at ${clockTime(all.atMs)}`]),
     ...dead,
   ];
 }
