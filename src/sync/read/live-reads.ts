@@ -1,4 +1,4 @@
-import { type Failure, Malformed, meaningOf, OwnTrouble, Retryable } from "../../errors.ts";
+import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
@@ -18,6 +18,7 @@ import { createSuspects } from "../tag-group/suspects.ts";
 import { type Board, type ClassFreshness, createBoard, type TagState } from "./board.ts";
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
+import { createControls } from "./controls.ts";
 import { createSlowTags } from "./slow.ts";
 
 /**
@@ -61,16 +62,8 @@ const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
 /** The same after a failure that concerned all, until something is read: the next request only tries. */
 const TRYING_MAX = 1;
-/** Failures in a row after which it is the service, not a gateway. */
-const FAILURES_MAX = 3;
 /** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
 const SEARCH_EVERY_SLOTS = 20;
-/** Refusals in a row after which tags that were read lately are asked alone: is it about tags at all? */
-const REFUSALS_IN_DOUBT = 3;
-/** So many of those refused, each of another site where there is one: it is about no single tag. */
-const CONTROLS = 3;
-/** Refusals in a row after which the same is said where nothing was ever read. */
-const REFUSALS_MAX = 8;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
 
@@ -88,16 +81,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     notBeforeMs: (id) => suspects.notBeforeMs(id),
   });
   const commit = createReadCommit(options, board);
+  const controls = createControls((tried) => board.control(tried));
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
-  let failures = 0;
-  /** A failure concerned all of them, and nothing has been read since: one tag at a time tries, of another site each. */
-  let isTrying = false;
-  /** Refusals since anything was read. */
-  let refusals = 0;
-  /** Tags that were asked alone since then, to see whether anything can be read. */
-  let controls: readonly string[] = [];
-  let controlOut: readonly string[] | null = null;
   let searchedAtMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
@@ -168,9 +154,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   /** The tags of the next request; none when the slot is better left to others. */
   function nextGroup(eager: boolean): readonly string[] {
     const nowMs = clock.monotonic();
-    if (isTrying) {
-      if (controlOut !== null) return [];
-      const control = nextControl();
+    if (controls.isTrying()) {
+      if (controls.isOut()) return [];
+      const control = controls.next();
       if (control.length > 0) return control;
     }
     const planned = board.planned(nowMs);
@@ -185,7 +171,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const { group: due } = planGroup(planned, nowMs, { ...rules, eager: false });
     if (due.length > 0) return due;
     // What is due tells as much; this costs a slot that no promise needs.
-    const control = refusals >= REFUSALS_IN_DOUBT && controlOut === null ? nextControl() : [];
+    const control = controls.isWanted() ? controls.next() : [];
     if (control.length > 0) return control;
     const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
     if (group.length > 0) return group;
@@ -193,21 +179,17 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return probe === undefined ? [] : [probe];
   }
 
-  /** A tag that was read lately, alone; none where there is no such tag. */
-  function nextControl(): readonly string[] {
-    const untried = board.control(controls);
-    const control = untried ?? board.control([]);
-    if (control === undefined) return [];
-    controls = [...(untried === undefined ? [] : controls), control];
-    controlOut = [control];
-    return controlOut;
-  }
-
   /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
   async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, well: () => void) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
+    const giveBack = () => {
+      controls.returned(group);
+      board.returned(group);
+    };
     const choose = (_offer: SlotOffer) => {
+      // Should it be asked once more, what it said before has not left.
+      giveBack();
       group = nextGroup(lane === "spare");
       if (group.length === 0) return { passMs: slotMs() };
       startedAtMs = clock.monotonic();
@@ -220,17 +202,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       slow.replied(group, reply.latencyMs);
       await commit.values(group, reply);
       suspects.cleared(group);
-      failures = 0;
-      isTrying = false;
-      refusals = 0;
-      controls = [];
+      controls.answered();
       well();
     } catch (error) {
       signal.throwIfAborted();
       await settle(group, startedAtMs, meaningOf(error), signal);
     } finally {
-      if (group === controlOut) controlOut = null;
-      board.returned(group);
+      giveBack();
     }
   }
 
@@ -249,11 +227,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       board.failed(group, atMs);
       suspects.failed(group);
       if (atMs - startedAtMs > SUSPICIOUS_MS) slow.replied(group, Number.POSITIVE_INFINITY);
-      failures++;
-      if (isTrying || !mayBeOneGateway(failure) || failures >= FAILURES_MAX) {
-        isTrying = true;
-        throw failure;
-      }
+      if (controls.failed(failure)) throw failure;
       log.warn({ err: failure }, "a live read failed");
       return;
     }
@@ -266,13 +240,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     if (why === "ability") throw failure;
     if (refusal === "invalid")
       log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
-    refusals++;
-    // Also what was read a moment ago is refused: it is about no single tag. One try tells as much after that.
-    const isOfAll = group === controlOut && (isTrying || controls.length >= CONTROLS);
-    if (isOfAll || (refusals >= REFUSALS_MAX && board.control([]) === undefined)) {
+    if (controls.refused(group)) {
       suspects.forget();
-      refusals = 0;
-      isTrying = true;
       throw failure;
     }
     const named = namedMember(group, failure);
@@ -295,9 +264,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     ability: ABILITY,
 
     async follow({ draining, forced, well }: Stint) {
-      failures = 0;
-      refusals = 0;
-      controlOut = null;
+      controls.begin();
       await refresh();
       const over = new AbortController();
       const refreshing = loop({
@@ -312,7 +279,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       try {
         await standInLine(
           (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, well)),
-          { most: () => (isTrying ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
+          { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
         );
       } finally {
         over.abort();
@@ -354,9 +321,4 @@ function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly st
 
 function worstFactor(stretch: Stretch | null): number {
   return Math.max(1, ...(stretch?.factors.values() ?? []));
-}
-
-/** Trouble that a single gateway or a single reply can cause; the rest concerns the token, the quota, the service. */
-function mayBeOneGateway(failure: Failure): boolean {
-  return failure instanceof Retryable || failure instanceof Malformed;
 }

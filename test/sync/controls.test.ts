@@ -1,0 +1,118 @@
+import { describe, expect, test } from "vitest";
+import { Malformed, Rejected, Retryable } from "../../src/errors.ts";
+import { createControls } from "../../src/sync/read/controls.ts";
+
+describe("Whether failed reads concern all tags", () => {
+  const away = new Retryable("The service is away.");
+
+  /** Tags that were read lately, in the order in which they are to be asked. */
+  function controlsOf(...lately: readonly string[]) {
+    return createControls((tried) => lately.find((id) => !tried.includes(id)));
+  }
+
+  /** Asks the next control and says that it was refused. */
+  function refuseNext(controls: ReturnType<typeof controlsOf>): boolean {
+    const group = controls.next();
+    expect(group).toHaveLength(1);
+    const isOfAll = controls.refused(group);
+    controls.returned(group);
+    return isOfAll;
+  }
+
+  test("two refusals are not worth a control, three are", () => {
+    const controls = controlsOf("a");
+    controls.refused(["x", "y"]);
+    controls.refused(["x"]);
+    expect(controls.isWanted()).toBe(false);
+    controls.refused(["y"]);
+    expect(controls.isWanted()).toBe(true);
+    expect(controls.isTrying()).toBe(false);
+  });
+
+  test("three controls that are refused, each another tag, say that it concerns all", () => {
+    const controls = controlsOf("a", "b", "c", "d");
+    const asked: string[] = [];
+    const outcomes = [1, 2, 3].map(() => {
+      const group = controls.next();
+      asked.push(...group);
+      const isOfAll = controls.refused(group);
+      controls.returned(group);
+      return isOfAll;
+    });
+    expect(asked).toEqual(["a", "b", "c"]);
+    expect(outcomes).toEqual([false, false, true]);
+    expect(controls.isTrying()).toBe(true);
+  });
+
+  test("a control that is answered ends the doubt, and the next one begins with the first tag again", () => {
+    const controls = controlsOf("a", "b");
+    for (let n = 0; n < 3; n++) controls.refused(["x"]);
+    expect(refuseNext(controls)).toBe(false);
+    controls.answered();
+    expect(controls.isWanted()).toBe(false);
+    expect(controls.next()).toEqual(["a"]);
+  });
+
+  test("a group that is refused beside the controls says nothing about all", () => {
+    const controls = controlsOf("a", "b", "c");
+    for (let n = 0; n < 3; n++) {
+      const group = controls.next();
+      expect(controls.refused(["a", "x"])).toBe(false);
+      controls.returned(group);
+    }
+    expect(controls.isTrying()).toBe(false);
+  });
+
+  test("one control at a time, and what ended otherwise leaves room for the next", () => {
+    const controls = controlsOf("a", "b");
+    const first = controls.next();
+    expect(first).toEqual(["a"]);
+    expect(controls.next()).toEqual([]);
+    controls.returned(["a"]);
+    // Another request for the same tag is not the control.
+    expect(controls.isOut()).toBe(true);
+    controls.returned(first);
+    expect(controls.next()).toEqual(["b"]);
+  });
+
+  test("a new beginning forgets a control that never came back", () => {
+    const controls = controlsOf("a");
+    controls.next();
+    controls.begin();
+    expect(controls.isOut()).toBe(false);
+  });
+
+  test("where nothing was ever read, eight refusals in a row say the same", () => {
+    const controls = controlsOf();
+    const outcomes = Array.from({ length: 8 }, () => controls.refused(["x"]));
+    expect(outcomes).toEqual([false, false, false, false, false, false, false, true]);
+    expect(controls.next()).toEqual([]);
+  });
+
+  test("while it is trying, one control is enough, of another tag each time as long as there is one", () => {
+    const controls = controlsOf("a", "b");
+    controls.failed(new Rejected("The token is refused."));
+    expect(controls.isTrying()).toBe(true);
+    const asked: string[] = [];
+    for (let n = 0; n < 3; n++) {
+      const group = controls.next();
+      asked.push(...group);
+      expect(controls.refused(group)).toBe(true);
+      controls.returned(group);
+    }
+    expect(asked).toEqual(["a", "b", "a"]);
+  });
+
+  test.each([
+    ["one gateway can be away", away],
+    ["one reply can be garbled", new Malformed("Not JSON.", "<html>")],
+  ])("%s: only the third failure in a row concerns all", (_, failure) => {
+    const controls = controlsOf("a");
+    expect([1, 2, 3].map(() => controls.failed(failure))).toEqual([false, false, true]);
+    // Until something is read, each further one does.
+    controls.begin();
+    expect(controls.failed(failure)).toBe(true);
+    controls.answered();
+    expect(controls.failed(failure)).toBe(false);
+  });
+});
