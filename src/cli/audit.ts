@@ -1,11 +1,10 @@
 import type { Command } from "commander";
-import { systemClock } from "../clock.ts";
 import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../commands/audit/audit.ts";
 import { ConfigError, Rejected } from "../errors.ts";
 import type { AuditHead } from "../event.ts";
-import { openStore } from "../store/open.ts";
 import type { LogRecord, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
+import { lookAtState } from "./look-at-state.ts";
 
 export function addAudit(program: Command, context: CliContext): void {
   const audit = program
@@ -26,7 +25,7 @@ export function addAudit(program: Command, context: CliContext): void {
     .action(async (options: { readonly expect?: string }) => {
       const expected = options.expect === undefined ? null : headIn(options.expect);
       const terminal = context.terminal();
-      await reading(context, async (store) => {
+      await lookAtState(context.config().state.folder, async (store) => {
         const verdict = await terminal.progress("Verifying the audit log", () =>
           verifyAudit(store, expected),
         );
@@ -48,7 +47,7 @@ export function addAudit(program: Command, context: CliContext): void {
       const count = Number(options.last);
       if (!Number.isInteger(count) || count < 1)
         throw new ConfigError("--last is a whole number of records, from 1 on.");
-      await reading(context, async (store) => {
+      await lookAtState(context.config().state.folder, async (store) => {
         const found = await latest(store, count, options.command ?? null);
         const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
         context.terminal().object(
@@ -59,17 +58,6 @@ export function addAudit(program: Command, context: CliContext): void {
         );
       });
     });
-}
-
-/** Looks at the state beside a running worker. */
-async function reading(context: CliContext, look: (store: Store) => Promise<void>): Promise<void> {
-  const { folder } = context.config().state;
-  const store = await openStore({ folder, clock: systemClock, readOnly: true });
-  try {
-    await look(store);
-  } finally {
-    await store.close();
-  }
 }
 
 function headIn(text: string): AuditHead {
@@ -93,13 +81,16 @@ function complain({ brokenAt, records, hasExpected }: AuditVerdict, expected: Au
 
 const PAGE = 1_000;
 
+/** The last so many records, the latest last; of one command, should it be named. */
 async function latest(
   store: Store,
   count: number,
   commandId: string | null,
 ): Promise<readonly LogRecord<AuditRecord>[]> {
   const found: LogRecord<AuditRecord>[] = [];
-  for (let after = 0; ; ) {
+  // One command's may stand anywhere; of all, sequences rise by one, so that the last ones are known without a look.
+  const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
+  for (let after = commandId === null ? Math.max(0, end - count) : 0; ; ) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, after, PAGE);
     const last = page.at(-1);
     if (last === undefined) return found;

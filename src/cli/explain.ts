@@ -9,7 +9,6 @@ import { type Event, isTelemetry, KINDS, sourceUri } from "../event.ts";
 import { findWorker } from "../operator/remote.ts";
 import { askPolls, askTag, type TagWork } from "../operator/work.ts";
 import type { StateConfig } from "../store/config.ts";
-import { openStore } from "../store/open.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
 import { historyKey } from "../sync/history/book.ts";
@@ -28,6 +27,7 @@ import { subjectOf } from "../sync/subject.ts";
 import { type CliContext, choose } from "./context.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
+import { lookAtState } from "./look-at-state.ts";
 
 const COMMANDS_SHOWN = 5;
 const ALARM_EVENTS = 50;
@@ -43,8 +43,7 @@ export function addExplain(program: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const [name, entry] = choose(config, options.source);
-      const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
-      try {
+      await lookAtState(config.state.folder, async (store) => {
         const known = { store, name, entry, state: config.state, wanted: shownConfig(config).wanted };
         const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
@@ -64,9 +63,7 @@ export function addExplain(program: Command, context: CliContext): void {
         const lastPolls = found.kind === "open" ? await askPolls(found.door, name, context.signal) : {};
         const explanation = await explainAlarm(known, alarm, lastPolls, found.kind);
         terminal.object(explanation, alarmLines(explanation));
-      } finally {
-        await store.close();
-      }
+      });
     });
 }
 

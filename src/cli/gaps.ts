@@ -2,11 +2,11 @@ import type { Command } from "commander";
 import { planSettings } from "../build-sync.ts";
 import { systemClock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
-import { openStore } from "../store/open.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
 import { type Hole, type HoleReason, holesIn } from "../sync/history/holes.ts";
 import { type CliContext, choose } from "./context.ts";
+import { lookAtState } from "./look-at-state.ts";
 
 const WHY: Readonly<Record<HoleReason, string>> = {
   ordered: "asked for by `plenum backfill`, still to be fetched",
@@ -58,8 +58,7 @@ export function addGaps(program: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const [name, entry] = choose(config, options.source);
-      const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
-      try {
+      await lookAtState(config.state.folder, async (store) => {
         const nowMs = systemClock.now();
         const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
@@ -83,9 +82,7 @@ export function addGaps(program: Command, context: CliContext): void {
           { title: "to", value: ({ hole }) => hole.to },
           { title: "why", value: ({ hole }) => reasonOf(hole) },
         ]);
-      } finally {
-        await store.close();
-      }
+      });
     });
 }
 

@@ -1,7 +1,4 @@
 import type { Tag } from "../building.ts";
-import { systemClock } from "../clock.ts";
-import { ConfigError } from "../errors.ts";
-import { openStore } from "../store/open.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { Held, HeldPoll } from "../sync/snapshot.ts";
 
@@ -28,16 +25,6 @@ export async function unknownTags(
     listed: tags.size,
     listedAt: poll?.lastSuccess ?? null,
   };
-}
-
-/** Opens the state to look on; null where there is none yet, which is no trouble. */
-export async function openForReading(folder: string): Promise<Store | null> {
-  try {
-    return await openStore({ folder, clock: systemClock, readOnly: true });
-  } catch (error) {
-    if (error instanceof ConfigError) return null;
-    throw error;
-  }
 }
 
 export function areOrIs(ids: readonly string[]): string {

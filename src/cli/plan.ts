@@ -16,7 +16,7 @@ import { factsFromLists, factsFromState } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { type CliContext, choose } from "./context.ts";
-import { openForReading } from "./known-tags.ts";
+import { lookAtStateIfAny } from "./look-at-state.ts";
 import { planLines } from "./plan-lines.ts";
 
 interface PlanOptions {
@@ -65,9 +65,7 @@ async function fromState(
   entry: SourceEntry,
 ): Promise<PlanReport | null> {
   const { folder } = state;
-  const store = await openForReading(folder);
-  if (store === null) return null;
-  try {
+  return lookAtStateIfAny(folder, async (store) => {
     const found = await findWorker(folder, context.signal);
     if (found.kind === "silent")
       context.terminal().say(`${found.trouble.message} What it measures is left out.`);
@@ -88,9 +86,7 @@ async function fromState(
     };
     const facts = await factsFromState(store, planSettings(name, entry, state), systemClock, live);
     return facts.tags === 0 ? null : planReport(facts);
-  } finally {
-    await store.close();
-  }
+  });
 }
 
 async function fromLists(

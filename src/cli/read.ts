@@ -3,7 +3,8 @@ import type { TagReading } from "../building.ts";
 import { ConfigError, meaningOf, Rejected, sentence } from "../errors.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import { type CliContext, choose } from "./context.ts";
-import { areOrIs, openForReading, unknownTags } from "./known-tags.ts";
+import { areOrIs, unknownTags } from "./known-tags.ts";
+import { lookAtStateIfAny } from "./look-at-state.ts";
 
 interface ReadOptions {
   readonly source?: string;
@@ -56,18 +57,14 @@ async function refuseUnknown(
 ): Promise<void> {
   const config = context.config();
   const [name] = choose(config, wantedSource);
-  const store = await openForReading(config.state.folder);
-  if (store === null) return;
-  try {
+  await lookAtStateIfAny(config.state.folder, async (store) => {
     const { ids, listed, listedAt } = await unknownTags(store, name, wanted);
     if (ids.length === 0 || listedAt === null) return;
     throw new ConfigError(
       `${areOrIs(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
       { hint: "If the list is too old, add --ask." },
     );
-  } finally {
-    await store.close();
-  }
+  });
 }
 
 /** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */

@@ -1,5 +1,4 @@
 import type { Command } from "commander";
-import { systemClock } from "../clock.ts";
 import {
   RESTORES,
   type Restore,
@@ -8,8 +7,8 @@ import {
   type Unrestored,
   unrestoredLine,
 } from "../commands/timed.ts";
-import { openStore } from "../store/open.ts";
 import type { CliContext } from "./context.ts";
+import { lookAtState } from "./look-at-state.ts";
 
 /** What was written for a time: read from the state, so that it can be asked without a running worker too. */
 export function addRestores(writes: Command, context: CliContext): void {
@@ -18,8 +17,7 @@ export function addRestores(writes: Command, context: CliContext): void {
     .description("what was written for a time: what will be put back, and what could not be")
     .action(async () => {
       const { folder } = context.config().state;
-      const store = await openStore({ folder, clock: systemClock, readOnly: true });
-      try {
+      await lookAtState(folder, async (store) => {
         const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
           ({ command, before, dueAt }) => {
             const { id, siteId, source, tagId, value } = command;
@@ -36,8 +34,6 @@ export function addRestores(writes: Command, context: CliContext): void {
         ];
         const none = "Nothing is to be put back.";
         context.terminal().object({ waiting, lost }, lines.length === 0 ? [none] : lines);
-      } finally {
-        await store.close();
-      }
+      });
     });
 }

@@ -4,9 +4,9 @@ import { systemClock } from "../clock.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import { askReady, askReport, type FoundWorker, findWorker } from "../operator/remote.ts";
 import { createStatus, type StatusReport } from "../status/report.ts";
-import { openStore } from "../store/open.ts";
 import { VERSION } from "../version.ts";
 import type { CliContext } from "./context.ts";
+import { lookAtState } from "./look-at-state.ts";
 import { statusLines } from "./status-lines.ts";
 
 export function addStatus(program: Command, context: CliContext): void {
@@ -52,16 +52,13 @@ async function reportOf(
 
 async function fromStore(context: CliContext): Promise<StatusReport> {
   const config = context.config();
-  const store = await openStore({ folder: config.state.folder, clock: systemClock, readOnly: true });
-  try {
-    return await createStatus({
+  return lookAtState(config.state.folder, (store) =>
+    createStatus({
       version: VERSION,
       clock: systemClock,
       store,
       ...shownConfig(config),
       live: null,
-    }).report();
-  } finally {
-    await store.close();
-  }
+    }).report(),
+  );
 }

@@ -38,7 +38,7 @@ interface Armed {
 }
 
 export interface ArmingOptions {
-  readonly store: Store;
+  readonly store: Pick<Store, "document" | "damagedKeys">;
   readonly stateFolder: string;
   /** Whoever started the worker asks for it. */
   readonly atStart: boolean;
@@ -56,13 +56,14 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
 
   async function arm(by: string): Promise<void> {
     const next = { at: isoUtc(clock.now()), by, damaged };
-    await journal.note("writing-armed", { seenAt: next.at, by });
-    await store.commit({ documents: [armedAs(next)] });
+    await journal.note("writing-armed", { seenAt: next.at, by }, [armedAs(next)]);
     armed = next;
     log.warn({ by }, "writing is armed in this state");
   }
 
-  const arming: Arming = {
+  if (atStart && armed === null) await arm("whoever started the worker");
+
+  return {
     refusing: () =>
       armed !== null
         ? null
@@ -79,9 +80,6 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
       rmSync(join(stateFolder, ARM_FILE), { force: true });
     },
   };
-  if (atStart && armed === null) await arm("whoever started the worker");
-  await arming.look();
-  return arming;
 }
 
 /** What remembers that a state is armed. */
@@ -100,6 +98,6 @@ export function askToArm(stateFolder: string): void {
 /** A file of the worker's own user; what somebody else laid there, or a link, asks for nothing. */
 function isAskedFor(stateFolder: string): boolean {
   const found = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
-  const own = process.getuid?.();
+  const own = process.geteuid?.();
   return found?.isFile() === true && (own === undefined || found.uid === own || found.uid === 0);
 }

@@ -47,7 +47,6 @@ export function createClosures(options: {
   /** Tells a change of the switch or of the approval once; answers how it is now. */
   async function tellChanges(was: Seen): Promise<Seen> {
     auditSpace.look();
-    await arming.look();
     const isThrown = killSwitch.thrown();
     const unapproved = config.enabled ? approval.refusing() : null;
     const now = { isThrown, approval: unapproved?.message ?? approval.approvedAt() };
@@ -83,7 +82,10 @@ export function createClosures(options: {
         clock,
         signal,
         async turn() {
-          seen = await tellChanges(seen);
+          // What a file asks for may fail; that the switch was thrown is told all the same.
+          const [told, armed] = await Promise.allSettled([tellChanges(seen), arming.look()]);
+          if (told.status === "fulfilled") seen = told.value;
+          for (const each of [told, armed]) if (each.status === "rejected") throw each.reason;
           return LOOK_EVERY_MS;
         },
         fault: (error) => log.warn({ err: error }, "what closes writing could not be audited"),

@@ -80,13 +80,12 @@ interface Line {
   readonly readBack: ReadBack;
 }
 
-/** Finished commands are forgotten, and the head of the audit log is told, once an hour. */
-const TIDY_EVERY_MS = 3_600_000;
+const HOUR_MS = 3_600_000;
 /** While the clock cannot be trusted, it is looked so often whether it can. */
 const LOOK_AGAIN_MS = 60_000;
 /** What was only counted so far may take this long to be recorded at a stop, even when its time is over. */
 const LAST_WORDS_MS = 100;
-const TIDY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
+const HOURLY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
   const { clock, clockDoubt, config, log, metrics, store } = options;
@@ -195,13 +194,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         ]),
         refusals.run(ending),
         restores.run(endings, ending),
-        tidying(
-          () => [...lines.values()].every(({ source }) => isTrusted(source)),
+        ...hourly({
           journal,
+          isClockTrusted: () => [...lines.values()].every(({ source }) => isTrusted(source)),
           clock,
           log,
-          ending,
-        ),
+          signal: ending,
+        }),
         closures.watch(ending),
       ]);
     },
@@ -248,24 +247,36 @@ async function recover(
   }
 }
 
-/** An id that is forgotten by a clock that is a week ahead could be used again, so it has to be trusted first. */
-function tidying(
-  isClockTrusted: () => boolean,
-  journal: Journal,
-  clock: Clock,
-  log: Log,
-  signal: AbortSignal,
-): Promise<void> {
-  return loop({
+/** Finished commands are forgotten, and the head of the audit log is told; neither waits for the other. */
+function hourly(options: {
+  readonly journal: Journal;
+  readonly isClockTrusted: () => boolean;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}): readonly Promise<void>[] {
+  const { journal, isClockTrusted, clock, log, signal } = options;
+  const tidying = loop({
     clock,
     signal,
     async turn() {
+      // An id that is forgotten by a clock that is a week ahead could be used again, so it has to be trusted first.
       if (!isClockTrusted()) return LOOK_AGAIN_MS;
       await journal.tidy();
-      await journal.publishHead();
-      return TIDY_EVERY_MS;
+      return HOUR_MS;
     },
     fault: (error) => log.warn({ err: error }, "old commands could not be forgotten"),
-    backoff: TIDY_BACKOFF,
+    backoff: HOURLY_BACKOFF,
   });
+  const telling = loop({
+    clock,
+    signal,
+    async turn() {
+      await journal.publishHead();
+      return HOUR_MS;
+    },
+    fault: (error) => log.warn({ err: error }, "how far the audit log reaches could not be told"),
+    backoff: HOURLY_BACKOFF,
+  });
+  return [tidying, telling];
 }

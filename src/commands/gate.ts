@@ -32,8 +32,6 @@ export const FRESH_MS = 60_000;
 /** A reading further ahead of the clock than this is from before the clock was set back: nobody knows how old it is. */
 const AHEAD_MS = 1_000;
 
-/** A sender's clock, or the service's, may differ from ours by this much. */
-const CLOCK_TOLERANCE_MS = DIFFERENCE_BOUND_MS;
 const DAY_MS = 86_400_000;
 
 export interface PastWrites {
@@ -103,7 +101,7 @@ export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
 function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
   const { request, receivedAtMs } = facts;
   const issued = request.issuedAtMs ?? receivedAtMs;
-  if (issued > receivedAtMs + CLOCK_TOLERANCE_MS) {
+  if (issued > receivedAtMs + DIFFERENCE_BOUND_MS) {
     return refuse("clock-skew", "issued_at lies in the future; set the sender's clock.");
   }
   const wrongClock = checkClock(facts.clockSkewMs, facts.clockStep);
@@ -121,7 +119,7 @@ function timeToLive(facts: ArrivalFacts): ArrivalVerdict {
  */
 export function checkClock(skewMs: number | null, step: Doubt | null): Refusing | null {
   if (step !== null) return { reason: "clock-skew", message: step.message };
-  if (skewMs === null || Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return null;
+  if (skewMs === null || Math.abs(skewMs) <= DIFFERENCE_BOUND_MS) return null;
   const seconds = Math.round(Math.abs(skewMs) / 1000);
   const message = `Our clock and the service's differ by ${seconds} s; nothing is written until it is set.`;
   return { reason: "clock-skew", message };

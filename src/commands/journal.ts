@@ -50,8 +50,12 @@ export interface Journal {
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
   tell(notices: readonly Notice[]): Promise<void>;
-  /** Audits a step that belongs to no command. */
-  note(step: string, detail: Readonly<Record<string, unknown>>): Promise<void>;
+  /** Audits a step that belongs to no command, together with what it changes. */
+  note(
+    step: string,
+    detail: Readonly<Record<string, unknown>>,
+    documents?: readonly DocumentChange[],
+  ): Promise<void>;
   knows(id: string): boolean;
   /** An entry that has no outcome yet. */
   entry(id: string): OpenEntry | undefined;
@@ -306,8 +310,8 @@ export async function openJournal({
         );
       }),
 
-    note: (step, detail) =>
-      inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], [])),
+    note: (step, detail, documents = []) =>
+      inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
 
     entry: (id) => open.get(id),
     knows: (id) => open.has(id) || finished.has(id),

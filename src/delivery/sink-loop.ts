@@ -68,7 +68,10 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
   const restarts = createRestartWatch({
-    ...{ name, sink, outbox, clock },
+    name,
+    sink,
+    outbox,
+    clock,
     windowMs: config.replay_after_restart,
     store: options.store,
     log: options.log,

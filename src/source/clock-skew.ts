@@ -51,9 +51,6 @@ export function createClockSkew(
   };
 }
 
-/** From here on a difference of the clocks is told, in milliseconds; commands are refused from here on, too. */
-export const SKEW_TOLD_MS = DIFFERENCE_BOUND_MS;
-
 /**
  * A clock whose wall time is the service's as far as ours is in doubt, for what is asked for by that time: by a clock
  * that is eight days ahead, eight days that are still to come would be asked for, answered with nothing, and taken as
@@ -75,7 +72,7 @@ export function serviceClock(
 export function skewTeller(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {
   let differed = false;
   return (skewMs) => {
-    const differs = Math.abs(skewMs) > SKEW_TOLD_MS;
+    const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;
     if (differs !== differed) tell(skewMs, differs);
     differed = differs;
   };

@@ -64,12 +64,14 @@ export function limitConnections(
 
 export const LOOPBACK = "loopback";
 
+/** An address as everybody spells it: `::ffff:192.0.2.7` is `192.0.2.7`. */
+export function plainAddress(address: string): string {
+  return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
+}
+
 /** Whom an address belongs to, as far as it shows: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
 export function ownerOf(address: string): string {
-  const plain = address
-    .toLowerCase()
-    .replace(/^::ffff:(?=\d+\.)/, "")
-    .replace(/%.*$/, "");
+  const plain = plainAddress(address).replace(/%.*$/, "");
   if (plain === "::1" || plain.startsWith("127.")) return LOOPBACK;
   if (!plain.includes(":")) return plain;
   const [head = "", tail = ""] = plain.split("::");

@@ -1,4 +1,5 @@
 import { isoUtc } from "../clock.ts";
+import { DIFFERENCE_BOUND_MS } from "../clock-doubt.ts";
 import type { DamagedRows } from "../store/store.ts";
 import { hasLittleSpace } from "./disk.ts";
 import type { SinkReport } from "./sink-report.ts";
@@ -20,8 +21,6 @@ const DAY_MS = 86_400_000;
 /** The token's end is said on the page from here on, in days; the event `token-expiring` comes at 30, 14, 7 and 1. */
 const TOKEN_DAYS = 14;
 const MEBIBYTE = 1024 ** 2;
-/** From here on commands are refused and values are in doubt, in milliseconds. */
-const SKEW_TOLD_MS = 30_000;
 /** Tags that a notice names; `plenum status --json` has them all. */
 const NAMED = 5;
 
@@ -112,7 +111,7 @@ function workNotices(source: SourceReport): readonly string[] {
   const { name, quota, clockSkewMs, setAside, leftOut, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
-    ...(clockSkewMs !== null && Math.abs(clockSkewMs) > SKEW_TOLD_MS
+    ...(clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS
       ? [
           `The clock of this machine is ${(Math.abs(clockSkewMs) / 1_000).toFixed(0)} s ${clockSkewMs > 0 ? "ahead of" : "behind"} the clock of ${name}. Times are in doubt, and commands are refused, until it is set right.`,
         ]

@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { CommitTrouble } from "./commits.ts";
 import { hasLittleSpace } from "./disk.ts";
-import { createRemembered, WATCHED_MS } from "./remembered.ts";
+import { createMade, WATCHED_MS } from "./remembered.ts";
 import type { Status, StatusReport } from "./report.ts";
 import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
@@ -40,7 +40,7 @@ const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
 export function createReadiness(options: ReadinessOptions): () => Promise<Readiness> {
   const { clock, isRunning, commitTrouble } = options;
   // Anybody may ask, as often as he likes.
-  const remembered = createRemembered({ documents: async () => new Map() }, clock);
+  const made = createMade(clock);
 
   async function look(): Promise<readonly NotReady[]> {
     const failed = commitTrouble();
@@ -59,7 +59,7 @@ export function createReadiness(options: ReadinessOptions): () => Promise<Readin
 
   return async () => {
     const reasons: readonly NotReady[] = isRunning()
-      ? await remembered.made("readiness", WATCHED_MS, look)
+      ? await made("readiness", WATCHED_MS, look)
       : [
           {
             reason: "starting-or-stopping",

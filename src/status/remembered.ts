@@ -1,6 +1,9 @@
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
 
+/** Makes what is asked for by name at most once in a while, however often it is asked. */
+export type Made = <T>(name: string, maxAgeMs: number, make: () => Promise<T>) => Promise<T>;
+
 /**
  * Reads what is shown at most once in a while, however many pages are open: a source of 4,000 tags takes tens of
  * milliseconds to read, and every open page asks every two seconds. What it answers must not be changed.
@@ -8,13 +11,21 @@ import type { Store } from "../store/store.ts";
 export interface Remembered {
   documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
   /** The same for what is made from more than one set; `name` is no set's. */
-  made<T>(name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T>;
+  readonly made: Made;
 }
 
-export function createRemembered(store: Pick<Store, "documents">, clock: Clock): Remembered {
+export function createRemembered(
+  store: Pick<Store, "documents">,
+  clock: Pick<Clock, "monotonic">,
+): Remembered {
+  const made = createMade(clock);
+  return { made, documents: (set, maxAgeMs) => made(set, maxAgeMs, () => store.documents(set)) };
+}
+
+export function createMade(clock: Pick<Clock, "monotonic">): Made {
   const known = new Map<string, { readonly atMs: number; readonly read: Promise<unknown> }>();
 
-  async function made<T>(name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T> {
+  return async <T>(name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T> => {
     const last = known.get(name);
     if (last !== undefined && clock.monotonic() - last.atMs < maxAgeMs) return (await last.read) as T;
     const read = make();
@@ -25,9 +36,7 @@ export function createRemembered(store: Pick<Store, "documents">, clock: Clock):
       known.delete(name);
       throw error;
     }
-  }
-
-  return { made, documents: (set, maxAgeMs) => made(set, maxAgeMs, () => store.documents(set)) };
+  };
 }
 
 /** How old what is shown may be: what people watch, and what rarely changes, in milliseconds. */

@@ -1,11 +1,6 @@
 import type { Context } from "hono";
 import type { TrustedProxy } from "./config.ts";
-import { ownerOf } from "./connections.ts";
-
-/** An address as everybody spells it: `::ffff:192.0.2.7` is `192.0.2.7`. */
-function plainAddress(address: string): string {
-  return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
-}
+import { ownerOf, plainAddress } from "./connections.ts";
 
 /** The other end of the connection; empty in a test without one. */
 function socketAddress(context: Context): string {

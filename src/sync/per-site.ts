@@ -9,7 +9,8 @@ export interface Visits<T> {
 
 /**
  * Visits the sites one after the other. The trouble of one site is its own: the others go on. Only what concerns all
- * of them (a refused token, an order to wait, a trouble of this machine, a stop) ends the round, and so does the failure of every single one.
+ * of them (a refused token, an order to wait, a trouble of this machine, a stop) ends the round, and so does the failure
+ * of every single one.
  */
 export async function perSite<T>(
   siteIds: Iterable<number>,

@@ -2,6 +2,7 @@ import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { ARM_FILE, askToArm } from "#src/commands/arming.ts";
+import { Retryable } from "#src/errors.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
 /** What arms a state for writing, and what does not. */
@@ -85,4 +86,29 @@ test("a counter of writes that was damaged closes writing until somebody has loo
   expect((await rig.result("b"))?.outcome).toBe("confirmed");
   await rig.restart();
   expect(rig.commands.notices()).toEqual([]);
+});
+
+test("while what asks to arm it cannot be recorded, a kill switch that is thrown is told all the same", async () => {
+  const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
+    records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
+  const rig = await createRig({
+    isArmed: false,
+    around: (store) => ({
+      ...store,
+      commit: async (change) => {
+        if (isArming(change)) throw new Retryable("The disk is full.");
+        return store.commit(change);
+      },
+    }),
+  });
+  open.push(rig);
+  askToArm(rig.folder);
+  rig.commands.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
+  await rig.clock.advance(10_000);
+  expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");
+  expect(existsSync(join(rig.folder, ARM_FILE))).toBe(true);
+  // A restart asks for it again, and starts all the same.
+  await rig.restart();
+  await rig.clock.advance(10_000);
+  expect(rig.commands.status()).toMatchObject({ enabled: true, stopped: true });
 });

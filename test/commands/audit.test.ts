@@ -112,3 +112,15 @@ test("the head is told with each write and once an hour; whoever kept it finds a
     hasExpected: false,
   });
 });
+
+test("the head is told once an hour also where nobody can say whose clock is right", async () => {
+  // Its clocks were never compared with the service's, so nothing old is forgotten.
+  rig = await createRig();
+  await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });
+  await rig.clock.advance(60_000);
+  const heads = async () => (await (rig as Rig).store.outbox.latest(1_000, ["audit-head"])).length;
+  const before = await heads();
+  expect(rig.source.clockSkewMs()).toBeNull();
+  await rig.clock.advance(2 * 3_600_000);
+  expect(await heads()).toBe(before + 2);
+});

@@ -15,9 +15,11 @@ const LISTED_MS = 780_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
 /**
- * Two slots of 3 s for each loss that others met meanwhile; three where a request has tags of four sites, which are asked
- * one by one when the token's word does not say which of them was refused. And a reply on its way; one with a gateway that just went offline takes 4 s longer than others. */
+ * Two slots of 3 s for each loss that others met meanwhile; three where a request has tags of four sites, which are
+ * asked one by one when the token's word does not say which of them was refused.
+ */
 const SLOTS_LATE = 2;
+/** A reply on its way; with a gateway that just went offline it takes 4 s longer. */
 const REPLY_MS = 6_000;
 
 type Span = readonly [fromMs: number, toMs: number];
