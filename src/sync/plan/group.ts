@@ -29,6 +29,11 @@ export interface PlannedTag {
    * `patient` takes only what nobody needs.
    */
   readonly turn?: "punctual" | "patient" | null;
+  /**
+   * When it was last asked for, answered or not; null or absent when never. Those that are `patient` take turns by it,
+   * because by their age the ones that are always refused would keep the others waiting. Same clock as `nowMs`.
+   */
+  readonly askedMs?: number | null;
   /** It is being read: it is not to be chosen, but it comes round again. */
   readonly underWay?: boolean;
 }
@@ -49,7 +54,12 @@ export interface PlanRules {
 /** The tags of the next request, most urgent first; empty when the slot is free for others. */
 export interface Plan {
   readonly group: readonly string[];
+  /** It is a search among those that are `patient`, in a slot that no promise needs. */
+  readonly isSearch?: true;
 }
+
+/** Stands for the time of what never was; finite, so that the difference of two is a number. */
+export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
 
 /** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
@@ -115,8 +125,8 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
   }
   const needs = needsByDeadline([...ordinary, ...comingRound], rules);
   const worstOrdinary = Math.max(0, ...ordinary.map((candidate) => candidate.index));
-  // Who is searched comes last.
-  const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b));
+  // Who is searched comes last, and in turn.
+  const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b) || turnAmongPatient(a, b));
   for (const candidates of groups) {
     // One that was never read rides along and makes nobody wait.
     const aged = candidates.filter(({ tag }) => tag.lastMs !== null);
@@ -134,7 +144,8 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
     if (hasTurn || isOldest || isStarving || (worst >= 1 && isFree)) {
-      return { group: fill(candidates, [], rules.size) };
+      const group = fill(candidates, [], rules.size);
+      return turn === "patient" ? { group, isSearch: true } : { group };
     }
   }
   if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };
@@ -146,6 +157,15 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
 
 function patience([first]: readonly Urgency[]): number {
   return first?.tag.turn === "patient" ? 1 : 0;
+}
+
+/** An order: whoever has not been asked for longest. */
+function turnAmongPatient(a: readonly Urgency[], b: readonly Urgency[]): number {
+  if (patience(a) === 0 || patience(b) === 0) return 0;
+  const [first = 0, second = 0] = [a, b].map((each) =>
+    Math.min(...each.map(({ tag }) => tag.askedMs ?? NEVER_MS)),
+  );
+  return first - second;
 }
 
 function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Urgency {

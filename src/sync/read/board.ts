@@ -21,7 +21,7 @@ export interface Board {
    * there is one, rather not suspected, and answered as lately as possible.
    */
   control(tried: readonly string[]): string | undefined;
-  sent(ids: readonly string[]): void;
+  sent(ids: readonly string[], nowMs: number): void;
   /** The service answered for it: with a value, with null, or not at all although it answered the others. */
   answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void;
   /** The request failed for a reason that says nothing about the tag; it is tried again before it is due. */
@@ -103,6 +103,7 @@ const RETRY_MS = 15_000;
 interface State {
   watched: WatchedTag;
   lastMs: number | null;
+  askedMs: number | null;
   nulls: number;
   /** When the last null was counted; a slot that is left over may bring several within one interval. */
   nullAtMs: number;
@@ -153,6 +154,7 @@ export function createBoard(around: BoardSurroundings): Board {
         next.set(id, {
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
+          askedMs: null,
           nulls: value?.nulls ?? 0,
           nullAtMs: Number.NEGATIVE_INFINITY,
           failures: 0,
@@ -181,6 +183,7 @@ export function createBoard(around: BoardSurroundings): Board {
           id,
           intervalMs,
           lastMs: state.lastMs,
+          askedMs: state.askedMs,
           apart: around.labelOf(id),
           turn: around.turnOf(id) ?? null,
           underWay: state.underWay || waits,
@@ -213,8 +216,13 @@ export function createBoard(around: BoardSurroundings): Board {
         .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1] || a.rank[2] - b.rank[2]);
       return best?.id;
     },
-    sent(ids) {
-      for (const id of ids) change(id, (state) => (state.underWay = true));
+    sent(ids, nowMs) {
+      for (const id of ids) {
+        change(id, (state) => {
+          state.underWay = true;
+          state.askedMs = nowMs;
+        });
+      }
     },
     answered(id, answer, nowMs) {
       change(id, (state) => {

@@ -6,7 +6,7 @@ import { loop } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { heldTags } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
-import { type PlannedTag, planGroup } from "../plan/group.ts";
+import { NEVER_MS, type PlannedTag, planGroup } from "../plan/group.ts";
 import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
 import type { TokenScope } from "../scope.ts";
@@ -168,11 +168,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       return searched;
     }
     const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs() };
-    const { group: due } = planGroup(planned, nowMs, { ...rules, eager: false });
-    if (due.length > 0) return due;
-    // What is due tells as much; this costs a slot that no promise needs.
+    const due = planGroup(planned, nowMs, { ...rules, eager: false });
+    if (due.group.length > 0 && due.isSearch !== true) return due.group;
+    // Before a search: where all are refused, that one would find nobody and never end.
     const control = controls.isWanted() ? controls.next() : [];
     if (control.length > 0) return control;
+    if (due.group.length > 0) return due.group;
     const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
     if (group.length > 0) return group;
     const probe = board.nextProbe(nowMs);
@@ -193,7 +194,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       group = nextGroup(lane === "spare");
       if (group.length === 0) return { passMs: slotMs() };
       startedAtMs = clock.monotonic();
-      board.sent(group);
+      board.sent(group, startedAtMs);
       begun();
       return { ask: group };
     };
@@ -307,14 +308,16 @@ function isDoubtDue({ turn, underWay, lastMs, intervalMs }: PlannedTag, nowMs: n
   return turn === "punctual" && underWay !== true && (lastMs === null || nowMs - lastMs >= intervalMs / 2);
 }
 
-/** Of the tags that are searched and due, the group of the one that waits longest. */
+/** Of the tags that are searched and due, the group of the one that has not been asked for longest. */
 function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly string[] {
   const ageOf = ({ lastMs, intervalMs }: PlannedTag) =>
     lastMs === null ? Number.POSITIVE_INFINITY : (nowMs - lastMs) / intervalMs;
   const due = planned.filter((tag) => tag.turn === "patient" && tag.underWay !== true && ageOf(tag) >= 1);
   // First whoever is not suspected by itself: one answer clears a whole site.
   const isSuspect = ({ apart }: PlannedTag) => (apart?.startsWith("site ") ? 0 : 1);
-  const [first] = due.toSorted((a, b) => isSuspect(a) - isSuspect(b) || ageOf(b) - ageOf(a));
+  const [first] = due.toSorted(
+    (a, b) => isSuspect(a) - isSuspect(b) || (a.askedMs ?? NEVER_MS) - (b.askedMs ?? NEVER_MS),
+  );
   const group = planned.filter(({ apart, underWay }) => apart === first?.apart && underWay !== true);
   return first === undefined ? [] : group.slice(0, TAGS_PER_REQUEST).map(({ id }) => id);
 }

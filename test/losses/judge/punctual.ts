@@ -1,3 +1,4 @@
+import type { SeenRequest } from "#src/simulator/truth.ts";
 import { selects } from "#src/sync/select.ts";
 import type { FarEnd } from "../far-end.ts";
 import type { Stage } from "../stage.ts";
@@ -22,12 +23,18 @@ const SLOTS_LATE = 2;
 /** A reply on its way; with a gateway that just went offline it takes 4 s longer. */
 const REPLY_MS = 6_000;
 
+/** From 2 requests a minute back to 20. */
+const SLOWED_MS = 3 * 3_600_000;
+
 type Span = readonly [fromMs: number, toMs: number];
 
 export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): readonly string[] {
   const { world, virtual } = stage;
   const polite = virtual.config.sources.main?.quota.polite ?? 1;
   const slotMs = 3_000 / polite;
+  const requests = virtual.simulator.truth
+    .requests()
+    .filter(({ endpoint }) => endpoint === "read" || endpoint === "history");
   const problems: string[] = [];
   const told = new Set<string>();
   for (const [siteId, ids] of world.tags) {
@@ -43,7 +50,9 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
           const sinceMs = marks[place - 1] ?? atMs;
           const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
           const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length - 1);
-          const lateMs = atMs - sinceMs - own.every - slotsLate * slotMs - REPLY_MS;
+          const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + own.every + slotMs + REPLY_MS);
+          const slowest = slowestSlotMs(requests, sinceMs, atMs, slotMs);
+          const lateMs = atMs - Math.max(sinceMs + own.every, dueMs) - slotsLate * slowest - REPLY_MS;
           if (lateMs <= 0) continue;
           const beside = `${besides(stage, sinceMs, atMs)}${after(stage, siteId, sinceMs)}`;
           // One sentence for a cause and a class: a group of twenty is late together.
@@ -58,6 +67,33 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
     }
   }
   return problems;
+}
+
+/** When a first request for this tag and others was refused, which took its time: only from there on slots are counted. */
+function knownRefusedMs(requests: readonly SeenRequest[], id: string, fromMs: number, toMs: number): number {
+  const refused = requests.find(
+    ({ atMs, endpoint, errorStatus, query }) =>
+      endpoint === "read" && errorStatus !== null && atMs > fromMs && atMs <= toMs && query.includes(id),
+  );
+  return refused?.atMs ?? fromMs;
+}
+
+/**
+ * A slot is 3 s, or longer while a limit that is not ours refuses: then the worker slows down, and comes back by a
+ * request a minute every ten minutes.
+ */
+function slowestSlotMs(
+  requests: readonly SeenRequest[],
+  fromMs: number,
+  toMs: number,
+  slotMs: number,
+): number {
+  const isSlowed = requests.some(
+    ({ atMs, errorStatus }) => errorStatus === 429 && atMs <= toMs && atMs > toMs - SLOWED_MS,
+  );
+  if (!isSlowed) return slotMs;
+  const between = requests.filter(({ atMs }) => atMs >= fromMs && atMs <= toMs).map(({ atMs }) => atMs);
+  return Math.max(slotMs, ...between.map((atMs, place) => atMs - (between[place - 1] ?? fromMs)));
 }
 
 /** The times in which nothing that was done concerned this tag. */
