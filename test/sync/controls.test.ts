@@ -19,13 +19,14 @@ describe("Whether failed reads concern all tags", () => {
     return isOfAll;
   }
 
-  test("two refusals are not worth a control, three are", () => {
+  test("three refusals are worth an idle slot for a control, eight are worth a search's", () => {
     const controls = controlsOf("a");
-    controls.refused(["x", "y"]);
-    controls.refused(["x"]);
-    expect(controls.isWanted()).toBe(false);
-    controls.refused(["y"]);
-    expect(controls.isWanted()).toBe(true);
+    const worth = Array.from({ length: 8 }, () => {
+      controls.refused(["x", "y"]);
+      return [controls.isWorth("idle"), controls.isWorth("search")];
+    });
+    expect(worth.findIndex(([idle]) => idle)).toBe(2);
+    expect(worth.findIndex(([, search]) => search)).toBe(7);
     expect(controls.isTrying()).toBe(false);
   });
 
@@ -49,7 +50,7 @@ describe("Whether failed reads concern all tags", () => {
     for (let n = 0; n < 3; n++) controls.refused(["x"]);
     expect(refuseNext(controls)).toBe(false);
     controls.answered();
-    expect(controls.isWanted()).toBe(false);
+    expect(controls.isWorth("idle")).toBe(false);
     expect(controls.next()).toEqual(["a"]);
   });
 

@@ -50,11 +50,11 @@ describe("the next group", () => {
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
   });
 
-  test("those that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
-    const searched = (id: string, ageMs: number, askedMs: number | null): PlannedTag => ({
+  test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
+    const searched = (id: string, ageMs: number, siteAskedMs?: number): PlannedTag => ({
       ...tag(id, ageMs, 60_000, id),
       turn: "patient",
-      askedMs,
+      siteAskedMs,
     });
     const refused = searched("refused", 900_000, -3_000);
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual({
@@ -62,7 +62,7 @@ describe("the next group", () => {
       isSearch: true,
     });
     // Whoever was never asked comes before both, and what is not due yet before nobody.
-    expect(planGroup([refused, searched("new", 61_000, null)], 0, RULES).group).toEqual(["new"]);
+    expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
   });
 

@@ -30,10 +30,10 @@ export interface PlannedTag {
    */
   readonly turn?: "punctual" | "patient" | null;
   /**
-   * When it was last asked for, answered or not; null or absent when never. Those that are `patient` take turns by it,
-   * because by their age the ones that are always refused would keep the others waiting. Same clock as `nowMs`.
+   * For those that are `patient`: when one of its site was last asked for, answered or not; absent when never. The sites
+   * take turns by it, because by age one that is always refused would keep the others waiting. Same clock as `nowMs`.
    */
-  readonly askedMs?: number | null;
+  readonly siteAskedMs?: number | undefined;
   /** It is being read: it is not to be chosen, but it comes round again. */
   readonly underWay?: boolean;
 }
@@ -159,11 +159,11 @@ function patience([first]: readonly Urgency[]): number {
   return first?.tag.turn === "patient" ? 1 : 0;
 }
 
-/** An order: whoever has not been asked for longest. */
+/** An order: whose site has not been asked for longest. */
 function turnAmongPatient(a: readonly Urgency[], b: readonly Urgency[]): number {
   if (patience(a) === 0 || patience(b) === 0) return 0;
   const [first = 0, second = 0] = [a, b].map((each) =>
-    Math.min(...each.map(({ tag }) => tag.askedMs ?? NEVER_MS)),
+    Math.min(...each.map(({ tag }) => tag.siteAskedMs ?? NEVER_MS)),
   );
   return first - second;
 }

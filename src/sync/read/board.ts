@@ -103,7 +103,6 @@ const RETRY_MS = 15_000;
 interface State {
   watched: WatchedTag;
   lastMs: number | null;
-  askedMs: number | null;
   nulls: number;
   /** When the last null was counted; a slot that is left over may bring several within one interval. */
   nullAtMs: number;
@@ -119,6 +118,8 @@ interface State {
 export function createBoard(around: BoardSurroundings): Board {
   let states = new Map<string, State>();
   let factors: ReadonlyMap<string, number> = new Map();
+  /** By site, when one of its `patient` tags was last asked for. */
+  const sitesAskedMs = new Map<number, number>();
   /** By class, the largest age at which a value was replaced; of this page and the one before. */
   let oldest = new Map<string, number>();
   let oldestBefore = new Map<string, number>();
@@ -154,7 +155,6 @@ export function createBoard(around: BoardSurroundings): Board {
         next.set(id, {
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
-          askedMs: null,
           nulls: value?.nulls ?? 0,
           nullAtMs: Number.NEGATIVE_INFINITY,
           failures: 0,
@@ -183,7 +183,7 @@ export function createBoard(around: BoardSurroundings): Board {
           id,
           intervalMs,
           lastMs: state.lastMs,
-          askedMs: state.askedMs,
+          siteAskedMs: sitesAskedMs.get(state.watched.siteId),
           apart: around.labelOf(id),
           turn: around.turnOf(id) ?? null,
           underWay: state.underWay || waits,
@@ -220,7 +220,7 @@ export function createBoard(around: BoardSurroundings): Board {
       for (const id of ids) {
         change(id, (state) => {
           state.underWay = true;
-          state.askedMs = nowMs;
+          if (around.turnOf(id) === "patient") sitesAskedMs.set(state.watched.siteId, nowMs);
         });
       }
     },

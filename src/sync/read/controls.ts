@@ -12,8 +12,11 @@ import { type Failure, Malformed, Retryable } from "../../errors.ts";
 export interface Controls {
   /** A failure concerned all, and nothing has been read since: only one request at a time tries, for one tag. */
   isTrying(): boolean;
-  /** Whether a control is worth a slot: it is trying, or tags were refused a few times in a row. */
-  isWanted(): boolean;
+  /**
+   * Whether a control is worth a slot: while it is trying, or after some refusals in a row; more of them where the slot
+   * would be a search's, which finds one culprit of 20 within seven.
+   */
+  isWorth(slot: "idle" | "search"): boolean;
   /** Whether one is on its way. */
   isOut(): boolean;
   /** The control to be asked now; empty while one is on its way, and where there is no tag that could tell. */
@@ -32,11 +35,11 @@ export interface Controls {
 
 /** Failures in a row after which it is the service, not a gateway. */
 const FAILURES_MAX = 3;
-/** Refusals in a row after which controls are asked. */
+/** Refusals in a row after which controls are asked in slots that nobody wants. */
 const REFUSALS_IN_DOUBT = 3;
 /** So many controls refused: it is about no single tag. */
 const CONTROLS = 3;
-/** Refusals in a row after which the same is said where no tag was ever read. */
+/** The same instead of a search; and where no tag was ever read, so many say that it is about no single tag. */
 const REFUSALS_MAX = 8;
 
 /** `pick` answers a tag that was read lately and is none of those given, or undefined; see `Board.control`. */
@@ -50,7 +53,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
 
   return {
     isTrying: () => trying,
-    isWanted: () => trying || refusals >= REFUSALS_IN_DOUBT,
+    isWorth: (slot) => trying || refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_MAX),
     isOut: () => out !== null,
     next() {
       if (out !== null) return [];

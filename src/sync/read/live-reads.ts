@@ -170,8 +170,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs() };
     const due = planGroup(planned, nowMs, { ...rules, eager: false });
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
-    // Before a search: where all are refused, that one would find nobody and never end.
-    const control = controls.isWanted() ? controls.next() : [];
+    // A search among tags that are all refused would find nobody and never end.
+    const control = controls.isWorth(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
     if (control.length > 0) return control;
     if (due.group.length > 0) return due.group;
     const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
@@ -308,15 +308,16 @@ function isDoubtDue({ turn, underWay, lastMs, intervalMs }: PlannedTag, nowMs: n
   return turn === "punctual" && underWay !== true && (lastMs === null || nowMs - lastMs >= intervalMs / 2);
 }
 
-/** Of the tags that are searched and due, the group of the one that has not been asked for longest. */
+/** Of the tags that are searched and due, the group of the one that waits longest; the sites take turns. */
 function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly string[] {
   const ageOf = ({ lastMs, intervalMs }: PlannedTag) =>
     lastMs === null ? Number.POSITIVE_INFINITY : (nowMs - lastMs) / intervalMs;
   const due = planned.filter((tag) => tag.turn === "patient" && tag.underWay !== true && ageOf(tag) >= 1);
   // First whoever is not suspected by itself: one answer clears a whole site.
   const isSuspect = ({ apart }: PlannedTag) => (apart?.startsWith("site ") ? 0 : 1);
+  const turnOf = ({ siteAskedMs = NEVER_MS }: PlannedTag) => siteAskedMs;
   const [first] = due.toSorted(
-    (a, b) => isSuspect(a) - isSuspect(b) || (a.askedMs ?? NEVER_MS) - (b.askedMs ?? NEVER_MS),
+    (a, b) => isSuspect(a) - isSuspect(b) || turnOf(a) - turnOf(b) || ageOf(b) - ageOf(a),
   );
   const group = planned.filter(({ apart, underWay }) => apart === first?.apart && underWay !== true);
   return first === undefined ? [] : group.slice(0, TAGS_PER_REQUEST).map(({ id }) => id);
