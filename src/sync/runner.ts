@@ -34,6 +34,8 @@ export interface RunnerOptions {
 
 /** What may pass by itself is tried again soon, and then ever more rarely; the next tick comes anyway. */
 const RETRY = { firstMs: 15_000, maxMs: 900_000 };
+/** The same for live reads and history, for which no tick comes: a reply that can be had again is missed for no longer. */
+const FOLLOWED_RETRY = { firstMs: 15_000, maxMs: 120_000 };
 /** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
 export const OWN_TROUBLE_MS = 5_000;
 /**
@@ -57,7 +59,7 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
   const retryInMs = (result: RunResult): number | null => {
     if (result.kind === "ok") return null;
     if (result.kind === "incomplete") return backoffMs(RETRY, failures, random);
-    return restMs(result.failure, failures, random);
+    return told(result.failure) ?? backoffMs(RETRY, failures, random);
   };
 
   return {
@@ -90,8 +92,8 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
       refused = result.kind === "failed" && result.failure instanceof ConfigError;
       metrics.polls.inc({ ...labels, outcome: result.kind });
       if (result.kind !== "failed") metrics.pollSuccess.set(labels, clock.now() / 1000);
-      const told = result.kind === "failed" && !mayPass(result.failure) ? retryInMs(result) : null;
-      notBeforeMs = told === null ? Number.NEGATIVE_INFINITY : clock.monotonic() + told;
+      const heldMs = result.kind === "failed" && !mayPass(result.failure) ? retryInMs(result) : null;
+      notBeforeMs = heldMs === null ? Number.NEGATIVE_INFINITY : clock.monotonic() + heldMs;
       return result;
     },
   };
@@ -105,12 +107,17 @@ export function unexplainedRestMs(failures: number): number {
   return failures <= SOON_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
 }
 
-/** How long work rests after a failure, the `failures`-th in a row, in milliseconds. */
-export function restMs(failure: Failure, failures: number, random: () => number): number {
+/** How long live reads and history rest after another failure, the `failures`-th in a row, in milliseconds. */
+export function followedRestMs(failure: Failure, failures: number, random: () => number): number {
+  return told(failure) ?? backoffMs(FOLLOWED_RETRY, failures, random);
+}
+
+/** How long a failure says that is to be waited, in milliseconds; null when it does not. */
+function told(failure: Failure): number | null {
   if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
   if (failure instanceof ConfigError) return REFUSED_MS;
   if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;
-  return backoffMs(RETRY, failures, random);
+  return null;
 }
 
 /** Trouble that may be over at any tick; the rest is to be left alone for its time. */

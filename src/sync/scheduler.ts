@@ -11,9 +11,9 @@ import type { Job } from "./job.ts";
 import type { Outage } from "./outage.ts";
 import {
   createRunner,
+  followedRestMs,
   type Runner,
   type RunResult,
-  restMs,
   SECOND_LOOK_MS,
   unexplainedRestMs,
 } from "./runner.ts";
@@ -184,7 +184,7 @@ export function createScheduler(options: SchedulerOptions): Service {
           if (await noted(() => failed(follower, failure, failures))) return 0;
           const lacks = follower.ability !== undefined && !options.scope.may(follower.ability);
           const mayPass = failure instanceof ConfigError && !lacks;
-          return mayPass ? unexplainedRestMs(failures) : restMs(failure, failures, random);
+          return mayPass ? unexplainedRestMs(failures) : followedRestMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());
           await onAway;

@@ -5,6 +5,7 @@ import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
 import { createMetrics } from "#src/metrics.ts";
 import type { Source } from "#src/source/source.ts";
 import { createAvailability } from "#src/sync/availability.ts";
+import type { Follower } from "#src/sync/follower.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import type { Job } from "#src/sync/job.ts";
 import { createOutage } from "#src/sync/outage.ts";
@@ -21,6 +22,7 @@ const START = Date.UTC(2026, 0, 1);
 async function schedule(
   build: (clock: ReturnType<typeof createVirtualClock>) => readonly Job[],
   spreadMs = 0,
+  followers: readonly Follower[] = [],
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore();
@@ -48,6 +50,7 @@ async function schedule(
   const scheduler = createScheduler({
     source: "main",
     jobs: build(clock),
+    followers,
     ticker: clockTicker(clock, createClockDoubt({ clock, log })),
     clock,
     log,
@@ -299,5 +302,32 @@ describe("jobs", () => {
     expect(finished).toBe(2);
     expect(aborted).toBe(1);
     expect(clock.sleepers()).toBe(0);
+  });
+});
+
+describe("followers", () => {
+  test("an endpoint that was away for an hour is tried again within two minutes of its return", async () => {
+    let isAway = true;
+    const tries: number[] = [];
+    const { clock, scheduler } = await schedule(() => [], 0, [
+      {
+        name: "live",
+        async follow({ draining, well }) {
+          tries.push(seconds(clock));
+          if (isAway) throw new Retryable("500");
+          well();
+          await new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
+        },
+      },
+    ]);
+    await clock.advance(3_600_000);
+    // Away it costs about a request in one and a half minutes: 3 % of the quota.
+    expect(tries.length).toBeGreaterThan(30);
+    expect(tries.length).toBeLessThan(60);
+    isAway = false;
+    const away = tries.length;
+    await clock.advance(120_000);
+    expect(tries.length).toBe(away + 1);
+    await scheduler.stop(0);
   });
 });

@@ -16,8 +16,9 @@ const LISTED_MS = 780_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
 const START_MS = 180_000;
 /**
- * Two slots of 3 s for each loss that others met meanwhile; three where a request has tags of four sites, which are
- * asked one by one when the token's word does not say which of them was refused.
+ * Two slots of 3 s for each loss that others met meanwhile. Where a request has tags of more sites, one for each: when
+ * the token was asked within the last minute and may not be asked again, they are asked one by one, and nobody can know
+ * better whom to ask last.
  */
 const SLOTS_LATE = 2;
 /** A reply on its way; with a gateway that just went offline it takes 4 s longer. */
@@ -49,7 +50,7 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
         for (const [place, atMs] of marks.entries()) {
           const sinceMs = marks[place - 1] ?? atMs;
           const losses = Math.max(1, lossesOfOthers(stage, sinceMs, atMs));
-          const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length - 1);
+          const slotsLate = losses * Math.max(SLOTS_LATE, world.siteIds.length);
           const dueMs = knownRefusedMs(requests, id, sinceMs, sinceMs + own.every + slotMs + REPLY_MS);
           const slowest = slowestSlotMs(requests, sinceMs, atMs, slotMs);
           const lateMs = atMs - Math.max(sinceMs + own.every, dueMs) - slotsLate * slowest - REPLY_MS;
