@@ -1,5 +1,5 @@
 import type { TokenInfo } from "../building.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Source } from "../source/source.ts";
 import { type Bell, createBell, loop } from "../waiting.ts";
@@ -31,6 +31,10 @@ export interface TokenScope {
   tryRefresh(signal: AbortSignal): Promise<Scope | null>;
   /** What somebody else was told by `GET me`. */
   learn(info: Pick<TokenInfo, "sites" | "abilities">): void;
+  /** What the token had and has not now, a site's id or an ability, with the time (UTC) at which that was noticed. */
+  lost(): Readonly<Record<string, string>>;
+  /** What `lost` said when the worker ran last: also after a restart its return is looked for. */
+  recall(lost: Readonly<Record<string, string>>): void;
   /**
    * A request was refused (403, or a 404 that may be one) at `atMs`, on the monotonic clock; why? `unknown` where the
    * token's word from after the refusal is not to be had yet: then nobody is to blame so far.
@@ -61,6 +65,8 @@ const ASK_EVERY_MS = 60_000;
 /** For what was lost longer ago than this, every five minutes are enough, in milliseconds. */
 const LOST_LATELY_MS = 3_600_000;
 const SELDOM_MS = 300_000;
+/** What was lost longer ago than this is taken for gone, in milliseconds. */
+const GONE_MS = 7 * 86_400_000;
 
 export function createScope(source: Source, clock: Clock): TokenScope {
   const changes = createBell();
@@ -80,7 +86,8 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     const had = [...names(sites), ...names(abilities)];
     const has = new Set([...names(next.sites), ...names(next.abilities)]);
     for (const name of had) if (!has.has(name)) lost.set(name, clock.monotonic());
-    for (const name of has) lost.delete(name);
+    for (const [name, sinceMs] of lost)
+      if (has.has(name) || clock.monotonic() - sinceMs > GONE_MS) lost.delete(name);
     const isFirst = sites === null;
     const same =
       sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
@@ -108,6 +115,16 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     askedAtMs: () => askedAtMs,
     saidAtMs: () => answeredMs,
     learn,
+    lost() {
+      const wallMs = clock.now() - clock.monotonic();
+      return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
+    },
+    recall(known) {
+      // A time ahead of the clock is from before the clock was set back: then it counts from now on.
+      const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
+      for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
+      if (lost.size > 0) news.ring();
+    },
     refresh,
     changes,
     async tryRefresh(signal) {

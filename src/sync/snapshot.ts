@@ -100,6 +100,8 @@ export interface HeldToken {
   readonly checkedAt: string;
   /** The smallest number of days before the expiry that was told for this expiry; null when none was. */
   readonly warnedDays: number | null;
+  /** What it had before and lost: a site's id or an ability, with the time (UTC) at which that was noticed. */
+  readonly lost?: Readonly<Record<string, string>>;
 }
 
 /** The latest reading of a tag (set `value`), keyed by tag id. */

@@ -64,7 +64,10 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   ]);
   const scope = createScope(source, clock);
   const lastToken = holding.get<HeldToken>(tokenSet).get("token");
-  if (lastToken !== undefined) scope.learn(lastToken.info);
+  if (lastToken !== undefined) {
+    scope.learn(lastToken.info);
+    scope.recall(lastToken.lost ?? {});
+  }
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
   const availability = createAvailability({ source: source.name, holding, clock });

@@ -40,7 +40,12 @@ export function createTokenPoll(parts: PollParts): Poll {
           }),
         );
       }
-      const next: HeldToken = { info, checkedAt: isoUtc(now), warnedDays: isNews ? due.threshold : warned };
+      const next: HeldToken = {
+        info,
+        checkedAt: isoUtc(now),
+        warnedDays: isNews ? due.threshold : warned,
+        lost: scope.lost(),
+      };
       await parts.commit("token", { documents: [{ set, put: [["token", next]] }], events });
       return OK;
     },
