@@ -12,12 +12,12 @@ import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import type { Follower } from "./follower.ts";
 import { createHolding } from "./holding.ts";
-import { offlineGateways } from "./inventory/behind-gateway.ts";
+import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
 import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory/poll.ts";
 import type { Job } from "./job.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
-import type { Ticker } from "./schedule.ts";
+import { matcher, type Ticker } from "./schedule.ts";
 import { createScheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
 import { type Held, type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
@@ -44,9 +44,6 @@ export interface Sync {
   /** The polls at their times, and beside them what goes on all the time: live reads, history. */
   service(followers: readonly Follower[]): Service;
 }
-
-/** For how long it is not looked again which gateways are offline, in milliseconds. */
-const GATEWAYS_LOOK_MS = 1_000;
 
 /** Follows one monitored service: polls, compares, commits. Everything held is read from the store here, once. */
 export async function openSync(options: SyncOptions): Promise<Sync> {
@@ -99,9 +96,12 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     tokenStamp: options.tokenStamp ?? null,
   });
 
-  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), knowsTags);
-  let lookedAtMs = Number.NEGATIVE_INFINITY;
-  let offline: ReadonlyMap<number, string> = new Map();
+  const offline = createOfflineGateways(
+    () => holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
+    schedules.gateways === false ? null : matcher(schedules.gateways),
+    clock,
+  );
+  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), offline, knowsTags);
   return {
     scope,
     service: (followers) =>
@@ -123,13 +123,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
           await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
         },
       }),
-    offlineGatewayOf(siteId) {
-      if (clock.monotonic() - lookedAtMs >= GATEWAYS_LOOK_MS) {
-        offline = offlineGateways(holding.get<Held<Gateway>>(documentSet("gateway", source.name)));
-        lookedAtMs = clock.monotonic();
-      }
-      return offline.get(siteId) ?? null;
-    },
+    offlineGatewayOf: offline.of,
   };
 }
 
@@ -138,7 +132,13 @@ interface Runs {
 }
 
 /** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
-function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs, knowsTags: boolean): readonly Job[] {
+function ownJobs(
+  parts: PollParts,
+  alarms: Runs,
+  sweep: Runs,
+  offline: OfflineGateways,
+  knowsTags: boolean,
+): readonly Job[] {
   const { source } = parts;
   const { schedules } = parts.config;
   const job = (name: keyof typeof schedules, { run }: Runs, ability?: string): Job => ({
@@ -149,7 +149,7 @@ function ownJobs(parts: PollParts, alarms: Runs, sweep: Runs, knowsTags: boolean
     ...(ability === undefined ? {} : { ability }),
   });
   const gateways = createInventoryPoll(parts, "gateways", "gateway", (siteId, signal) =>
-    source.gateways({ siteId }, signal),
+    offline.noting(siteId, source.gateways({ siteId }, signal)),
   );
   const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal) =>
     source.hosts({ siteId }, signal),

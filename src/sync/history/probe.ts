@@ -17,8 +17,8 @@ export interface HistoryProbe {
   refresh(): void;
   /** The next request, or null when there is nothing to learn. The same until it is settled. */
   next(nowMs: number): Probe | null;
-  /** The tags that have no log, now that a probe was answered, or refused because of a log. */
-  settle(probe: Probe, isAnswered: boolean): readonly string[];
+  /** The tags that have no log, now that a probe was answered for some tags, or refused because of a log: null. */
+  settle(probe: Probe, answered: ReadonlySet<string> | null): readonly string[];
   /** What the answer for some tags means for their ledgers. */
   proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, HeldHistory>;
   /** What it means for the ledgers of tags that they have no log, or were refused alone for another reason. */
@@ -142,9 +142,14 @@ export function createHistoryProbe(
       const query = due === undefined ? null : about([due.placed.tag.id], nowMs);
       return query === null ? null : { query, again: true };
     },
-    settle({ query, again }, isAnswered) {
-      if (again) return isAnswered ? [] : query.tagIds;
-      const { good, bad } = testing.settle(isAnswered);
+    settle({ query, again }, answered) {
+      if (again) return answered === null ? query.tagIds : [];
+      // One that the answer leaves out is not cleared by it, or another would be guilty in its place.
+      if (answered !== null && query.tagIds.some((id) => !answered.has(id))) {
+        forget(query.tagIds);
+        return [];
+      }
+      const { good, bad } = testing.settle(answered !== null);
       for (const id of [...good, ...bad]) waiting.delete(id);
       return bad;
     },

@@ -218,7 +218,7 @@ export function createHistoryRequests(options: {
         await learnApart(query.tagIds, signal);
         return;
       }
-      const bad = probe.settle(toLearn, logs !== null);
+      const bad = probe.settle(toLearn, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
       const said = refusal?.said ?? LEFT_OVER;
       await settleVerdict(bad, { why: "no-log", said, isLast: false }, signal);

@@ -1,0 +1,57 @@
+import { expect, test } from "vitest";
+import type { Gateway } from "#src/building.ts";
+import type { Page } from "#src/source/source.ts";
+import { createOfflineGateways } from "#src/sync/inventory/offline-gateways.ts";
+import { matcher } from "#src/sync/schedule.ts";
+import type { Held } from "#src/sync/snapshot.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const SITE = 3;
+const MINUTE = 60_000;
+
+/** Site 3 with one gateway, which was offline when it was listed last; lists are due every five minutes. */
+function stage(schedule: string | null = "*/5 * * * *") {
+  const clock = createVirtualClock(Date.parse("2026-11-22T12:00:00Z"));
+  const gateway = { id: "g1", displayName: "Roof", online: false };
+  const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
+  const gateways = createOfflineGateways(
+    () => held as unknown as ReadonlyMap<string, Held<Gateway>>,
+    schedule === null ? null : matcher(schedule),
+    clock,
+  );
+  async function list(pages: AsyncIterable<Page<Gateway>>): Promise<void> {
+    for await (const _page of gateways.noting(SITE, pages));
+  }
+  return { clock, gateways, list };
+}
+
+async function* pages(fails = false): AsyncIterable<Page<Gateway>> {
+  yield { more: fails } as Page<Gateway>;
+  if (fails) throw new Error("403");
+}
+
+test("a gateway that a list showed offline counts until two lists are overdue", async () => {
+  const { clock, gateways, list } = stage();
+  await clock.advance(2 * MINUTE);
+  await list(pages());
+  // Due at 12:05 and 12:10; a minute of grace.
+  await clock.advance(9 * MINUTE);
+  expect(gateways.of(SITE)).toBe("g1");
+  await clock.advance(1_000);
+  expect(gateways.of(SITE)).toBeNull();
+  await list(pages());
+  expect(gateways.of(SITE)).toBe("g1");
+});
+
+test("a list that breaks off says nothing; what was held at a start counts as listed then", async () => {
+  const { clock, gateways, list } = stage();
+  expect(gateways.of(SITE)).toBe("g1");
+  await clock.advance(10 * MINUTE);
+  await expect(list(pages(true))).rejects.toThrow("403");
+  await clock.advance(MINUTE + 1_000);
+  expect(gateways.of(SITE)).toBeNull();
+});
+
+test("where gateways are not listed, none is known to be offline", () => {
+  expect(stage(null).gateways.of(SITE)).toBeNull();
+});
