@@ -66,6 +66,13 @@ describe("the next group", () => {
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
   });
 
+  test("those that travel apart go with the last slot before they are late, where nobody needs it", () => {
+    const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
+    expect(planGroup([slow(56_000)], 0, RULES).group).toEqual([]);
+    expect(planGroup([slow(58_000)], 0, RULES).group).toEqual(["slow"]);
+    expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
+  });
+
   test("allows for the time that the reply takes", () => {
     const rules = { ...RULES, leadMs: 6_000 };
     expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
