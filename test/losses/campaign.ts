@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { CampaignResult, Problem } from "../campaign/campaign.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createFarEnd, type FarEnd } from "./far-end.ts";
@@ -23,23 +24,6 @@ import {
 } from "./judge/requests.ts";
 import { backfillOrder, createStage, type Lasting, type Stage } from "./stage.ts";
 import { anyTrouble, lonelyTrouble, type Trouble } from "./troubles.ts";
-
-/** What one seed came to. */
-export interface CampaignResult {
-  /** What went wrong, as sentences, by the name of the rule. */
-  readonly problems: readonly Problem[];
-  /** What was done to the world, as sentences, for whoever replays it. */
-  readonly story: readonly string[];
-  /** Over every event and every request: two runs of one seed have the same. */
-  readonly digest: string;
-  readonly requests: number;
-  readonly simulatedMs: number;
-}
-
-export interface Problem {
-  readonly rule: string;
-  readonly text: string;
-}
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;

@@ -22,14 +22,18 @@ export interface Wanted {
 /** Where a disk need not be waited for, when there is such a place. */
 const IN_MEMORY = "/dev/shm";
 
-/** Plays all of them and hands each report over as it comes. */
-export async function playAll(wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
-  const folder = mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-losses-"));
+/** Plays all of them and hands each report over as it comes. `campaign`: the module that exports it. */
+export async function playAll(
+  campaign: URL,
+  wanted: readonly Wanted[],
+  take: (report: Report) => void,
+): Promise<void> {
+  const folder = mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-campaign-"));
   const left = [...wanted];
   try {
     await Promise.all(
       Array.from({ length: Math.min(availableParallelism(), wanted.length) }, async () => {
-        const child = fork(fileURLToPath(new URL("player.ts", import.meta.url)), {
+        const child = fork(fileURLToPath(new URL("player.ts", import.meta.url)), [campaign.href], {
           env: { ...process.env, TMPDIR: folder },
           execArgv: [],
         });
@@ -49,8 +53,4 @@ export async function playAll(wanted: readonly Wanted[], take: (report: Report) 
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
-}
-
-export function replayOf(seed: number): string {
-  return `PLENUM_SEED=${seed} npm run history:long`;
 }

@@ -1,7 +1,12 @@
-import { campaign } from "./campaign.ts";
+import type { Campaign } from "./campaign.ts";
 import type { Report, Wanted } from "./players.ts";
 
-/** The process that plays seeds for `playAll`, one after the other. A rejection ends it, and with it the run. */
+/**
+ * The process that plays seeds of one campaign for `playAll`, one after the other: `player.ts <module>`. A rejection
+ * ends it, and with it the run.
+ */
+const { campaign } = (await import(process.argv[2] ?? "")) as { readonly campaign: Campaign };
+
 process.on("message", (wanted: Wanted) => {
   void play(wanted).then((report) => process.send?.(report));
 });

@@ -1,0 +1,96 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { playAll, type Report } from "./players.ts";
+
+/** A campaign of many seeds on every core, without a test runner. */
+export interface Conduct {
+  /** The module that exports the campaign. */
+  readonly campaign: URL;
+  /** The npm script that this is, for whoever replays a seed. */
+  readonly script: string;
+  /** JSON: seeds that failed once, which every test run walks. */
+  readonly kept: URL;
+}
+
+/**
+ *     node test/<campaign>/long.ts [seeds] [first seed]
+ *     PLENUM_SEED=17 node test/<campaign>/long.ts
+ *
+ * Each hundredth is run twice and has to come out the same. What fails is printed with the command that replays it,
+ * and its seed is kept; the second form plays one seed, tells its story and keeps nothing. Ends with exit code 1 when a
+ * seed fails.
+ */
+export async function conduct(options: Conduct): Promise<void> {
+  const one = process.env.PLENUM_SEED;
+  if (one === undefined)
+    await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
+  else await replay(options, Number(one));
+}
+
+const REPEAT_EVERY = 100;
+/** Of so many failing seeds the first ones teach something; a thousand kept seeds would make each test run an hour. */
+const KEPT_MAX = 20;
+
+async function replay({ campaign }: Conduct, seed: number): Promise<void> {
+  await playAll(campaign, [{ seed, twice: false }], (report) => {
+    for (const line of report.story) console.log(line);
+    for (const { rule, text } of report.problems) console.log(`! ${rule}: ${text}`);
+    console.log(
+      `seed ${seed}: ${report.problems.length} problems, ${report.digest}, ${seconds(report.tookMs)}`,
+    );
+    if (report.problems.length > 0) process.exitCode = 1;
+  });
+}
+
+async function playMany({ campaign, script, kept }: Conduct, seeds: number, first: number): Promise<void> {
+  const startedMs = performance.now();
+  const failedBy = new Map<string, number[]>();
+  const sum = { done: 0, failed: 0, unlike: 0, requests: 0, simulatedMs: 0, tookMs: 0, slowestMs: 0 };
+
+  function take(report: Report): void {
+    const { seed, problems, same } = report;
+    sum.done += 1;
+    sum.requests += report.requests;
+    sum.simulatedMs += report.simulatedMs;
+    sum.tookMs += report.tookMs;
+    sum.slowestMs = Math.max(sum.slowestMs, report.tookMs);
+    if (!same) sum.unlike += 1;
+    if (!same) console.log(`seed ${seed}: two runs differ`);
+    for (const rule of new Set(problems.map((problem) => problem.rule)))
+      failedBy.set(rule, [...(failedBy.get(rule) ?? []), seed]);
+    for (const { rule, text } of problems) console.log(`seed ${seed}: ${rule}: ${text}`);
+    if (problems.length > 0) {
+      sum.failed += 1;
+      keep(kept, seed);
+      console.log(`  replay: PLENUM_SEED=${seed} npm run ${script}`);
+    }
+    if (sum.done % 50 === 0) console.log(`${sum.done} of ${seeds} seeds, ${sum.failed} failed`);
+  }
+
+  const wanted = Array.from({ length: seeds }, (_, n) => first + n);
+  await playAll(
+    campaign,
+    wanted.map((seed) => ({ seed, twice: seed % REPEAT_EVERY === 0 })),
+    take,
+  );
+  for (const [rule, failing] of [...failedBy].toSorted((a, b) => b[1].length - a[1].length))
+    console.log(`${rule}: ${failing.length} seeds, as ${failing.slice(0, 8).join(", ")}`);
+  console.log(
+    [
+      `${sum.done} seeds from ${first}: ${sum.failed} failed, ${sum.unlike} of the repeated differ`,
+      `${Math.round(sum.simulatedMs / 3_600_000)} hours simulated in ${seconds(performance.now() - startedMs)}`,
+      `a seed takes ${seconds(sum.tookMs / sum.done)} of a processor, ${seconds(sum.slowestMs)} at most`,
+      `${sum.requests} requests`,
+    ].join("\n"),
+  );
+  process.exitCode = sum.failed > 0 || sum.unlike > 0 ? 1 : 0;
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1_000).toFixed(1)} s`;
+}
+
+function keep(file: URL, seed: number): void {
+  const kept = JSON.parse(readFileSync(file, "utf8")) as number[];
+  if (kept.includes(seed) || kept.length >= KEPT_MAX) return;
+  writeFileSync(file, `${JSON.stringify([...kept, seed].sort((a, b) => a - b))}\n`);
+}

@@ -1,0 +1,59 @@
+import { describe, expect, test } from "vitest";
+import { playAll, type Report } from "./players.ts";
+
+export interface CampaignSuite {
+  /** The module that exports the campaign. */
+  readonly campaign: URL;
+  /** The npm script that runs many of its seeds. */
+  readonly script: string;
+  /** Seeds that failed once. */
+  readonly kept: readonly number[];
+  /** Seeds of a run here, and in CI. */
+  readonly seeds: number;
+  readonly seedsInCi: number;
+  /** A first seed with fewer requests than this did not do anything. */
+  readonly leastRequests: number;
+}
+
+/** The first seeds of a campaign and all that are kept, as tests. `PLENUM_SEED=17` replays one. */
+export function describeCampaign(name: string, suite: CampaignSuite): void {
+  const { campaign, script, kept, leastRequests } = suite;
+  const only = process.env.PLENUM_SEED;
+  const usual = process.env.CI === "true" ? suite.seedsInCi : suite.seeds;
+  const seeds = Number(process.env.PLENUM_SCHEDULES ?? usual);
+  const wanted =
+    only === undefined
+      ? [...new Set([...Array.from({ length: seeds }, (_, n) => n + 1), ...kept])]
+      : [Number(only)];
+  const reports = new Map<number, Report>();
+  let played: Promise<void> | undefined;
+
+  /** All of them on every core, begun with the first test and asked for one by one. */
+  async function reportOf(seed: number): Promise<Report> {
+    played ??= playAll(
+      campaign,
+      wanted.map((each, place) => ({ seed: each, twice: place === 0 })),
+      (report) => void reports.set(report.seed, report),
+    );
+    await played;
+    const report = reports.get(seed);
+    if (report === undefined) throw new Error(`Seed ${seed} was not played.`);
+    return report;
+  }
+
+  describe(name, () => {
+    test("a seed comes out the same twice, bit by bit", { timeout: 900_000 }, async () => {
+      const first = await reportOf(wanted[0] ?? 1);
+      expect(first.same).toBe(true);
+      expect(first.requests).toBeGreaterThan(leastRequests);
+    });
+
+    test.each(wanted)("seed %i", { timeout: 900_000 }, async (seed) => {
+      const { problems, story } = await reportOf(seed);
+      expect(
+        problems.map(({ rule, text }) => `${rule}: ${text}`),
+        `Replay with PLENUM_SEED=${seed} npm run ${script}\n${story.join("\n")}`,
+      ).toEqual([]);
+    });
+  });
+}
