@@ -1,7 +1,7 @@
 import { CATALOG } from "../connectors/catalog.ts";
 import type { Clock } from "./clock.ts";
 import { type Config, connectorOf } from "./config/config.ts";
-import type { Accept, CommandSource, ConnectorContext, ConnectorDefinition } from "./connector.ts";
+import type { Accept, CommandSource, ConnectorContext, ConnectorDefinition, Sink } from "./connector.ts";
 import type { ConfiguredSink } from "./delivery/dispatcher.ts";
 import { type Service, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
@@ -13,8 +13,13 @@ export interface BuiltSinks {
   readonly listeners: readonly CommandSource[];
 }
 
+/** Stands in for a connector, by the name of the sink; null where the connector itself is meant. */
+export type StandIn = (name: string) => Sink | null;
+
 /** Every enabled sink of the configuration, by the connector that its entry names. */
 export function buildSinks(options: {
+  /** For simulations. */
+  readonly standIn?: StandIn;
   readonly config: Config["sinks"];
   readonly clock: Clock;
   readonly log: Log;
@@ -28,7 +33,7 @@ export function buildSinks(options: {
     const connector = connectorOf(entry);
     const definition = CATALOG[connector] as ConnectorDefinition;
     const context: ConnectorContext = { name, log: options.log.child({ sink: name }), clock, metrics };
-    const sink = definition.sink?.(entry[connector], context);
+    const sink = options.standIn?.(name) ?? definition.sink?.(entry[connector], context);
     if (sink !== undefined) sinks.push({ name, connector, sink, delivery: entry });
     const listener = definition.commands?.(entry[connector], context);
     if (listener !== undefined) listeners.push(listener);

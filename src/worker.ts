@@ -1,4 +1,4 @@
-import { buildSinks, listening } from "./build-sinks.ts";
+import { buildSinks, listening, type StandIn } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
 import { shownConfig } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
@@ -62,6 +62,8 @@ export interface WorkerOptions {
   readonly armWriting?: boolean;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
+  /** In place of connectors, for simulations. */
+  readonly standIn?: StandIn;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -120,7 +122,11 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
-  const { sinks, listeners } = buildSinks({ ...shared, config: config.sinks });
+  const { sinks, listeners } = buildSinks({
+    ...shared,
+    config: config.sinks,
+    ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
+  });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
   const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });

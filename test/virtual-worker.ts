@@ -2,6 +2,7 @@ import { cpSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
+import type { Sink } from "#src/connector.ts";
 import { Retryable } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { createLog, type Log } from "#src/log.ts";
@@ -39,6 +40,10 @@ export interface VirtualWorkerOptions {
   readonly commands?: object;
   /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
   readonly eventsFolder?: string | null;
+  /** Sinks of the test's own, by name: what the engine needs of the configuration, and who stands in for a connector. */
+  readonly sinks?: Readonly<Record<string, { readonly delivery: object; readonly sink: () => Sink }>>;
+  /** Called when a worker that was killed is about to start again, with the folder of its state. */
+  readonly onCrash?: (stateFolder: string) => void;
   readonly log?: Log;
   readonly way?: Way;
   /** The service's clock; the worker's own wall clock unless given, so that a step of it would move both. */
@@ -79,7 +84,15 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
           ...options.source,
         },
       },
-      sinks: eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } },
+      sinks: {
+        ...(eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } }),
+        ...Object.fromEntries(
+          Object.entries(options.sinks ?? {}).map(([name, { delivery }]) => [
+            name,
+            { ...delivery, stdout: {} },
+          ]),
+        ),
+      },
     });
   }
 
@@ -95,6 +108,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         if (line.signal.aborted) throw new Retryable("The process has ended.");
         return transport(request, AbortSignal.any([signal, line.signal]));
       },
+      standIn: (name) => severed(options.sinks?.[name]?.sink() ?? null, line.signal),
     });
     await worker.start();
     return { worker, cut: () => line.abort(new Retryable("The process has ended.")) };
@@ -128,6 +142,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         // The door of a killed worker is a socket, which holds nothing.
         cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
         config = configFor(state);
+        options.onCrash?.(state);
       }
       await stop(before);
       current = await start();
@@ -135,6 +150,18 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     async clear() {
       await stop(current);
       rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** The same sink, as long as the process that writes to it is there. */
+function severed(sink: Sink | null, end: AbortSignal): Sink | null {
+  if (sink === null) return null;
+  return {
+    ...sink,
+    async write(batch, signal, accepted) {
+      end.throwIfAborted();
+      return sink.write(batch, AbortSignal.any([signal, end]), accepted);
     },
   };
 }

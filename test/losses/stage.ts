@@ -4,7 +4,8 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/source/transport.ts";
 import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
-import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
 import { ALL_RIGHTS, type Trouble } from "./troubles.ts";
 import { type LossWorld, lossWorld } from "./world.ts";
 
@@ -53,19 +54,29 @@ export interface Stage {
 /** The client gives up after so many milliseconds. */
 const DEADLINE_MS = 30_000;
 
-export async function createStage(seed: number, random: SeededRandom): Promise<Stage> {
+/** What somebody adds to the stage: sinks, commands, a clock of the service's own. */
+export type StageExtras = Pick<
+  Partial<VirtualWorkerOptions>,
+  "commands" | "sinks" | "serviceNow" | "around" | "onCrash"
+>;
+
+export async function createStage(
+  seed: number,
+  random: SeededRandom,
+  extras: StageExtras = {},
+): Promise<Stage> {
   const world = lossWorld(seed, random);
   const troubles: Lasting[] = [];
   const starts: number[] = [];
   const orders: PlacedOrder[] = [];
   const answers: HistoryAnswer[] = [];
   let underWay = 0;
-  const around =
-    (transport: Transport): Transport =>
-    async (request, signal) => {
+  const around = (transport: Transport, clock: VirtualClock): Transport => {
+    const watched = extras.around?.(transport, clock) ?? transport;
+    return async (request, signal) => {
       underWay += 1;
       try {
-        const reply = await transport(request, signal);
+        const reply = await watched(request, signal);
         const answer = historyAnswer(request, reply);
         if (answer !== null) answers.push(answer);
         return reply;
@@ -73,7 +84,9 @@ export async function createStage(seed: number, random: SeededRandom): Promise<S
         underWay -= 1;
       }
     };
+  };
   const virtual = await startVirtualWorker({
+    ...extras,
     simulator: world.simulator,
     source: world.source,
     state: { replay_window: "60d", max_age: "60d" },

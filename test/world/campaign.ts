@@ -1,0 +1,389 @@
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
+import { matches } from "#src/delivery/filter.ts";
+import type { AnyEvent } from "#src/event.ts";
+import type { Transport } from "#src/source/transport.ts";
+import type { CampaignResult, Problem } from "../campaign/campaign.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { createFarEnd } from "../losses/far-end.ts";
+import { noPointIsToldTwice, nothingIsInvented } from "../losses/judge/had-once.ts";
+import { theQuotaIsKept } from "../losses/judge/requests.ts";
+import { createStage, type Lasting, type Stage } from "../losses/stage.ts";
+import { anyTrouble } from "../losses/troubles.ts";
+import { lossWorld } from "../losses/world.ts";
+import { START_MS } from "../virtual-worker.ts";
+import { createCommanders, RANGE } from "./commands.ts";
+import { createFarEndOfSink, type FarEndOfSink, isUnwelcome, MOODS } from "./far-ends.ts";
+import {
+  alarmsAreTrue,
+  type Committed,
+  commandsEndOnce,
+  type Deliveries,
+  littleIsRepeated,
+  nothingIsAltered,
+  nothingIsLost,
+  orderIsKept,
+  pictureIsRight,
+} from "./judge.ts";
+
+/**
+ * Everything at once, from one seed: the whole worker with all its rooms, in virtual time; a service that loses scope,
+ * abilities, gateways and endpoints; alarms; three sinks of which two fail; commands of every kind; stops and kills;
+ * clocks that are set; bits that flip in the state. Then rest, and docs/promise.md is judged at the far ends.
+ */
+export async function campaign(seed: number): Promise<CampaignResult> {
+  const random = seededRandom(seed);
+  const chance = Math.random;
+  // The worker's own jitter has to be the same in every replay.
+  Math.random = seededRandom(seed + 1_000_000);
+  try {
+    return await play(seed, random);
+  } finally {
+    Math.random = chance;
+  }
+}
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const UNREST_MS = 16 * MINUTE;
+/** Long enough for the longest rest of a sink, of a job that was refused, and for a list that was doubted. */
+const REST_MS = 26 * MINUTE;
+/** Writes of a sink at most, and so what may come twice after each incident. */
+const BATCH = 50;
+/** What a far end that restarts may forget, in milliseconds; less than what is sent again by itself. */
+const FORGETS_MS = 5 * MINUTE;
+const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*", "gateway-*"] } } as const;
+/** Without it a far end's restart is not noticed, which is not what a damaged state is about here. */
+const SPARED = new Set(["sink-life"]);
+
+async function play(seed: number, random: SeededRandom): Promise<CampaignResult> {
+  // The clock comes with the stage, and the far ends outlive the workers on it.
+  const ends = Object.fromEntries(
+    Object.keys(FILTERS).map((name) => [
+      name,
+      createFarEndOfSink(name, () => stage.virtual.clock, seededRandom(random.below(2 ** 31))),
+    ]),
+  ) as Record<keyof typeof FILTERS, FarEndOfSink>;
+  const tags = writable(seed);
+  const replied = new Map<string, Set<string>>();
+  const commanders = createCommanders(
+    tags.map(({ id }) => id),
+    () => stage.virtual.clock,
+    () => START_MS + Math.floor(stage.virtual.clock.monotonic()),
+    seededRandom(random.below(2 ** 31)),
+  );
+  const watched =
+    (transport: Transport): Transport =>
+    async (request, signal) => {
+      commanders.left(request);
+      const reply = await transport(request, signal);
+      if (request.path.includes("/tags/read")) noteValues(replied, reply.body);
+      return reply;
+    };
+  let flips: string[] = [];
+  const damaged = { events: new Set<string>(), sets: new Set<string>() };
+  let wantsDamage = false;
+  const stage: Stage = await createStage(seed, seededRandom(seed), {
+    sinks: Object.fromEntries(
+      Object.entries(ends).map(([name, end]) => [
+        name,
+        {
+          delivery: { from: "beginning", filter: FILTERS[name as keyof typeof FILTERS], batch: BATCH },
+          sink: end.sink,
+        },
+      ]),
+    ),
+    commands: {
+      enabled: true,
+      max_per_hour: 1_000,
+      allow: tags.map(({ id, siteId }) => ({
+        site_id: siteId,
+        tag_id: id,
+        type: "number",
+        ...RANGE,
+        min_interval: "1s",
+        max_per_day: 1_000,
+        restore: true,
+      })),
+    },
+    serviceNow: (clock) => START_MS + Math.floor(clock.monotonic()),
+    around: watched,
+    onCrash(folder) {
+      if (wantsDamage) flips = [...flips, ...flip(join(folder, "plenum.db"), random, damaged)];
+      wantsDamage = false;
+    },
+  });
+  const { virtual, world } = stage;
+  const { clock, simulator } = virtual;
+  const { control } = simulator;
+  const far = createFarEnd(stage);
+  const committed = new Map<string, Committed>();
+  const story: string[] = [];
+  const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
+  const raised: string[] = [];
+  let crashes = 0;
+  let stops = 0;
+
+  async function look(): Promise<void> {
+    await far.look();
+    const { outbox } = virtual.worker.store;
+    const known = [...committed.values()].at(-1)?.position ?? 0;
+    const [last] = await outbox.latest(1);
+    if (last === undefined || last.position <= known) return;
+    for (const { event, position } of (await outbox.latest(last.position - known)).toReversed()) {
+      if (position > known)
+        committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) });
+    }
+  }
+
+  const lasting: { readonly one: Lasting; readonly endMs: number }[] = [];
+  async function pass(ms: number): Promise<void> {
+    const untilMs = clock.monotonic() + ms;
+    while (clock.monotonic() < untilMs) {
+      const dueMs = Math.min(untilMs, ...lasting.map(({ endMs }) => endMs));
+      await clock.advance(Math.max(0, dueMs - clock.monotonic()));
+      for (const each of lasting.splice(0)) {
+        if (each.endMs > clock.monotonic()) lasting.push(each);
+        else {
+          stage.end(each.one);
+          tell(`over: ${each.one.trouble.name}`);
+        }
+      }
+    }
+  }
+
+  const gatewaysOf = (siteId: number) =>
+    [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
+  const rightClock = () => clock.stepWall(START_MS + Math.floor(clock.monotonic()) - Math.floor(clock.now()));
+
+  const deeds: readonly (() => void | Promise<void>)[] = [
+    () => {
+      const trouble = anyTrouble(world, random, gatewaysOf);
+      const forMs = (20 + random.below(180)) * SECOND;
+      tell(`${trouble.name}, for ${forMs / SECOND} s`);
+      lasting.push({ one: stage.begin(trouble), endMs: clock.monotonic() + forMs });
+    },
+    raise,
+    raise,
+    () => {
+      const id = random.pick(raised);
+      if (id === undefined) return;
+      raised.splice(raised.indexOf(id), 1);
+      control.resolveAlarm(id);
+      tell(`alarm ${id} is over`);
+    },
+    mood,
+    mood,
+    mood,
+    () => {
+      const end = random.pick([ends.moody, ends.alarms]);
+      tell(`${end.name} restarts and forgets ${end.restart(random.below(FORGETS_MS))} events`);
+    },
+    async () => {
+      await look();
+      stops += 1;
+      tell("a stop and a start");
+      await stage.restart("stop");
+    },
+    crash,
+    crash,
+    async () => {
+      wantsDamage = true;
+      await crash();
+      for (const text of flips.splice(0)) tell(text);
+    },
+    () => {
+      const ms = Math.round(SECOND * (24 * 3_600) ** random());
+      const byMs = random.chance(0.5) ? ms : -ms;
+      tell(`the clock is set by ${byMs / SECOND} s`);
+      clock.stepWall(byMs);
+    },
+    () => {
+      tell("the clock is set right");
+      rightClock();
+    },
+  ];
+
+  function raise(): void {
+    const id = control.raiseAlarm({ siteId: random.pick(world.siteIds) });
+    raised.push(id);
+    tell(`alarm ${id}`);
+  }
+
+  function mood(): void {
+    const end = random.pick([ends.moody, ends.moody, ends.alarms]);
+    end.mood = random.pick(MOODS);
+    tell(`${end.name} is ${end.mood}`);
+  }
+
+  async function crash(): Promise<void> {
+    await look();
+    crashes += 1;
+    tell("a kill and a start");
+    await stage.restart("crash");
+  }
+
+  await pass((1 + random.below(4)) * MINUTE);
+  const unrestMs = clock.monotonic() + UNREST_MS;
+  while (clock.monotonic() < unrestMs) {
+    await random.pick(deeds)();
+    const untilMs = clock.monotonic() + random.below(90) * SECOND;
+    while (clock.monotonic() < untilMs) {
+      if (random.chance(0.4)) await commanders.send(virtual.worker.accept);
+      await pass(random.below(20) * SECOND);
+    }
+  }
+  rightClock();
+  for (const end of Object.values(ends)) end.mood = "well";
+  while (lasting.length > 0) await pass(MINUTE);
+  tell("everything is right again");
+  await pass(REST_MS);
+  await look();
+
+  const problems: Problem[] = [];
+  const note = (rule: string, texts: readonly string[]) => {
+    for (const text of texts) problems.push({ rule, text });
+  };
+  const { store } = virtual.worker;
+  const events = [...committed.values()].map(({ event }) => event);
+  for (const [name, end] of Object.entries(ends)) {
+    const filter = virtual.config.sinks[name]?.filter;
+    const letters = await store.outbox.deadLetters(name, 100_000);
+    const deadLetters = new Set(letters.flatMap(({ event }) => (event === null ? [] : [event.id])));
+    const deliveries: Deliveries = {
+      committed,
+      end,
+      passes: (event) => filter === undefined || matches(filter, event),
+      deadLetters,
+      damaged: damaged.events,
+      mostTwice:
+        (end.incidents() + crashes + stops) * 2 * BATCH + replayedMost(end, damaged.sets, committed.size),
+    };
+    note("nothing is lost", nothingIsLost(deliveries));
+    note("nothing is altered", nothingIsAltered(deliveries));
+    note("order is kept", orderIsKept(deliveries));
+    note("little is repeated", littleIsRepeated(deliveries));
+    const unwelcome = [...deadLetters].filter((id) => !isUnwelcome(id));
+    if (unwelcome.length > 0) note("no dead letter without a refusal", [`${name}: ${unwelcome.join(", ")}`]);
+  }
+  const gaps = await store.outbox.gaps();
+  note(
+    "nothing is dropped",
+    gaps.map(({ count, reason, sink }) => `${sink}: ${count} events, ${reason}`),
+  );
+
+  const truth = simulator.truth.alarms;
+  const nowMs = START_MS + Math.floor(clock.monotonic());
+  const resolved = truth
+    .transitions(START_MS, nowMs)
+    .filter(({ kind }) => kind === "resolved")
+    .map(({ alarmId, triggeredAtMs }) => `${alarmId} ${Math.floor(triggeredAtMs / SECOND)}`);
+  note("alarms are true", alarmsAreTrue(events, new Set(resolved)));
+  const active = new Set(truth.list(nowMs, { status: "active" }).map(({ id }) => id));
+  const isAlarmDamaged = [...damaged.sets].some((set) => set.includes("alarm"));
+  note(
+    "the picture is right",
+    pictureIsRight(events, active, () => isAlarmDamaged),
+  );
+  note("commands are lawful", commanders.problems);
+  const isWhole = ![...damaged.sets].some((set) => set.startsWith("command"));
+  note("commands end once", commandsEndOnce(events, commanders.acknowledged, isWhole));
+  const verdict = await verifyAudit(store, null);
+  if (verdict.brokenAt !== null) note("the audit is whole", [`it breaks at record ${verdict.brokenAt}`]);
+  const last = await store.lastRecord<AuditRecord>(AUDIT_LOG);
+  if (commanders.writes() > 0 && last === undefined) note("the audit is whole", ["it is empty"]);
+  note("the quota is kept", theQuotaIsKept(stage));
+  note("no value is invented", valuesAreReplies(events, replied));
+  note("nothing is invented", nothingIsInvented(stage, far));
+  if (![...damaged.sets].some((set) => set.includes("history")))
+    note("no point is told twice", noPointIsToldTwice(far));
+
+  const result = {
+    problems,
+    story,
+    digest: digestOf(stage, ends),
+    requests: simulator.truth.requests().length,
+    simulatedMs: clock.monotonic(),
+  };
+  await virtual.clear();
+  return result;
+}
+
+/** Tags of two sites with numbers, that may be written. */
+function writable(seed: number): readonly { readonly id: string; readonly siteId: number }[] {
+  const { tags } = lossWorld(seed, seededRandom(seed));
+  return [...tags].flatMap(([siteId, ids]) => ids.map((id) => ({ id, siteId }))).slice(0, 10);
+}
+
+/** After a restart of the far end, and after a position was damaged, everything of the window comes again. */
+function replayedMost(end: FarEndOfSink, damagedSets: ReadonlySet<string>, events: number): number {
+  return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
+}
+
+function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(new TextDecoder().decode(body));
+  } catch {
+    return;
+  }
+  const { data } = parsed as { readonly data?: unknown };
+  if (!Array.isArray(data)) return;
+  for (const each of data as { readonly id?: unknown; readonly value?: unknown }[]) {
+    const values = replied.get(String(each.id)) ?? new Set();
+    replied.set(String(each.id), values.add(String(each.value)));
+  }
+}
+
+/** "Nothing is invented": what is told of a tag is what the service answered for it once. */
+function valuesAreReplies(
+  events: readonly AnyEvent[],
+  replied: ReadonlyMap<string, ReadonlySet<string>>,
+): readonly string[] {
+  const invented = events.flatMap((event) => {
+    if (event.type !== "tag-value") return [];
+    const { tag, value } = event.data;
+    return replied.get(tag.id)?.has(String(value)) === true || value === null ? [] : [`${tag.id} = ${value}`];
+  });
+  return invented.length === 0 ? [] : [`${invented.length} values, as ${invented[0]}`];
+}
+
+/** Flips a bit in the body of one row of the log or of one document. Answers what it did. */
+function flip(
+  file: string,
+  random: SeededRandom,
+  damaged: { readonly events: Set<string>; readonly sets: Set<string> },
+): readonly string[] {
+  const database = new DatabaseSync(file);
+  try {
+    const table = random.pick(["event", "document"] as const);
+    const key = table === "event" ? "position" : "set_name || char(31) || key";
+    const rows = database
+      .prepare(
+        `select ${key} as key, ${table === "event" ? "id" : "set_name"} as name, body from ${table} order by 1`,
+      )
+      .all() as { readonly key: string | number; readonly name: string; readonly body: string }[];
+    const found = random.pick(rows);
+    if (found === undefined || SPARED.has(found.name)) return [];
+    const bytes = Buffer.from(found.body);
+    const place = random.below(bytes.length);
+    bytes[place] = (bytes[place] ?? 0) ^ (1 << random.below(7));
+    database.prepare(`update ${table} set body = ? where ${key} = ?`).run(bytes.toString(), found.key);
+    if (table === "event") damaged.events.add(found.name);
+    else damaged.sets.add(found.name);
+    return [`a bit flips in ${table} ${found.name}, byte ${place}`];
+  } finally {
+    database.close();
+  }
+}
+
+function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
+  const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const told = Object.values(ends).map(({ delivered }) => delivered);
+  return createHash("sha256")
+    .update(JSON.stringify([asked, told]))
+    .digest("hex")
+    .slice(0, 16);
+}

@@ -1,0 +1,129 @@
+import type { Arrival } from "#src/connector.ts";
+import type { TransportRequest } from "#src/source/transport.ts";
+import { arrivalOf } from "../commands/rig.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+
+/** What was asked for, so that a write is known by its value: no two commands have the same. */
+interface Sent {
+  readonly id: string;
+  readonly tag: string;
+  readonly isLawful: boolean;
+  /** The old value is to be put back. */
+  readonly isTimed: boolean;
+  /** Measured time until which it may be written. */
+  readonly untilMs: number;
+}
+
+/** People and programs that send commands of every kind, and an oracle that looks at every write that leaves. */
+export interface Commanders {
+  /** Sends one, good or bad. */
+  send(accept: (arrival: Arrival) => Promise<void>): Promise<void>;
+  /** A request leaves for the service. */
+  left(request: TransportRequest): void;
+  /** Ids whose arrival was acknowledged: each ends in exactly one result. */
+  readonly acknowledged: ReadonlySet<string>;
+  readonly problems: readonly string[];
+  readonly writes: () => number;
+}
+
+export const RANGE = { min: 10, max: 30 };
+
+/** The bound within which two clocks count as the same, and the second that a `Date` header cannot tell. */
+const DIFFERENCE_MS = 31_000;
+
+export function createCommanders(
+  tags: readonly string[],
+  clock: () => VirtualClock,
+  trueMs: () => number,
+  random: SeededRandom,
+): Commanders {
+  const byValue = new Map<number, Sent>();
+  const written = new Map<string, number>();
+  const acknowledged = new Set<string>();
+  /** By tag: what was written last, and the values that a timed command found there, each once. */
+  const held = new Map<string, number>();
+  const mayBePutBack = new Map<string, Set<number>>();
+  const putBack = (tag: string) => {
+    const values = mayBePutBack.get(tag) ?? new Set();
+    mayBePutBack.set(tag, values);
+    return values;
+  };
+  const problems: string[] = [];
+  const history: (readonly [payload: object, changes: Partial<Arrival>])[] = [];
+  let serial = 0;
+
+  function fresh(): readonly [payload: object, changes: Partial<Arrival>] {
+    serial += 1;
+    const kind = random.pick([
+      "good",
+      "good",
+      "good",
+      "timed",
+      "retained",
+      "range",
+      "unlisted",
+      "stale",
+    ] as const);
+    const inside = RANGE.min + 1 + (serial % 1_000) / 100 + serial / 1e6;
+    const value = kind === "range" ? RANGE.max + 1 + serial / 1e6 : inside;
+    const ttlS = 10 + random.below(100);
+    const agedMs = kind === "stale" ? (ttlS + 60 + random.below(3_600)) * 1_000 : 0;
+    const sent = {
+      id: `c${serial}`,
+      tag: kind === "unlisted" ? "nobody-allowed-it" : random.pick(tags),
+      isLawful: kind === "good" || kind === "timed",
+      isTimed: kind === "timed",
+      untilMs: clock().monotonic() + ttlS * 1_000 - agedMs + (agedMs > 0 ? DIFFERENCE_MS : 0),
+    };
+    byValue.set(value, sent);
+    const payload = {
+      id: sent.id,
+      tag: sent.tag,
+      value,
+      ttl_s: ttlS,
+      issued_at: new Date(trueMs() - agedMs).toISOString(),
+      ...(kind === "timed" ? { for_s: 60 + random.below(300) } : {}),
+    };
+    return [payload, { retained: kind === "retained" }];
+  }
+
+  return {
+    acknowledged,
+    problems,
+    writes: () => [...written.values()].reduce((sum, count) => sum + count, 0),
+    async send(accept) {
+      // A sender that is not sure says it again.
+      const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : fresh();
+      history.push([payload, changes]);
+      const arrival = arrivalOf(JSON.stringify(payload), clock().now(), changes);
+      try {
+        await accept(arrival);
+        acknowledged.add((payload as { readonly id: string }).id);
+      } catch {
+        // The broker keeps it, and here nobody sends it again.
+      }
+    },
+    left({ method, path, body }) {
+      if (method !== "POST" || !path.includes("/tags/write")) return;
+      const { tags: writes } = JSON.parse(body ?? "{}") as {
+        readonly tags: readonly { readonly tag_id: string; readonly value: number }[];
+      };
+      if (writes.length > 20) problems.push(`${writes.length} tags in one write`);
+      for (const { tag_id, value } of writes) {
+        const sent = byValue.get(value);
+        // What puts an old value back has that value: the building's own, or what an older command wrote.
+        if (sent === undefined || mayBePutBack.get(tag_id)?.delete(value) === true) continue;
+        const before = held.get(tag_id);
+        if (sent.isTimed && before !== undefined) putBack(tag_id).add(before);
+        held.set(tag_id, value);
+        const count = (written.get(sent.id) ?? 0) + 1;
+        written.set(sent.id, count);
+        if (count > 1) problems.push(`${sent.id} was written ${count} times`);
+        if (!sent.isLawful) problems.push(`${sent.id} was written and is not lawful`);
+        if (sent.tag !== tag_id) problems.push(`${sent.id} was written to ${tag_id}, not to ${sent.tag}`);
+        if (clock().monotonic() > sent.untilMs) problems.push(`${sent.id} was written after its life`);
+      }
+    },
+  };
+}

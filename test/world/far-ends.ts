@@ -1,0 +1,176 @@
+import { createHash } from "node:crypto";
+import type { Clock } from "#src/clock.ts";
+import { ACCEPTED, type Receipt, type Sink } from "#src/connector.ts";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import type { SeededRandom } from "../commands/seeded-random.ts";
+
+/** What a far end does with a write. */
+export type Mood =
+  /** It takes everything. */
+  | "well"
+  /** It cannot be reached. */
+  | "down"
+  /** It says how long to wait. */
+  | "busy"
+  /** It takes everything and its word of it is lost. */
+  | "deaf"
+  /** It takes a part, one event after the other. */
+  | "halting"
+  /** It takes a part and says so in its receipt. */
+  | "partly"
+  /** It takes no event of some ids, ever. */
+  | "picky"
+  /** It never answers. */
+  | "stuck"
+  /** A person has to change something. */
+  | "closed"
+  /** It answers to the first event and does not take it, for now. */
+  | "unwilling"
+  /** Its receipt does not fit the batch. */
+  | "muddled";
+
+export const MOODS: readonly Mood[] = [
+  "well",
+  "down",
+  "busy",
+  "deaf",
+  "halting",
+  "partly",
+  "picky",
+  "stuck",
+  "closed",
+  "unwilling",
+  "muddled",
+];
+
+export interface Delivered {
+  readonly id: string;
+  readonly subject: string;
+  readonly json: string;
+  /** Measured time, milliseconds. */
+  readonly atMs: number;
+}
+
+/** Somebody to whom the worker delivers, who outlives its restarts. */
+export interface FarEndOfSink {
+  readonly name: string;
+  mood: Mood;
+  /** Everything that was taken, in its order, repetitions and all. */
+  readonly delivered: readonly Delivered[];
+  /** Writes that did not end well, by which events may come again. */
+  incidents(): number;
+  /** It restarts and forgets what it took lately, as a broker does that keeps it in memory. Answers how much. */
+  restart(latelyMs: number): number;
+  /** As the worker sees it; made anew with each start. */
+  sink(): Sink;
+}
+
+/** An event that a picky far end never takes. */
+export function isUnwelcome(id: string): boolean {
+  return createHash("sha256").update(id).digest().readUInt8(0) < 8;
+}
+
+export function createFarEndOfSink(
+  name: string,
+  clock: () => Pick<Clock, "sleep" | "monotonic">,
+  random: SeededRandom,
+): FarEndOfSink {
+  let delivered: Delivered[] = [];
+  let incidents = 0;
+  let life = 1;
+
+  const take = (batch: readonly Event[]) => {
+    for (const event of batch)
+      delivered.push({
+        id: event.id,
+        subject: event.subject,
+        json: JSON.stringify(event),
+        atMs: clock().monotonic(),
+      });
+  };
+
+  async function write(
+    batch: readonly Event[],
+    signal: AbortSignal,
+    accepted: (count: number) => void,
+  ): Promise<Receipt> {
+    await clock().sleep(10 + random.below(200), signal);
+    const { mood } = end;
+    if (mood !== "well") incidents += 1;
+    const part = random.below(batch.length + 1);
+    switch (mood) {
+      case "well":
+        take(batch);
+        return ACCEPTED;
+      case "down":
+        throw new Retryable("The far end cannot be reached.");
+      case "busy":
+        throw new Throttled("Too many requests.", (1 + random.below(60)) * 1_000);
+      case "deaf":
+        take(batch);
+        throw new Retryable("The connection was reset.");
+      case "halting":
+        for (const [index, event] of batch.slice(0, part).entries()) {
+          take([event]);
+          accepted(index + 1);
+          await clock().sleep(5, signal);
+        }
+        throw new Retryable("The connection was reset.");
+      case "partly":
+        take(batch.slice(0, part));
+        return part === batch.length
+          ? ACCEPTED
+          : { rejected: [], kept: { from: part, error: new Retryable("Later.") } };
+      case "picky": {
+        take(batch.filter(({ id }) => !isUnwelcome(id)));
+        const rejected = batch.flatMap(({ id }, index) =>
+          isUnwelcome(id) ? [{ index, reason: "It is not wanted here." }] : [],
+        );
+        return { rejected };
+      }
+      case "stuck":
+        await clock().sleep(24 * 3_600_000, signal);
+        throw new Retryable("It never answered.");
+      case "closed":
+        throw new ConfigError("The far end refuses the password.", { reason: "unauthenticated" });
+      case "unwilling":
+        return { rejected: [], kept: { from: 0, error: new Rejected("Not now.") } };
+      case "muddled":
+        take(batch);
+        return { rejected: [{ index: batch.length + 3, reason: "?" }] };
+    }
+  }
+
+  const end: FarEndOfSink = {
+    name,
+    mood: "well",
+    get delivered() {
+      return delivered;
+    },
+    incidents: () => incidents,
+    restart(latelyMs) {
+      life += 1;
+      incidents += 1;
+      const sinceMs = clock().monotonic() - latelyMs;
+      const kept = delivered.filter(({ atMs }) => atMs < sinceMs);
+      const lost = delivered.length - kept.length;
+      delivered = kept;
+      return lost;
+    },
+    sink: () => ({
+      maxBatch: 50,
+      async open(signal) {
+        await clock().sleep(10, signal);
+        if (end.mood === "down") throw new Retryable("The far end cannot be reached.");
+      },
+      write: (batch, signal, accepted = () => undefined) => write(batch, signal, accepted),
+      async close() {},
+      async look(before) {
+        if (end.mood === "down" || end.mood === "stuck") throw new Retryable("It does not answer.");
+        return { life: String(life), isNew: before !== null && before !== String(life) };
+      },
+    }),
+  };
+  return end;
+}
