@@ -109,8 +109,8 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     /** The same for a stretch of the log. */
     async markBetween(sink: string, after: number, through: number): Promise<number> {
       const marking = database.prepare(
-        `insert into again (sink, position)
-         select sink.name, event.position from event join sink on sink.name = ?
+        `insert into again (sink, position, checksum)
+         select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
          where event.position > ? and event.position <= min(?, sink.position)
          on conflict do nothing`,
       );

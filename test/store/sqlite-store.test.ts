@@ -1,4 +1,6 @@
 import { rmSync } from "node:fs";
+import { expect } from "vitest";
+import { checkState } from "#src/store/check.ts";
 import { openStore } from "#src/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { describeStore } from "../suites/store-suite.ts";
@@ -15,7 +17,10 @@ describeStore("SQLite", async (clock) => {
     },
     async dispose() {
       await store.close();
+      // Whatever was called, no row is left that the next start would take for damaged.
+      const { tables } = checkState(folder);
       rmSync(folder, { recursive: true });
+      expect(tables.filter(({ damaged }) => damaged > 0)).toEqual([]);
     },
   };
 });

@@ -305,6 +305,19 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
+    test("what is marked between two positions is offered again, also after a restart", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 4));
+      const positions = (await store.outbox.next("a", 10)).events.map(({ position }) => position);
+      await drain("a");
+      expect(await store.outbox.replayBetween("a", positions[0] ?? 0, positions[2] ?? 0)).toBe(2);
+      store = await subject.reopen();
+      expect(await lagOf("a")).toMatchObject({ again: 2 });
+      const offer = await store.outbox.next("a", 10);
+      expect(offer.again).toBe(true);
+      expect(offer.events.map(({ position }) => position)).toEqual(positions.slice(1, 3));
+    });
+
     test("a replay comes before the log, same events, only what the sink is past", async () => {
       await store.outbox.register("a", "beginning");
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);

@@ -381,7 +381,7 @@ function flip(
 
 function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
-  const told = Object.values(ends).map(({ delivered }) => delivered);
+  const told = Object.values(ends).map(({ taken }) => taken);
   return createHash("sha256")
     .update(JSON.stringify([asked, told]))
     .digest("hex")

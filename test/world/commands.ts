@@ -113,7 +113,11 @@ export function createCommanders(
       for (const { tag_id, value } of writes) {
         const sent = byValue.get(value);
         // What puts an old value back has that value: the building's own, or what an older command wrote.
-        if (sent === undefined || mayBePutBack.get(tag_id)?.delete(value) === true) continue;
+        if (sent === undefined) continue;
+        if (mayBePutBack.get(tag_id)?.delete(value) === true) {
+          held.set(tag_id, value);
+          continue;
+        }
         const before = held.get(tag_id);
         if (sent.isTimed && before !== undefined) putBack(tag_id).add(before);
         held.set(tag_id, value);

@@ -56,8 +56,10 @@ export interface Delivered {
 export interface FarEndOfSink {
   readonly name: string;
   mood: Mood;
-  /** Everything that was taken, in its order, repetitions and all. */
-  readonly delivered: readonly Delivered[];
+  /** Everything that was ever taken, in its order, repetitions and all. */
+  readonly taken: readonly Delivered[];
+  /** What of it is there: the rest was forgotten. */
+  readonly kept: readonly Delivered[];
   /** Writes that did not end well, by which events may come again. */
   incidents(): number;
   /** It restarts and forgets what it took lately, as a broker does that keeps it in memory. Answers how much. */
@@ -76,18 +78,18 @@ export function createFarEndOfSink(
   clock: () => Pick<Clock, "sleep" | "monotonic">,
   random: SeededRandom,
 ): FarEndOfSink {
-  let delivered: Delivered[] = [];
+  const taken: Delivered[] = [];
+  let kept: Delivered[] = [];
   let incidents = 0;
   let life = 1;
 
   const take = (batch: readonly Event[]) => {
-    for (const event of batch)
-      delivered.push({
-        id: event.id,
-        subject: event.subject,
-        json: JSON.stringify(event),
-        atMs: clock().monotonic(),
-      });
+    const atMs = clock().monotonic();
+    for (const event of batch) {
+      const one = { id: event.id, subject: event.subject, json: JSON.stringify(event), atMs };
+      taken.push(one);
+      kept.push(one);
+    }
   };
 
   async function write(
@@ -145,18 +147,18 @@ export function createFarEndOfSink(
   const end: FarEndOfSink = {
     name,
     mood: "well",
-    get delivered() {
-      return delivered;
+    taken,
+    get kept() {
+      return kept;
     },
     incidents: () => incidents,
     restart(latelyMs) {
       life += 1;
       incidents += 1;
       const sinceMs = clock().monotonic() - latelyMs;
-      const kept = delivered.filter(({ atMs }) => atMs < sinceMs);
-      const lost = delivered.length - kept.length;
-      delivered = kept;
-      return lost;
+      const before = kept.length;
+      kept = kept.filter(({ atMs }) => atMs < sinceMs);
+      return before - kept.length;
     },
     sink: () => ({
       maxBatch: 50,

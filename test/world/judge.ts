@@ -25,7 +25,7 @@ const some = (ids: readonly string[]) =>
 
 /** "At least once": each committed event that a sink wants is there, or among its dead letters. */
 export function nothingIsLost({ committed, damaged, deadLetters, end, passes }: Deliveries): string[] {
-  const had = new Set(end.delivered.map(({ id }) => id));
+  const had = new Set(end.kept.map(({ id }) => id));
   const lost = [...committed.values()]
     .filter(({ event }) => passes(event))
     .map(({ event }) => event.id)
@@ -35,9 +35,9 @@ export function nothingIsLost({ committed, damaged, deadLetters, end, passes }: 
 
 /** "The same id and the same content": nothing that was not committed, nothing altered, nothing it did not want. */
 export function nothingIsAltered({ committed, end, passes }: Deliveries): string[] {
-  const strange = end.delivered.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
-  const other = end.delivered.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
-  const unwanted = end.delivered.filter(({ id }) => {
+  const strange = end.taken.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
+  const other = end.taken.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
+  const unwanted = end.taken.filter(({ id }) => {
     const known = committed.get(id);
     return known !== undefined && !passes(known.event);
   });
@@ -53,7 +53,7 @@ export function orderIsKept({ committed, end, deadLetters }: Deliveries): string
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
-  for (const { id, subject } of end.delivered) {
+  for (const { id, subject } of end.taken) {
     const position = committed.get(id)?.position;
     // A dead letter that is sent again comes when a person wants it.
     if (position === undefined || seen.has(id) || deadLetters.has(id)) continue;
@@ -66,7 +66,7 @@ export function orderIsKept({ committed, end, deadLetters }: Deliveries): string
 
 /** "Never more than the window per sink and incident; without an incident there are none." */
 export function littleIsRepeated({ end, mostTwice }: Deliveries): string[] {
-  const twice = end.delivered.length - new Set(end.delivered.map(({ id }) => id)).size;
+  const twice = end.taken.length - new Set(end.taken.map(({ id }) => id)).size;
   return twice <= mostTwice ? [] : [`${end.name} got ${twice} events again, where ${mostTwice} may be`];
 }
 
