@@ -58,6 +58,13 @@ const HEALTH_EVERY_MS = 60_000;
 const WORD_EVERY_MS = 60_000;
 /** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
+/**
+ * For so long after an outage, and after the last time that this counted, a question that fails is not enough for
+ * another: nothing at all may have come for a minute, in milliseconds. Where `GET me` fails and lists come, the service
+ * would be away and back every five seconds.
+ */
+const RELAPSE_MS = 600_000;
+const SILENT_MS = 60_000;
 /** Maintenance without a stated end: the source room keeps the requests back as long as it thinks right. */
 const MAINTENANCE_MS = 30_000;
 /** Passes over a list that moves too much to be compared, after which life goes on without. */
@@ -69,6 +76,8 @@ export function createOutage(options: OutageOptions): Outage {
   let attempts = 0;
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
   let suspectSinceMs: number | null = null;
+  let endedMs = Number.NEGATIVE_INFINITY;
+  let relapseUntilMs = Number.NEGATIVE_INFINITY;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
   let wordAskedMs = Number.NEGATIVE_INFINITY;
   /** Rings when an outage begins or ends. */
@@ -194,6 +203,11 @@ export function createOutage(options: OutageOptions): Outage {
       }
       suspectSinceMs ??= clock.monotonic();
       if (!repeated || lastSuccessMs > suspectSinceMs) return false;
+      const nowMs = clock.monotonic();
+      if (nowMs < relapseUntilMs && nowMs - Math.max(lastSuccessMs, endedMs) < SILENT_MS) {
+        relapseUntilMs = nowMs + RELAPSE_MS;
+        return false;
+      }
       const whole = await meAnswers(signal);
       if (whole instanceof OwnTrouble) return false;
       if (whole === null || isAnswer(whole)) suspectSinceMs = null;
@@ -223,6 +237,8 @@ export function createOutage(options: OutageOptions): Outage {
           if (isTokenTrouble(before) !== isTokenTrouble(cause)) attempts = 0;
         }
         log.info("the service is back");
+        endedMs = clock.monotonic();
+        relapseUntilMs = endedMs + RELAPSE_MS;
         suspectSinceMs = null;
         if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
         healthAskedMs = Number.NEGATIVE_INFINITY;

@@ -23,6 +23,7 @@ async function schedule(
   build: (clock: ReturnType<typeof createVirtualClock>) => readonly Job[],
   spreadMs = 0,
   followers: readonly Follower[] = [],
+  reconcile: Parameters<typeof createOutage>[0]["reconcile"] = null,
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore();
@@ -44,7 +45,7 @@ async function schedule(
     availability,
     scope,
     noteHealth: async () => undefined,
-    reconcile: null,
+    reconcile,
     tokenStamp: null,
   });
   const scheduler = createScheduler({
@@ -306,6 +307,30 @@ describe("jobs", () => {
 });
 
 describe("followers", () => {
+  test("where the token cannot be asked and reads fail, the service is not away and back all the time", async () => {
+    const tries: number[] = [];
+    const { clock, scheduler, service, store } = await schedule(
+      () => [job("alarms", async () => ({ kind: "ok" }))],
+      0,
+      [
+        {
+          name: "live",
+          async follow() {
+            tries.push(seconds(clock));
+            throw new Retryable("500");
+          },
+        },
+      ],
+      async () => ({ kind: "ok" }),
+    );
+    service.me = () => Promise.reject(new Retryable("500"));
+    await clock.advance(20 * 60_000);
+    const told = store.events.filter(({ type }) => type === "source-unavailable");
+    expect(told.length).toBeLessThanOrEqual(2);
+    expect(tries.length).toBeLessThan(40);
+    await scheduler.stop(0);
+  });
+
   test("an endpoint that was away for an hour is tried again within two minutes of its return", async () => {
     let isAway = true;
     const tries: number[] = [];

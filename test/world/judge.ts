@@ -1,5 +1,5 @@
 import type { AlarmFact, AnyEvent, Event } from "#src/event.ts";
-import type { FarEndOfSink } from "./far-ends.ts";
+import { type FarEndOfSink, isUnwelcome } from "./far-ends.ts";
 
 /** An event as it was committed. */
 export interface Committed {
@@ -49,14 +49,14 @@ export function nothingIsAltered({ committed, end, passes }: Deliveries): string
 }
 
 /** "Per key, first delivery follows commit order." */
-export function orderIsKept({ committed, end, deadLetters }: Deliveries): string[] {
+export function orderIsKept({ committed, end }: Deliveries): string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();
   const wrong: string[] = [];
   for (const { id, subject } of end.taken) {
     const position = committed.get(id)?.position;
-    // A dead letter that is sent again comes when a person wants it.
-    if (position === undefined || seen.has(id) || deadLetters.has(id)) continue;
+    // What was refused once comes later, if at all: with a replay, or when a person wants it.
+    if (position === undefined || seen.has(id) || isUnwelcome(id)) continue;
     seen.add(id);
     if (position < (last.get(subject) ?? 0)) wrong.push(id);
     last.set(subject, Math.max(position, last.get(subject) ?? 0));
