@@ -1,5 +1,9 @@
+import { execFile, execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { NOTICES, noticesOf, objections } from "../tools/licences.ts";
 import { SBOM, sbomOf } from "../tools/sbom.ts";
@@ -148,4 +152,53 @@ describe("what is installed, for development too,", () => {
     const without = locked.filter(([, { integrity }]) => !/^sha512-/.test(integrity ?? ""));
     expect(without.map(([place]) => place)).toEqual([]);
   });
+
+  test("is three days old, where npm knows how to see to that", async () => {
+    const version = execFileSync("npm", ["--version"]).toString();
+    const [major = 0, minor = 0] = version.split(".").map(Number);
+    if (major < 11 || (major === 11 && minor < 10)) return;
+    const HOUR_MS = 3_600_000;
+    const ages = { "1.0.0": 73 * HOUR_MS, "1.0.1": 71 * HOUR_MS };
+    const registry = await registryOf("new", ages);
+    const folder = temporaryFolder("dependencies");
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    writeFileSync(join(folder, ".npmrc"), read(".npmrc"));
+    writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "trial", version: "1.0.0" }));
+    const install = (name: string, ...options: readonly string[]) => {
+      const cache = `--cache=${join(folder, "cache")}`;
+      const all = ["install", name, "--package-lock-only", `--registry=${registry}`, cache, ...options];
+      return promisify(execFile)("npm", all, { cwd: folder, env: { PATH: process.env.PATH, HOME: folder } });
+    };
+    const chosen = () => JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).dependencies.new;
+    await install("new");
+    expect(chosen()).toBe("1.0.0");
+    await expect(install("new@1.0.1")).rejects.toThrow(/ETARGET/);
+    await install("new@1.0.1", "--min-release-age=0");
+    expect(chosen()).toBe("1.0.1");
+  });
 });
+
+/** A registry with one package, whose versions are so old, in milliseconds. */
+async function registryOf(name: string, ages: Readonly<Record<string, number>>): Promise<string> {
+  const versions = Object.keys(ages);
+  const tarball = "http://127.0.0.1:9/nothing.tgz";
+  const body = JSON.stringify({
+    name,
+    "dist-tags": { latest: versions.at(-1) },
+    versions: Object.fromEntries(
+      versions.map((version) => [version, { name, version, dist: { tarball, integrity: "sha512-AAAA" } }]),
+    ),
+    time: Object.fromEntries(
+      Object.entries(ages).map(([version, ageMs]) => [version, new Date(Date.now() - ageMs).toISOString()]),
+    ),
+  });
+  const server = createServer((_request, response) => {
+    response.setHeader("content-type", "application/json").end(body);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
