@@ -17,7 +17,8 @@ ENV NODE_ENV=production \
     MALLOC_TRIM_THRESHOLD_=131072
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
-COPY package.json ./
+# The licences of others have to stay with every copy.
+COPY package.json THIRD-PARTY-NOTICES.md sbom.cdx.json ./
 COPY src src
 COPY connectors connectors
 COPY config config

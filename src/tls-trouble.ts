@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { connect } from "node:tls";
 import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "./errors.ts";
 import { ownTroubleOf } from "./own-trouble.ts";
@@ -11,6 +12,8 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
  * | ---------------------------- | --------------------------------------------------- | ----------------------- |
  * | a person, at the settings    | an expired or foreign certificate, TLS where there  | `ConfigError`           |
  * |                              | is none, none where there is TLS                    |                         |
+ * | whoever keeps the proxy, or  | it wants another password, or lets nobody go there  | `ConfigError` with the  |
+ * | a person, at `proxy`         |                                                     | reason `settings`       |
  * | nobody: it passes by itself  | refused, cut, no answer in time, name not known     | `Retryable`             |
  * | whoever keeps *this* machine | no file descriptor, memory or port left             | `OwnTrouble`, retryable |
  */
@@ -106,7 +109,7 @@ export function failureOfConnection(error: unknown, farEnd: FarEnd): Failure {
   if (certificate !== null) {
     const [fault, hint] = certificate;
     const field = hint === PRIVATE_AUTHORITY ? farEnd.authorityOption : addressOption;
-    return new ConfigError(`The certificate of ${name} ${fault} (${code}).`, {
+    return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
       field,
       hint: filled(hint, farEnd),
     });
@@ -152,6 +155,51 @@ export function noTls(farEnd: FarEnd, code: string): ConfigError {
   });
 }
 
+/** How a proxy answered to CONNECT. Its words are left out, because they may quote the password. */
+export interface TunnelAnswer {
+  readonly status: number;
+  /** Proxy-Authenticate: in which ways it would let us in, e.g. `Negotiate, Basic realm="out"`. */
+  readonly schemes: string;
+  /** Something came behind the answer, although nobody has spoken to the far end yet. */
+  readonly saysMore: boolean;
+}
+
+/**
+ * What that means; null for a connection to the far end at `authority`. Never with the reasons `unauthenticated` and
+ * `forbidden`: those are words of a far end about its token, and sites would be told as lost.
+ */
+export function failureOfTunnel(
+  { status, schemes, saysMore }: TunnelAnswer,
+  { name }: FarEnd,
+  authority: string,
+  hasPassword: boolean,
+): Failure | null {
+  if (status >= 200 && status < 300) {
+    return saysMore ? new Malformed(`${name} says more than it was asked for.`, "") : null;
+  }
+  if (status === 407) {
+    const speaksBasic = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
+    const hint = hasPassword
+      ? "Check proxy.username and proxy.password."
+      : "Give proxy.username and proxy.password.";
+    return new ConfigError(`${name} does not accept who we are (407).`, {
+      field: "proxy",
+      hint: speaksBasic
+        ? hint
+        : "Let it accept Basic from this machine, or no password: Plenum speaks neither NTLM nor Kerberos.",
+    });
+  }
+  if (status >= 500 || status === 408 || status === 429) {
+    return new Retryable(`${name} could not connect us to ${authority} (${status}).`, {
+      hint: "If that stays so, ask whoever runs the proxy.",
+    });
+  }
+  return new ConfigError(`${name} refuses to connect us to ${authority} (${status}).`, {
+    field: "proxy",
+    hint: "Ask whoever runs the proxy to allow CONNECT there, and check proxy.url.",
+  });
+}
+
 /** Plain text was tried at a port that wants TLS. */
 export function wantsTls(farEnd: FarEnd): ConfigError {
   return new ConfigError(`${farEnd.name} speaks TLS, and was talked to without.`, {
@@ -189,14 +237,22 @@ export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>
 /** Longest time for such a handshake, in milliseconds: a far end that hung up was quick to do so. */
 const KNOCK_MS = 3_000;
 
-/** A handshake with `host` (an IPv6 address may stand in brackets), and the end of the connection. */
-export function knockAt(address: { readonly host: string; readonly port: number }, signal: AbortSignal) {
+/**
+ * A handshake with `host` (an IPv6 address may stand in brackets), and the end of the connection; over a tunnel where
+ * there is a proxy on the way.
+ */
+export function knockAt(
+  address: { readonly host: string; readonly port: number },
+  signal: AbortSignal,
+  tunnel: Socket | null = null,
+) {
   return new Promise<void>((resolve, reject) => {
     signal.throwIfAborted();
     const socket = connect({
       ...VERIFIED_TLS,
       host: address.host.replace(/^\[|\]$/g, ""),
       port: address.port,
+      ...(tunnel === null ? {} : { socket: tunnel }),
     });
     const end = (error?: unknown) => {
       signal.removeEventListener("abort", abort);

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
 import { isLoopback } from "../../src/loopback.ts";
+import { ProxyConfig } from "../../src/proxy.ts";
 import { SecretRef } from "../../src/secret.ts";
 
 const Url = z
@@ -57,6 +58,7 @@ export const InfluxConfig = z
     timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
       .prefault("10s")
       .meta({ description: "Total time of one request; at most 2m." }),
+    proxy: ProxyConfig.optional(),
     ca_file: z
       .string()
       .min(1)
@@ -79,7 +81,9 @@ export const InfluxConfig = z
       complain("username", "Give username and password together.");
     }
     const url = URL.parse(config.url);
-    const isPlain = url?.protocol === "http:" && !isLoopback(url.hostname);
+    // On the way to a proxy even what is meant for loopback leaves this machine.
+    const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    const isPlain = url?.protocol === "http:" && leaves;
     if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
       complain(
         "url",

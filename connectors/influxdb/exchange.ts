@@ -1,6 +1,8 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import type { Duplex } from "node:stream";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
+import type { HttpProxy } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 
 /** Bytes above which a request is compressed; the default of the client library. */
@@ -29,6 +31,7 @@ interface ExchangeOptions {
   readonly gzip: boolean;
   readonly timeoutMs: number;
   readonly ca: string | undefined;
+  readonly proxy: HttpProxy | null;
 }
 
 /**
@@ -47,6 +50,9 @@ export function createExchange(options: ExchangeOptions): Exchange {
         ...(options.ca === undefined ? {} : { ca: options.ca }),
       })
     : new HttpAgent({ keepAlive: true });
+  const closing = new AbortController();
+  // Its option `proxyUrl` would hand the proxy every request in clear, token included, also those for https.
+  if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
   const { transport } = new InfluxDB({
     url: options.url,
     timeout: options.timeoutMs,
@@ -92,6 +98,24 @@ export function createExchange(options: ExchangeOptions): Exchange {
   return {
     post: (path, body, signal) => ask("POST", path, body, signal),
     get: (path, signal, maxBytes) => ask("GET", path, "", signal, maxBytes),
-    close: () => agent.destroy(),
+    close() {
+      closing.abort();
+      agent.destroy();
+    },
   };
+}
+
+/** Has an agent open its connections through a proxy; with TLS to the server itself where its address says so. */
+function tunnelThrough(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
+  const { protocol, hostname: host, port } = new URL(options.url);
+  const isSecure = protocol === "https:";
+  const target = { host, port: Number(port) || (isSecure ? 443 : 80) };
+  const open = agent.createConnection.bind(agent);
+  const connect = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
+    proxy.tunnel(target, AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
+      (socket) => done(null, isSecure ? (open({ ...request, socket } as object) ?? undefined) : socket),
+      (error: Error) => done(error),
+    );
+  };
+  agent.createConnection = connect as HttpAgent["createConnection"];
 }

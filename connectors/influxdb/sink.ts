@@ -2,8 +2,9 @@ import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import type { Failure } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
+import { knockThrough, proxyOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { endedUnanswered, knockAt, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
+import { endedUnanswered, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { createExchange, type Exchange } from "./exchange.ts";
@@ -19,6 +20,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags };
   const tooOld = countTooOld(context);
   const authorization = authorizationOf(config, context);
+  const proxy = proxyOf(config.proxy, context.clock);
   let exchange: Exchange | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged token needs no restart. */
@@ -30,6 +32,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
       gzip: config.gzip,
       timeoutMs: config.timeout,
       ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+      proxy,
     });
     return exchange;
   }
@@ -57,7 +60,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     const url = new URL(config.url);
     if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
     const address = { host: url.hostname, port: Number(url.port || 80) };
-    const knock = (limit: AbortSignal) => knockAt(address, AbortSignal.any([limit, signal]));
+    const knock = (limit: AbortSignal) => knockThrough(proxy, address, AbortSignal.any([limit, signal]));
     return (await speaksTls(knock)) ? wantsTls(serverAt(config)) : null;
   }
 

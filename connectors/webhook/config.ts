@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
+import { ProxyConfig } from "../../src/proxy.ts";
 import { SecretRef } from "../../src/secret.ts";
 import { parseNetwork } from "./networks.ts";
 
@@ -51,6 +52,7 @@ export const WebhookConfig = z
       description:
         "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
     }),
+    proxy: ProxyConfig.optional(),
     ca_file: z
       .string()
       .min(1)
@@ -64,6 +66,10 @@ export const WebhookConfig = z
   .refine((config) => config.secrets.length === 0 || !config.unsigned, {
     path: ["unsigned"],
     message: "There are signing secrets, so `unsigned: true` contradicts them; take one away.",
+  })
+  .refine((config) => config.proxy === undefined || URL.parse(config.url)?.protocol !== "http:", {
+    path: ["url"],
+    message: "Through a proxy use https://, because the proxy would read and could change every event.",
   })
   .meta({ description: "One POST for every event, signed as Standard Webhooks asks." });
 export type WebhookConfig = z.infer<typeof WebhookConfig>;

@@ -3,6 +3,8 @@ import { isIP, type LookupFunction } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../src/errors.ts";
+import { isLoopback } from "../../src/loopback.ts";
+import type { HttpProxy } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { reachOf } from "./networks.ts";
 
@@ -19,6 +21,7 @@ interface GuardOptions {
   readonly ca: string | undefined;
   readonly timeoutMs: number;
   readonly lookup: Lookup;
+  readonly proxy: HttpProxy | null;
 }
 
 /**
@@ -27,6 +30,9 @@ interface GuardOptions {
  * The addresses that are checked are the addresses that are connected to: the check sits inside the one name
  * lookup of the connection, so an answer that changes between check and use (DNS rebinding) gains nothing. One
  * closed address among several refuses them all.
+ *
+ * Through a proxy it is the proxy that looks a name up and connects, so its rules say what may be reached. Here nothing
+ * is looked up then; addresses in the URL, and names of the machine itself, are refused as ever.
  */
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
   const reach = reachOf(options.allowNetworks);
@@ -73,9 +79,17 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   return (target, done) => {
     // An address written into the URL is never looked up, so it has to be checked here.
     const host = target.hostname.replace(/^\[|\]$/g, "");
-    const refused = isIP(host) === 0 ? null : refusal(host);
-    if (refused === null) connect(target, done);
-    else done(refused, null);
+    const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
+    const refused = isIP(address) === 0 ? null : refusal(address);
+    if (refused !== null) done(refused, null);
+    else if (options.proxy === null) connect(target, done);
+    else {
+      const port = Number(target.port) || 443;
+      options.proxy.tunnel({ host, port }, AbortSignal.timeout(options.timeoutMs)).then(
+        (socket) => connect({ ...target, httpSocket: socket }, done),
+        (error: Error) => done(error, null),
+      );
+    }
   };
 }
 

@@ -5,6 +5,7 @@ import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.
 import { ConfigError } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
 import type { Secret } from "../../src/log.ts";
+import { proxyOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { endedUnanswered, failureOfConnection, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import type { WebhookConfig } from "./config.ts";
@@ -40,6 +41,7 @@ export function createWebhookSink(
               secretHeader(name, secret())
           )(keptSecret(value, context.clock)),
   }));
+  const proxy = proxyOf(config.proxy, context.clock);
   let ready: Ready | null = null;
 
   /** Secrets are read again whenever the sink is opened, so an exchanged key needs no restart. */
@@ -58,6 +60,7 @@ export function createWebhookSink(
       ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
       timeoutMs: Math.min(CONNECT_MS, config.timeout),
       lookup,
+      proxy,
     });
   }
 

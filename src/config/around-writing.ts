@@ -4,12 +4,13 @@ import { type Config, connectorOf, type SinkEntry } from "./config.ts";
 
 /**
  * What decides about writing beside the section `commands`, for its approval by a second person: which service the
- * sources mean and in which zone its hours are, and the sinks through which commands come, whole. Secrets stand there
+ * sources mean, through which proxy, and in which zone its hours are, and the sinks through which commands come, whole. Secrets stand there
  * by reference only.
  */
 export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
-    ([name, { base_url, ca_file, time_zone }]) => [name, { base_url, ca_file, time_zone }] as const,
+    ([name, { base_url, ca_file, proxy, time_zone }]) =>
+      [name, { base_url, ca_file, proxy, time_zone }] as const,
   );
   const senders = Object.entries(config.sinks)
     .filter(([, sink]) => listens(sink))

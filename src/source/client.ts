@@ -4,6 +4,7 @@ import { type ClockDoubt, createClockDoubt } from "../clock-doubt.ts";
 import { Malformed } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { proxyOf } from "../proxy.ts";
 import { checkedGroup, checkedWrites, decided } from "./asked.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
@@ -55,7 +56,7 @@ export function createSource(options: SourceOptions): Source {
   const values = valueReader(schemas, note);
   const http: HttpTransport =
     options.transport === undefined
-      ? createHttpTransport(config)
+      ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))
       : { send: options.transport, close: async () => {} };
   const tellSkew = skewTeller((skewMs, differs) => {
     const seconds = Math.round(skewMs / 1_000);

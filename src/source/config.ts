@@ -1,6 +1,7 @@
 import { IANAZone } from "luxon";
 import { z } from "zod";
 import { isLoopback } from "../loopback.ts";
+import { ProxyConfig } from "../proxy.ts";
 import { SecretRef } from "../secret.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
@@ -116,6 +117,7 @@ export const SourceConfig = z
     ca_file: z.string().min(1).optional().meta({
       description: "Certificates (PEM) of a private authority, trusted besides the public ones.",
     }),
+    proxy: ProxyConfig.optional(),
     deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
     max_body_bytes: z
       .int()
@@ -131,7 +133,9 @@ export const SourceConfig = z
   })
   .superRefine((config, context) => {
     const url = URL.parse(config.base_url);
-    if (url?.protocol !== "http:" || config.allow_plain_http || isLoopback(url.hostname)) return;
+    if (url?.protocol !== "http:" || config.allow_plain_http) return;
+    // On the way to a proxy even what is meant for loopback leaves this machine.
+    if (config.proxy === undefined && isLoopback(url.hostname)) return;
     context.addIssue({
       code: "custom",
       path: ["base_url"],

@@ -1,12 +1,6 @@
 import { type Failure, Retryable } from "../errors.ts";
-import {
-  endedUnanswered,
-  type FarEnd,
-  failureOfConnection,
-  knockAt,
-  speaksTls,
-  wantsTls,
-} from "../tls-trouble.ts";
+import { type HttpProxy, knockThrough } from "../proxy.ts";
+import { endedUnanswered, type FarEnd, failureOfConnection, speaksTls, wantsTls } from "../tls-trouble.ts";
 
 /**
  * The far end closed a kept-alive socket just as a request left on it. The request was not answered; a GET may go
@@ -23,11 +17,16 @@ export function connectionFailure(error: unknown, origin: string): Failure {
  * The same for a request that was never answered. A port for https hangs up on plain http without a word, as a
  * restart does; whether it speaks TLS tells the two apart.
  */
-export async function unanswered(error: unknown, origin: string, signal: AbortSignal): Promise<Failure> {
+export async function unanswered(
+  error: unknown,
+  origin: string,
+  proxy: HttpProxy | null,
+  signal: AbortSignal,
+): Promise<Failure> {
   const url = new URL(origin);
   const plain = url.protocol === "http:" && endedUnanswered(error);
   const address = { host: url.hostname, port: Number(url.port || 80) };
-  const knock = (limit: AbortSignal) => knockAt(address, AbortSignal.any([limit, signal]));
+  const knock = (limit: AbortSignal) => knockThrough(proxy, address, AbortSignal.any([limit, signal]));
   if (plain && (await speaksTls(knock))) return wantsTls(serviceAt(origin));
   return connectionFailure(error, origin);
 }

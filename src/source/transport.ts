@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Malformed, Retryable } from "../errors.ts";
+import type { HttpProxy } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
@@ -45,7 +46,7 @@ const KEEP_ALIVE_MS = 55_000;
 const LONGEST_SOCKET_LIFE_MS = 300_000;
 
 /** HTTP/1.1 over connections of its own; no global agent, no proxy of the environment, no interceptor. */
-export function createHttpTransport(config: SourceConfig): HttpTransport {
+export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | null = null): HttpTransport {
   const { origin } = new URL(config.base_url);
   const connect = buildConnector({
     ...VERIFIED_TLS,
@@ -65,7 +66,18 @@ export function createHttpTransport(config: SourceConfig): HttpTransport {
     clientTtl: LONGEST_SOCKET_LIFE_MS,
     connect(options, callback) {
       opened++;
-      connect(options, callback);
+      if (proxy === null) {
+        connect(options, callback);
+        return;
+      }
+      const { hostname: host, protocol, port } = options;
+      const isSecure = protocol === "https:";
+      const target = { host, port: Number(port) || (isSecure ? 443 : 80) };
+      proxy.tunnel(target, AbortSignal.timeout(config.deadlines.connect_ms)).then(
+        (socket) =>
+          isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket),
+        (error: Error) => callback(error, null),
+      );
     },
   });
 
@@ -78,7 +90,7 @@ export function createHttpTransport(config: SourceConfig): HttpTransport {
       signal.throwIfAborted();
       // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
       const stale = opened === openedBefore && isBrokenSocket(error);
-      if (!stale) throw await unanswered(error, origin, signal);
+      if (!stale) throw await unanswered(error, origin, proxy, signal);
       throw new StaleSocket(connectionFailure(error, origin).message, { cause: error });
     }
     try {

@@ -112,8 +112,10 @@ export function preparePrivateFile(path: string): void {
       0o600,
     );
     try {
-      if (!fstatSync(descriptor).isFile()) throw new Error("it is no file");
-      fchmodSync(descriptor, 0o600);
+      const found = fstatSync(descriptor);
+      if (!found.isFile()) throw new Error("it is no file");
+      // Not without need: under the permission model of Node.js nobody may (docs/operation.md).
+      if ((found.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
     } finally {
       closeSync(descriptor);
     }

@@ -22,6 +22,10 @@ describe("what is approved besides the section `commands`", () => {
     ["another zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
     ["another authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
     [
+      "a proxy on the way",
+      { ...plain, sources: { main: { ...plain.sources.main, proxy: { url: "http://p.example:3128" } } } },
+    ],
+    [
       "another broker",
       {
         ...plain,

@@ -76,6 +76,7 @@ describe("config/example.yaml", () => {
         "sources.campus.token.env",
         "sources.campus.token.file",
         "sources.campus.ca_file",
+        "sources.campus.proxy",
         "sources.campus.alarms.sites",
         "sources.campus.inventory.sites",
         "sources.campus.inventory.tags_of_systems",
@@ -83,10 +84,10 @@ describe("config/example.yaml", () => {
         "sources.campus.history",
         ...["url", "client_id", "username", "password", "tls"].map((name) => `sinks.broker.mqtt.${name}`),
         "sinks.broker.mqtt.commands.enabled",
-        ...["url", "org", "bucket", "token", "measurement_prefix", "tags", "ca_file"].map(
+        ...["url", "org", "bucket", "token", "measurement_prefix", "tags", "proxy", "ca_file"].map(
           (name) => `sinks.lake.influxdb.${name}`,
         ),
-        ...["url", "secrets", "unsigned", "headers", "allow_networks", "ca_file"].map(
+        ...["url", "secrets", "unsigned", "headers", "allow_networks", "proxy", "ca_file"].map(
           (name) => `sinks.tickets.webhook.${name}`,
         ),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),

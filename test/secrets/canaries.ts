@@ -8,6 +8,7 @@ export const SLOTS = [
   "webhookSigning",
   "webhookHeader",
   "mqttPassword",
+  "proxyPassword",
   "statusPassword",
 ] as const;
 export type Slot = (typeof SLOTS)[number];
@@ -21,6 +22,7 @@ export function canaries(): Canaries {
     influxPassword: `pass ${random()}`,
     webhookSigning: `whsec_${randomBytes(32).toString("base64")}`,
     webhookHeader: `Bearer ${random()}`,
+    proxyPassword: `out-${random()}`,
     mqttPassword: `mqtt-${random()}`,
     statusPassword: `page-${random()}`,
   };
@@ -32,7 +34,7 @@ const PART = 12;
 /** Every part of a secret as it is, in base64 wherever it may begin, in an address and in hex. */
 function partsOf(secret: string): ReadonlySet<string> {
   // Words that everybody may use are not the secret.
-  const own = secret.replace(/^(Bearer |whsec_|mqtt-|page-|pass |17\|)/, "");
+  const own = secret.replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
   const inBase64 = [0, 1, 2].map((before) => {
     const text = Buffer.from("x".repeat(before) + own).toString("base64");
     return text.slice(before === 0 ? 0 : before + 1).replace(/.?=*$/, "");

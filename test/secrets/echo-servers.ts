@@ -107,6 +107,24 @@ export function echoingReceiver(): Promise<string> {
   });
 }
 
+/** A proxy that connects nobody, and repeats who asked in its reason, its headers and its words. */
+export async function echoingProxy(): Promise<string> {
+  const echo = echoing();
+  const statuses = [407, 403, 502, 302];
+  let asked = 0;
+  const server = createServer();
+  server.on("connect", ({ headers }, socket) => {
+    const message = echo(headers["proxy-authorization"] ?? "").replaceAll(/[^\x20-\x7e]/g, "?");
+    const status = statuses[asked % statuses.length];
+    asked += 1;
+    socket.on("error", () => socket.destroy());
+    socket.end(
+      `HTTP/1.1 ${status} ${message}\r\nProxy-Authenticate: Basic realm="${message}"\r\nLocation: http://${message}/\r\n\r\n${message}`,
+    );
+  });
+  return `http://127.0.0.1:${await listening(server)}`;
+}
+
 /** A broker that lets nobody in and gives the password as the reason (MQTT 5). */
 export async function echoingBroker(password: string): Promise<string> {
   const echo = echoing();

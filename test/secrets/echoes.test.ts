@@ -6,7 +6,7 @@ import { startBroker } from "#src/demo/broker.ts";
 import type { StatusReport } from "#src/status/report.ts";
 import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
-import { echoingBroker, echoingReceiver, echoingService } from "./echo-servers.ts";
+import { echoingBroker, echoingProxy, echoingReceiver, echoingService } from "./echo-servers.ts";
 
 /** The real worker among far ends that repeat its secrets in every way: nothing of them is kept or shown. */
 
@@ -67,9 +67,12 @@ function filesIn(folder: string): Record<string, string> {
   );
 }
 
-function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open", string>>) {
+function sectionsOf(
+  urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open" | "proxy", string>>,
+) {
   const file = (slot: string) => ({ file: `secret-${slot}` });
   const everything = { from: "beginning" };
+  const proxy = { url: urls.proxy, username: "me", password: file("proxyPassword") };
   return {
     log: { level: "trace" },
     status: { port: 0, password: file("statusPassword") },
@@ -105,6 +108,8 @@ function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "cl
         schedule: ["1ms", "1ms"],
         ...everything,
       },
+      barred: { webhook: { url: "https://hook.example/", unsigned: true, proxy }, ...everything },
+      proxied: { influxdb: { url: "https://lake.example", bucket: "b", proxy }, ...everything },
       closed: {
         mqtt: { url: urls.closed, username: "me", password: file("mqttPassword"), plain_text: true },
         ...everything,
@@ -152,6 +157,7 @@ test("no secret, whole, in part or encoded, is in anything that the worker keeps
       hook: `${await echoingReceiver()}/hook`,
       closed: await echoingBroker(secrets.mqttPassword),
       open: broker.url,
+      proxy: await echoingProxy(),
     }),
   );
 
@@ -184,7 +190,7 @@ test("no secret, whole, in part or encoded, is in anything that the worker keeps
 test("the battery sees what it looks for", () => {
   const secrets = canaries();
   for (const slot of SLOTS) {
-    const own = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|page-|pass |17\|)/, "");
+    const own = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
     for (const text of [
       own.slice(3, 15),
       Buffer.from(`me:${own}`).toString("base64"),

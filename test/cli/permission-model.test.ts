@@ -1,0 +1,74 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { temporaryFolder } from "../real-servers.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** The real worker under the permission model of Node.js, by the options that docs/operation.md tells. */
+
+const ROOT = join(import.meta.dirname, "../..");
+
+function documentedOptions(folders: Readonly<Record<string, string>>): string {
+  const text = readFileSync(join(ROOT, "docs/operation.md"), "utf8");
+  const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(text) ?? [];
+  if (options === undefined) throw new Error("docs/operation.md tells no NODE_OPTIONS.");
+  const here = Object.entries(folders).reduce(
+    (all, [from, to]) => all.replaceAll(`=${from}`, `=${to}`),
+    options,
+  );
+  const net = process.allowedNodeEnvironmentFlags.has("--allow-net") ? " --allow-net" : "";
+  return here.replaceAll("\\\n", " ") + net;
+}
+
+function written(folder: string): string {
+  if (!existsSync(folder)) return "";
+  return readdirSync(folder)
+    .map((name) => readFileSync(join(folder, name), "utf8"))
+    .join("");
+}
+
+test("delivers alarms, starts again on its state, and cannot write anywhere else", async () => {
+  const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+  simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
+  const environment: Record<string, string> = {};
+  const place = workplace(url, environment);
+  const outside = temporaryFolder("outside");
+  onTestFinished(() => rmSync(outside, { recursive: true, force: true }));
+  const [state, events] = [place.path("state"), place.path("events")];
+  for (const folder of [state, events]) mkdirSync(folder, { mode: 0o700 });
+  const everything = { from: "beginning" };
+  place.configure({
+    sinks: {
+      files: { file: { folder: events }, ...everything },
+      elsewhere: { file: { folder: outside }, ...everything },
+    },
+  });
+  environment.NODE_OPTIONS = documentedOptions({
+    "/opt/plenum": ROOT,
+    "/etc/plenum": place.folder,
+    "/var/lib/plenum": state,
+    "/srv/plenum/events": events,
+  });
+
+  const worker = place.start("run");
+  const said = await worker.says("Plenum is running");
+  await expect.poll(() => written(events)).toContain('"type":"alarm-raised"');
+  await worker.says("ERR_ACCESS_DENIED");
+  expect(readdirSync(outside)).toEqual([]);
+  expect((await place.plenum("status")).stdout).toContain("1 active alarm");
+  if (process.platform === "linux") {
+    const page = /"status":"(http[^"]+)"/.exec(said)?.[1] ?? "";
+    const metrics = await (await fetch(new URL("/metrics", page))).text();
+    expect(metrics).toMatch(/^plenum_process_open_fds [1-9]/m);
+  }
+  worker.signal("SIGKILL");
+  await worker.ended;
+
+  const again = place.start("run");
+  await again.says("Plenum is running");
+  simulator.control.raiseAlarm({ siteId: 6, description: "Too hot" });
+  await expect.poll(() => written(events), { timeout: 60_000 }).toContain("Too hot");
+  again.signal("SIGTERM");
+  const { code, stderr } = await again.ended;
+  expect(code, stderr).toBe(0);
+}, 180_000);

@@ -1,0 +1,91 @@
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import { createServer as createSecureServer } from "node:https";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { onTestFinished } from "vitest";
+
+/** A small HTTP proxy that remembers what was asked of it and what passed. */
+export interface ConnectProxy {
+  readonly url: string;
+  readonly port: number;
+  /** What was asked by CONNECT, in order. */
+  readonly asked: readonly { readonly authority: string; readonly headers: IncomingMessage["headers"] }[];
+  /** Requests that were not CONNECT: what a proxy could read. */
+  readonly inClear: readonly string[];
+  readonly connections: number;
+  /** All bytes that passed through its tunnels, both ways, in order. */
+  passed(): Buffer;
+}
+
+export interface ConnectProxyOptions {
+  readonly tls?: { readonly key: string; readonly cert: string };
+  /** `user:password`; whoever does not say so gets a 407. */
+  readonly credentials?: () => string;
+  /** An answer in place of a tunnel, as it goes over the line. */
+  readonly answer?: (request: IncomingMessage) => string | null;
+  /** Where a name leads to, `host:port` each; everything else leads where it says. */
+  readonly hosts?: Readonly<Record<string, string>>;
+}
+
+/** Listens on a free port until the test is finished. */
+export async function startConnectProxy(options: ConnectProxyOptions = {}): Promise<ConnectProxy> {
+  const { tls, credentials, answer, hosts = {} } = options;
+  const asked: ConnectProxy["asked"][number][] = [];
+  const inClear: string[] = [];
+  const chunks: Buffer[] = [];
+  const sockets = new Set<Duplex>();
+  let connections = 0;
+
+  const server: Server = tls === undefined ? createServer() : createSecureServer(tls);
+  server.on("connection", (socket: Socket) => {
+    connections += 1;
+    sockets.add(socket.on("error", () => socket.destroy()));
+  });
+  server.on("request", (request, response) => {
+    inClear.push(`${request.method} ${request.url}`);
+    response.writeHead(501).end();
+  });
+  server.on("connect", (request, client) => {
+    const authority = request.url ?? "";
+    asked.push({ authority, headers: request.headers });
+    client.on("error", () => client.destroy());
+    const given = answer === undefined ? refusalOf(request) : answer(request);
+    if (given !== null) {
+      client.end(given);
+      return;
+    }
+    const [, host = "", port = ""] = /^\[?(.*?)\]?:(\d+)$/.exec(hosts[authority] ?? authority) ?? [];
+    const far = connect({ host, port: Number(port) });
+    sockets.add(far);
+    far.once("error", () => client.end("HTTP/1.1 502 Bad Gateway\r\n\r\n"));
+    far.once("connect", () => {
+      client.write("HTTP/1.1 200 Connection established\r\n\r\n");
+      for (const side of [client, far]) side.on("data", (chunk: Buffer) => chunks.push(chunk));
+      client.pipe(far).pipe(client);
+    });
+  });
+
+  function refusalOf({ headers }: IncomingMessage): string | null {
+    if (credentials === undefined) return null;
+    const wanted = `Basic ${Buffer.from(credentials()).toString("base64")}`;
+    if (headers["proxy-authorization"] === wanted) return null;
+    return 'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="out"\r\n\r\n';
+  }
+
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `${tls === undefined ? "http" : "https"}://127.0.0.1:${port}`,
+    port,
+    asked,
+    inClear,
+    get connections() {
+      return connections;
+    },
+    passed: () => Buffer.concat(chunks),
+  };
+}

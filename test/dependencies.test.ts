@@ -1,0 +1,204 @@
+import { execFile, execFileSync } from "node:child_process";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { NOTICES, noticesOf, objections } from "../tools/licences.ts";
+import { SBOM, sbomOf } from "../tools/sbom.ts";
+import { shippedPackages } from "../tools/shipped.ts";
+import { temporaryFolder } from "./real-servers.ts";
+
+/** What Plenum takes from others: under which licences it is shipped, and how it gets onto a machine. */
+
+const ROOT = join(import.meta.dirname, "..");
+const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
+const json = <T>(path: string) => JSON.parse(read(path)) as T;
+
+interface Locked {
+  readonly dev?: boolean;
+  readonly link?: boolean;
+  readonly integrity?: string;
+  readonly hasInstallScript?: boolean;
+}
+const locked = Object.entries(
+  json<{ readonly packages: Readonly<Record<string, Locked>> }>("package-lock.json").packages,
+).filter(([place, { link }]) => place.startsWith("node_modules/") && link !== true);
+
+const packages = shippedPackages(ROOT);
+
+describe("what is shipped", () => {
+  test("has licences that may be shipped, and their texts", () => {
+    expect(objections(packages)).toEqual([]);
+  });
+
+  test("is all that npm installs without development dependencies", () => {
+    const names = locked
+      .filter(([, { dev }]) => dev !== true)
+      .map(([place]) => place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length));
+    expect(packages.length).toBeGreaterThan(50);
+    expect(new Set(packages.map(({ name }) => name))).toEqual(new Set(names));
+  });
+
+  test(`${NOTICES} says so as it is; write it anew with \`npm run licences\``, () => {
+    expect(read(NOTICES) === noticesOf(packages), "npm run licences").toBe(true);
+  });
+
+  test("so does the software bill of materials; write it anew with `npm run sbom`", () => {
+    expect(read(SBOM) === sbomOf(json("package.json"), packages), "npm run sbom").toBe(true);
+    const { components, dependencies } = json<{
+      readonly components: readonly Record<string, string>[];
+      readonly dependencies: readonly { readonly ref: string; readonly dependsOn: readonly string[] }[];
+    }>(SBOM);
+    expect(components.map(({ purl }) => purl)).toContain("pkg:npm/%40hono/node-server@2.1.8");
+    const known = new Set(dependencies.map(({ ref }) => ref));
+    expect(dependencies.flatMap(({ dependsOn }) => dependsOn).filter((ref) => !known.has(ref))).toEqual([]);
+  });
+
+  test("the container brings both along", () => {
+    for (const name of [NOTICES, SBOM]) {
+      expect(read("Dockerfile")).toMatch(new RegExp(`^COPY .*${name.replaceAll(".", "\\.")}`, "m"));
+      expect(read(".dockerignore").split("\n")).toContain(`!${name}`);
+    }
+  });
+});
+
+describe("a new dependency", () => {
+  const text = { LICENSE: "Permission is hereby granted" };
+
+  test.each<[string, Record<string, unknown>, Record<string, string>, RegExp | null]>([
+    ["under an allowed licence", { license: "ISC" }, text, null],
+    ["under a choice of which one is allowed", { license: "(GPL-3.0-only OR MIT)" }, text, null],
+    ["under two that are allowed", { license: "MIT AND BSD-3-Clause" }, text, null],
+    [
+      "under two of which one is not",
+      { license: "MIT AND GPL-3.0-only" },
+      text,
+      /^new 1\.0\.0 comes with MIT AND GPL/,
+    ],
+    [
+      "under another",
+      { license: "AGPL-3.0-only" },
+      text,
+      /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/,
+    ],
+    ["under none", {}, text, /^new 1\.0\.0 comes with no licence that it names/],
+    [
+      "under an exception",
+      { license: "SEE LICENSE IN LICENSE" },
+      text,
+      /^new 1\.0\.0 comes with SEE LICENSE/,
+    ],
+    ["without a text", { license: "MIT" }, {}, /^new 1\.0\.0 comes without the text of its licence/],
+  ])("%s", (_what, manifest, files, words) => {
+    const folder = projectWith(manifest, files);
+    expect(objections(shippedPackages(folder))).toEqual(words === null ? [] : [expect.stringMatching(words)]);
+  });
+
+  test("that is not installed as the lock file has it is told", () => {
+    expect(() => shippedPackages(projectWith({ version: "1.0.1" }, text))).toThrow(
+      "new@1.0.0 is not installed as package-lock.json has it; run npm ci.",
+    );
+  });
+
+  test("in whose files somebody has found others is looked into again with each version", () => {
+    const another = projectWith({ license: "MIT" }, text, "htm");
+    expect(() => shippedPackages(another)).toThrow("Look into htm@1.0.0 for what it has inside");
+    expect(packages.flatMap(({ inside }) => inside.map(({ name }) => name))).toEqual(["preact"]);
+  });
+
+  /** A project with one dependency of version 1.0.0. */
+  function projectWith(manifest: object, files: Readonly<Record<string, string>>, name = "new"): string {
+    const folder = temporaryFolder("dependencies");
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    mkdirSync(join(folder, "node_modules", name), { recursive: true });
+    const lock = {
+      packages: { "": { dependencies: { [name]: "1.0.0" } }, [`node_modules/${name}`]: { version: "1.0.0" } },
+    };
+    writeFileSync(join(folder, "package-lock.json"), JSON.stringify(lock));
+    const all = { "package.json": JSON.stringify({ name, version: "1.0.0", ...manifest }), ...files };
+    for (const [file, content] of Object.entries(all)) {
+      writeFileSync(join(folder, "node_modules", name, file), content);
+    }
+    return folder;
+  }
+});
+
+describe("what is installed, for development too,", () => {
+  /** Packages that may run a script when they are installed, each with the reason. There is none. */
+  const EXPLAINED: Readonly<Record<string, string>> = {};
+
+  test("runs nothing while it is installed", () => {
+    const scripts = locked.filter(([, one]) => one.hasInstallScript === true).map(([place]) => place);
+    expect(
+      scripts.filter((place) => !(place in EXPLAINED)),
+      "A dependency runs a script when it is installed: take another one, or explain it in EXPLAINED.",
+    ).toEqual([]);
+  });
+
+  test.each(["package.json", "tools/runtime/package.json"])("is pinned exactly by %s", (file) => {
+    const { dependencies, devDependencies, optionalDependencies } =
+      json<Readonly<Record<string, Readonly<Record<string, string>>>>>(file);
+    const all = Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies });
+    expect(all.length).toBeGreaterThan(5);
+    expect(
+      all.filter(([, version]) => !/^(\d+\.\d+\.\d+|file:tools\/runtime)$/.test(version)),
+      "Write the exact version, such as 1.2.3, without ^ or ~.",
+    ).toEqual([]);
+  });
+
+  test("is checked against a hash", () => {
+    const without = locked.filter(([, { integrity }]) => !/^sha512-/.test(integrity ?? ""));
+    expect(without.map(([place]) => place)).toEqual([]);
+  });
+
+  test("is three days old, where npm knows how to see to that", async () => {
+    const version = execFileSync("npm", ["--version"]).toString();
+    const [major = 0, minor = 0] = version.split(".").map(Number);
+    if (major < 11 || (major === 11 && minor < 10)) return;
+    const HOUR_MS = 3_600_000;
+    const ages = { "1.0.0": 73 * HOUR_MS, "1.0.1": 71 * HOUR_MS };
+    const registry = await registryOf("new", ages);
+    const folder = temporaryFolder("dependencies");
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    writeFileSync(join(folder, ".npmrc"), read(".npmrc"));
+    writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "trial", version: "1.0.0" }));
+    const install = (name: string, ...options: readonly string[]) => {
+      const cache = `--cache=${join(folder, "cache")}`;
+      const all = ["install", name, "--package-lock-only", `--registry=${registry}`, cache, ...options];
+      return promisify(execFile)("npm", all, { cwd: folder, env: { PATH: process.env.PATH, HOME: folder } });
+    };
+    const chosen = () => JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).dependencies.new;
+    await install("new");
+    expect(chosen()).toBe("1.0.0");
+    await expect(install("new@1.0.1")).rejects.toThrow(/ETARGET/);
+    await install("new@1.0.1", "--min-release-age=0");
+    expect(chosen()).toBe("1.0.1");
+  });
+});
+
+/** A registry with one package, whose versions are so old, in milliseconds. */
+async function registryOf(name: string, ages: Readonly<Record<string, number>>): Promise<string> {
+  const versions = Object.keys(ages);
+  const tarball = "http://127.0.0.1:9/nothing.tgz";
+  const body = JSON.stringify({
+    name,
+    "dist-tags": { latest: versions.at(-1) },
+    versions: Object.fromEntries(
+      versions.map((version) => [version, { name, version, dist: { tarball, integrity: "sha512-AAAA" } }]),
+    ),
+    time: Object.fromEntries(
+      Object.entries(ages).map(([version, ageMs]) => [version, new Date(Date.now() - ageMs).toISOString()]),
+    ),
+  });
+  const server = createServer((_request, response) => {
+    response.setHeader("content-type", "application/json").end(body);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}

@@ -1,0 +1,470 @@
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import { systemClock } from "#src/clock.ts";
+import type { Sink } from "#src/connector.ts";
+import { meaningOf, sentence } from "#src/errors.ts";
+import { ProxyConfig, proxyOf } from "#src/proxy.ts";
+import { SourceConfig } from "#src/source/config.ts";
+import { createHttpTransport } from "#src/source/transport.ts";
+import { simulatedServer, workplace } from "./cli/plenum.ts";
+import { type ConnectProxyOptions, startConnectProxy } from "./connect-proxy.ts";
+import { contextFor, never } from "./connectors/context.ts";
+import { type Authority, createAuthority, type Issued } from "./connectors/mqtt/certificates.ts";
+import { type StubServer, startStub } from "./connectors/stub-server.ts";
+import { freePort, temporaryFolder } from "./real-servers.ts";
+import { valueEvent } from "./sample-events.ts";
+import { trialConfig } from "./source/trial-source.ts";
+
+/** The way out through a proxy of the settings, the same for the service, webhooks and InfluxDB. */
+
+const TOKEN = "token-that-nobody-else-shall-see";
+const PASSWORD = "proxy:pass/word+of=our own";
+const BASIC = `Basic ${Buffer.from(`plenum:${PASSWORD}`).toString("base64")}`;
+
+let folder: string;
+let ours: Authority;
+let good: Issued;
+const at = (name: string) => join(folder, name);
+const pairOf = ({ certFile, keyFile }: Issued) => ({
+  cert: readFileSync(certFile, "utf8"),
+  key: readFileSync(keyFile, "utf8"),
+});
+beforeAll(() => {
+  folder = temporaryFolder("proxy");
+  ours = createAuthority(folder, "ours");
+  good = ours.issue("good");
+  writeFileSync(at("token"), TOKEN, { mode: 0o600 });
+  writeFileSync(at("password"), `${PASSWORD}\n`, { mode: 0o600 });
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const login = () => ({ username: "plenum", password: { file: at("password") } });
+
+/** Sends one request with the token to a far end; what it threw, or null. */
+type Attempt = (url: string, proxy: object, more?: object) => Promise<unknown>;
+
+const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = [
+  {
+    name: "the source",
+    async attempt(url, proxy, more = {}) {
+      const options = { ca_file: ours.caFile, proxy, ...more };
+      const config = trialConfig(url, options);
+      const transport = createHttpTransport(config, proxyOf(config.proxy, systemClock));
+      onTestFinished(() => transport.close());
+      const headers = { authorization: `Bearer ${TOKEN}` };
+      return thrown(transport.send({ method: "GET", path: "/", headers, body: null }, never()));
+    },
+  },
+  {
+    name: "webhook",
+    attempt(url, proxy, more = {}) {
+      const config = WebhookConfig.parse({
+        url: `${url}/`,
+        unsigned: true,
+        headers: { Authorization: { file: at("token") } },
+        allow_networks: ["127.0.0.0/8"],
+        ca_file: ours.caFile,
+        proxy,
+        ...more,
+      });
+      return written(createWebhookSink(config, contextFor("hook")));
+    },
+  },
+  {
+    name: "influxdb",
+    attempt(url, proxy, more = {}) {
+      const config = InfluxConfig.parse({
+        url,
+        bucket: "b",
+        token: { file: at("token") },
+        ca_file: ours.caFile,
+        proxy,
+        ...more,
+      });
+      return written(createInfluxSink(config, contextFor("lake")));
+    },
+  },
+];
+
+describe.each(actors)("$name through a proxy", ({ attempt }) => {
+  const proxied = async (options: ConnectProxyOptions = {}) => {
+    const far = await secure();
+    const proxy = await startConnectProxy(options);
+    return { far, proxy };
+  };
+
+  test("speaks TLS with the far end itself, and only the proxy gets the proxy's password", async () => {
+    const { far, proxy } = await proxied({ credentials: () => `plenum:${PASSWORD}` });
+    expect(await attempt(far.url, { url: proxy.url, ...login() })).toBeNull();
+
+    expect(far.seen).toHaveLength(1);
+    expect(far.seen[0]?.headers.authorization).toContain(TOKEN);
+    expect(Object.keys(far.seen[0]?.headers ?? {}).filter((name) => name.startsWith("proxy-"))).toEqual([]);
+    expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
+    expect(proxy.asked[0]?.headers["proxy-authorization"]).toBe(BASIC);
+    expect(proxy.asked[0]?.headers.authorization).toBeUndefined();
+    expect(proxy.inClear).toEqual([]);
+    const passed = proxy.passed();
+    // A handshake of TLS, and nothing readable in it.
+    expect(passed[0]).toBe(0x16);
+    for (const word of [TOKEN, "HTTP/1.1", "tag-value", "authorization"]) {
+      expect(passed.includes(word), word).toBe(false);
+    }
+  });
+
+  test("does not take the proxy's word for who the far end is", async () => {
+    const stranger = pairOf(createAuthority(folder, "stranger").issue("stranger-cert"));
+    const far = await secure(stranger);
+    const proxy = await startConnectProxy();
+    const error = await attempt(far.url, { url: proxy.url });
+    expect(error).toMatchObject({ kind: "config", field: "ca_file" });
+    expect(sentence(error)).toContain(`The certificate of ${far.url} comes from an unknown authority`);
+    expect(far.seen).toEqual([]);
+  });
+
+  test("encrypts what it says to a proxy with https, and knows it by its certificate", async () => {
+    const byName = { tls: pairOf(ours.issue("named-proxy", { altName: "DNS:localhost" })) };
+    const { far, proxy } = await proxied(byName);
+    const url = proxy.url.replace("127.0.0.1", "localhost");
+    expect(await attempt(far.url, { url, ca_file: ours.caFile, ...login() })).toBeNull();
+    expect(proxy.asked[0]?.headers["proxy-authorization"]).toBe(BASIC);
+
+    const wrongName = await attempt(far.url, { url: proxy.url, ca_file: ours.caFile, ...login() });
+    expect(wrongName).toMatchObject({ kind: "config", field: "proxy.url" });
+    const unknown = await attempt(far.url, { url, ...login() });
+    expect(unknown).toMatchObject({ kind: "config", field: "proxy.ca_file" });
+    expect(sentence(unknown)).toContain(`The certificate of the proxy ${url}`);
+    expect(proxy.asked).toHaveLength(1);
+  });
+
+  test.each<[string, ConnectProxyOptions, boolean, string, RegExp]>([
+    [
+      "another password",
+      { credentials: () => "plenum:another" },
+      true,
+      "config",
+      /^The proxy PROXY does not accept who we are \(407\)\. Check proxy\.username and proxy\.password\.$/,
+    ],
+    [
+      "a password, and has none",
+      { credentials: () => "plenum:another" },
+      false,
+      "config",
+      /^The proxy PROXY does not accept who we are \(407\)\. Give proxy\.username and proxy\.password\.$/,
+    ],
+    [
+      "what Plenum does not speak",
+      says("407 Who are you?\r\nProxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM"),
+      true,
+      "config",
+      /^The proxy PROXY does not accept .* neither NTLM nor Kerberos\.$/,
+    ],
+    [
+      "nobody to go there",
+      says("403 Forbidden"),
+      true,
+      "config",
+      /^The proxy PROXY refuses to connect us to FAR \(403\)\. Ask whoever runs the proxy/,
+    ],
+    ["no CONNECT", says("405 Method Not Allowed"), true, "config", /^The proxy PROXY refuses .*\(405\)/],
+    [
+      "a redirect",
+      says("302 Found\r\nLocation: http://127.0.0.1/"),
+      true,
+      "config",
+      /^The proxy PROXY refuses .*\(302\)/,
+    ],
+    [
+      "to say that the far end is away",
+      says("502 Bad Gateway"),
+      true,
+      "retryable",
+      /^The proxy PROXY could not connect us to FAR \(502\)\./,
+    ],
+    [
+      "to speak before the far end does",
+      says("200 OK", "220 mail.example ESMTP"),
+      true,
+      "malformed",
+      /^The proxy PROXY says more than it was asked for\.$/,
+    ],
+    [
+      "to hang up",
+      { answer: () => "" },
+      true,
+      "retryable",
+      /^The proxy PROXY could not be reached: it broke/,
+    ],
+    [
+      "to talk no HTTP",
+      { answer: () => "SSH-2.0-x\r\n\r\n" },
+      true,
+      "malformed",
+      /^What .*PROXY answered is/,
+    ],
+  ])(
+    "a proxy that wants %s is told in one sentence that names it",
+    async (...[, options, known, kind, says]) => {
+      const { far, proxy } = await proxied(options);
+      const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
+      const text = sentence(error);
+      expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "FAR")).toMatch(says);
+      // Any other reason would be the far end's word about its token.
+      expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
+      expect(far.connections).toBe(0);
+      const shown = inspect(error, { depth: 9 });
+      for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(shown).not.toContain(secret);
+    },
+  );
+
+  test("says that the proxy is not there, and asks the far end by no other way", async () => {
+    const far = await secure();
+    const url = `http://127.0.0.1:${await freePort()}`;
+    const error = await attempt(far.url, { url });
+    expect(meaningOf(error).kind).toBe("retryable");
+    expect(sentence(error)).toBe(
+      `The proxy ${url} could not be reached: it refuses the connection (ECONNREFUSED). If that stays so, check whether it is running, and the port in proxy.url.`,
+    );
+    expect(far.connections).toBe(0);
+  });
+
+  test("does not wait for ever for a proxy that takes connections and says nothing", async () => {
+    const far = await secure();
+    const silent = createServer((socket) => void socket.on("error", () => socket.destroy()));
+    const port = await new Promise<number>((resolve) => {
+      silent.listen(0, "127.0.0.1", () => resolve((silent.address() as { port: number }).port));
+    });
+    onTestFinished(() => void silent.close());
+    const patience =
+      attempt === actors[0]?.attempt ? { deadlines: { connect_ms: 300 } } : { timeout: "300ms" };
+    const error = await attempt(far.url, { url: `http://127.0.0.1:${port}` }, patience);
+    expect(meaningOf(error).kind).toBe("retryable");
+    expect(far.connections).toBe(0);
+  });
+
+  test("takes a new password from its file at the next connection", async () => {
+    let wanted = "plenum:an older one";
+    const { far, proxy } = await proxied({ credentials: () => wanted });
+    const settings = { url: proxy.url, username: "plenum", password: { file: at("exchanged") } };
+    writeFileSync(at("exchanged"), "an older one", { mode: 0o600 });
+    expect(await attempt(far.url, settings)).toBeNull();
+    wanted = "plenum:a newer one";
+    expect(await attempt(far.url, settings)).toMatchObject({ kind: "config" });
+    writeFileSync(at("exchanged"), "a newer one");
+    expect(await attempt(far.url, settings)).toBeNull();
+  });
+});
+
+describe.each(actors.filter(({ name }) => name !== "webhook"))(
+  "$name over http:// through a proxy",
+  ({ attempt }) => {
+    const plainly = { allow_plain_http: true };
+
+    test("goes through a tunnel too, once that is allowed", async () => {
+      const far = await startStub();
+      onTestFinished(() => far.stop());
+      const proxy = await startConnectProxy();
+      expect(await attempt(far.url, { url: proxy.url }, plainly)).toBeNull();
+      expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
+      expect(proxy.inClear).toEqual([]);
+    });
+
+    test("asks a port for https which it is through the proxy, and by no other way", async () => {
+      const far = await secure();
+      const proxy = await startConnectProxy();
+      const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
+      expect(sentence(error)).toMatch(/speaks TLS, and was talked to without/);
+      expect(far.connections).toBe(2);
+      expect(proxy.asked).toHaveLength(2);
+    });
+  },
+);
+
+test("connections through a proxy are used again, as others are", async () => {
+  const far = await secure();
+  const proxy = await startConnectProxy();
+  const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
+  const transport = createHttpTransport(config, proxyOf(config.proxy, systemClock));
+  onTestFinished(() => transport.close());
+  const paths = ["/a", "/b", "/c", "/d", "/e"];
+  for (const path of paths) {
+    await transport.send({ method: "GET", path, headers: {}, body: null }, never());
+  }
+  expect(far.seen.map(({ url }) => url)).toEqual(paths);
+  expect(proxy.asked.length).toBeLessThanOrEqual(2);
+});
+
+describe("webhook: what is inside, through a proxy", () => {
+  const lookups: string[] = [];
+  const sinkFor = (url: string, proxy: string) =>
+    createWebhookSink(
+      WebhookConfig.parse({
+        url,
+        unsigned: true,
+        timeout: "2s",
+        ca_file: ours.caFile,
+        proxy: { url: proxy },
+      }),
+      contextFor("hook"),
+      (host, _options, done) => {
+        lookups.push(host);
+        done(null, [{ address: "93.184.216.34", family: 4 }]);
+      },
+    );
+
+  test.each([
+    "127.0.0.1",
+    "2130706433",
+    "10.0.0.1",
+    "169.254.169.254",
+    "[::1]",
+    "localhost",
+    "LOCALHOST.",
+    "a.localhost",
+  ])("https://%s is refused before the proxy is asked", async (host) => {
+    const proxy = await startConnectProxy();
+    const sink = sinkFor(`https://${host}/hook`, proxy.url);
+    onTestFinished(() => sink.close());
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "config",
+      field: "url",
+    });
+    await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", field: "url" });
+    expect(proxy.connections).toBe(0);
+  });
+
+  test("a name goes to the proxy as it is, and nobody looks it up here", async () => {
+    const far = await secure(pairOf(ours.issue("hook", { altName: "DNS:hook.example" })));
+    const proxy = await startConnectProxy({ hosts: { "hook.example:443": `127.0.0.1:${far.port}` } });
+    const sink = sinkFor("https://hook.example/hook", proxy.url);
+    onTestFinished(() => sink.close());
+    await sink.probe?.(never());
+    expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    expect(proxy.asked.map(({ authority }) => authority)).toEqual(["hook.example:443", "hook.example:443"]);
+    expect(far.seen).toHaveLength(1);
+    expect(lookups).toEqual([]);
+  });
+});
+
+describe("the settings of a proxy", () => {
+  const url = "http://proxy.example.com:3128";
+  const password = { env: "P" };
+
+  test.each([
+    [
+      { url: "http://plenum:geheim@proxy.example.com:3128" },
+      /^Take the user name and password out of the address/,
+    ],
+    [{ url: "socks5://proxy.example.com" }, /^Write the address of the proxy as http:\/\/host:port/],
+    [{ url: "proxy.example.com:3128" }, /^Write the address of the proxy/],
+    [{ url: `${url}/path` }, /^The address must end with the port/],
+    [{ url, username: "plenum" }, /^Give username and password together/],
+    [{ url, username: "plen:um", password, allow_plain_http: true }, /^A user name has neither/],
+    [{ url, username: "plenum", password }, /^A password needs https:\/\/; set allow_plain_http: true/],
+    [{ url, pasword: password }, /^Unrecognized key/],
+  ])("%j is refused", (settings, words) => {
+    const { error } = ProxyConfig.safeParse(settings);
+    expect(error?.issues.map(({ message }) => message)).toEqual([expect.stringMatching(words)]);
+    expect(JSON.stringify(error?.issues)).not.toContain("geheim");
+  });
+
+  test("a password over http:// is taken where it stays here, or where somebody said so", () => {
+    const known = { username: "plenum", password };
+    for (const settings of [
+      { url: "http://127.0.0.1:3128", ...known },
+      { url, ...known, allow_plain_http: true },
+      { url: "https://proxy.example.com", ...known },
+      { url },
+    ]) {
+      expect(ProxyConfig.safeParse(settings).success, JSON.stringify(settings)).toBe(true);
+    }
+  });
+
+  test("with a proxy, a token over http:// leaves this machine even for loopback", () => {
+    const here = "http://127.0.0.1:8086";
+    const source = { base_url: here, token: password, time_zone: "Europe/Oslo" };
+    const influx = { url: here, bucket: "b", token: password };
+    const hook = { url: "http://10.0.0.1/", unsigned: true, allow_networks: ["10.0.0.0/8"] };
+    for (const [schema, settings] of [
+      [SourceConfig, source],
+      [InfluxConfig, influx],
+      [WebhookConfig, hook],
+    ] as const) {
+      expect(schema.safeParse(settings).success).toBe(true);
+      const { error } = schema.safeParse({ ...settings, proxy: { url } });
+      expect(error?.issues.map(({ path }) => path.join("."))).toEqual([
+        expect.stringMatching(/^(base_)?url$/),
+      ]);
+    }
+  });
+});
+
+test("of two proxies the one in the settings is used, and the one in the environment is not", async () => {
+  const decoy = await startConnectProxy();
+  const proxy = await startConnectProxy({ credentials: () => "plenum:from the environment" });
+  const far = await secure();
+  const service = await simulatedServer();
+  const place = workplace(service.url, {
+    NODE_USE_ENV_PROXY: "1",
+    HTTP_PROXY: decoy.url,
+    HTTPS_PROXY: decoy.url,
+    http_proxy: decoy.url,
+    https_proxy: decoy.url,
+    ALL_PROXY: decoy.url,
+    PROXY_PASSWORD: "from the environment",
+  });
+  const through = { proxy: { url: proxy.url, username: "plenum", password: { env: "PROXY_PASSWORD" } } };
+  const trusted = { ca_file: ours.caFile };
+  place.configure({
+    sources: {
+      main: {
+        base_url: service.url,
+        allow_plain_http: true,
+        token: { file: "token" },
+        time_zone: "Europe/Oslo",
+        ...through,
+      },
+    },
+    sinks: {
+      lake: { influxdb: { url: far.url, bucket: "b", ...trusted, ...through } },
+      hook: {
+        webhook: { url: far.url, unsigned: true, allow_networks: ["127.0.0.0/8"], ...trusted, ...through },
+      },
+    },
+  });
+  const { code, stdout, stderr } = await place.plenum("check", "--json");
+  expect(code, `${stdout}${stderr}`).toBe(0);
+  expect(decoy.connections).toBe(0);
+  const places = new Set(proxy.asked.map(({ authority }) => authority));
+  expect(places).toEqual(new Set([new URL(service.url).host, new URL(far.url).host]));
+  expect(far.connections).toBe(proxy.asked.filter(({ authority }) => far.url.endsWith(authority)).length);
+}, 90_000);
+
+async function secure(tls = pairOf(good)): Promise<StubServer> {
+  const stub = await startStub({ tls });
+  onTestFinished(() => stub.stop());
+  return stub;
+}
+
+function says(head: string, behind = ""): ConnectProxyOptions {
+  return { answer: () => `HTTP/1.1 ${head}\r\n\r\n${behind}` };
+}
+
+function written(sink: Sink): Promise<unknown> {
+  onTestFinished(() => sink.close());
+  return thrown(sink.open(never()).then(() => sink.write([valueEvent(1)], never())));
+}
+
+async function thrown(work: Promise<unknown>): Promise<unknown> {
+  return work.then(
+    () => null,
+    (error: unknown) => error,
+  );
+}

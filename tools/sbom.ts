@@ -1,0 +1,76 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Embedded, type ShippedPackage, shippedPackages } from "./shipped.ts";
+
+/**
+ * `npm run sbom` writes what is shipped into sbom.cdx.json (CycloneDX 1.6), without a network. There is no time and no
+ * serial number in it, so that the same lock file gives the same text, and a test can say when it is out of date.
+ */
+
+export const SBOM = "sbom.cdx.json";
+
+interface Manifest {
+  readonly name: string;
+  readonly version: string;
+  readonly description: string;
+  readonly dependencies: Readonly<Record<string, string>>;
+}
+
+export function sbomOf(
+  { name, version, description, dependencies }: Manifest,
+  packages: readonly ShippedPackage[],
+): string {
+  const own = `${name}@${version}`;
+  const direct = Object.entries(dependencies).map(([needed, exact]) => `${needed}@${exact}`);
+  const bom = {
+    $schema: "http://cyclonedx.org/schema/bom-1.6.schema.json",
+    bomFormat: "CycloneDX",
+    specVersion: "1.6",
+    version: 1,
+    metadata: { component: { type: "application", "bom-ref": own, name, version, description } },
+    components: packages.map(componentOf),
+    dependencies: [
+      { ref: own, dependsOn: direct.toSorted() },
+      ...packages.map((one) => ({ ref: `${one.name}@${one.version}`, dependsOn: one.needs })),
+    ],
+  };
+  return `${JSON.stringify(bom, null, 2)}\n`;
+}
+
+function componentOf({ name, version, licence, integrity, inside }: ShippedPackage) {
+  const [, group, short] = /^(@[^/]+)\/(.+)$/.exec(name) ?? [];
+  const [algorithm = "", hash = ""] = integrity.split("-", 2);
+  return {
+    type: "library",
+    "bom-ref": `${name}@${version}`,
+    ...(group === undefined ? {} : { group }),
+    name: short ?? name,
+    version,
+    scope: "required",
+    hashes: [
+      {
+        // sha512 is SHA-512 here.
+        alg: algorithm.toUpperCase().replace(/^SHA/, "SHA-"),
+        content: Buffer.from(hash, "base64").toString("hex"),
+      },
+    ],
+    licenses: licencesOf(licence),
+    purl: `pkg:npm/${name.replace("@", "%40")}@${version}`,
+    ...(inside.length === 0 ? {} : { components: inside.map(embeddedOf) }),
+  };
+}
+
+/** Its version is not known, only what it is inside of. */
+function embeddedOf({ name, licence }: Embedded) {
+  return { type: "library", name, licenses: licencesOf(licence), purl: `pkg:npm/${name}` };
+}
+
+function licencesOf(licence: string) {
+  return /\s/.test(licence) ? [{ expression: licence }] : [{ license: { id: licence } }];
+}
+
+if (import.meta.main) {
+  const root = join(import.meta.dirname, "..");
+  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
+  writeFileSync(join(root, SBOM), sbomOf(manifest, shippedPackages(root)));
+}

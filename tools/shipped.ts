@@ -1,0 +1,174 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** A package that is installed with `npm ci --omit=dev`, as the container does. */
+export interface ShippedPackage {
+  readonly name: string;
+  readonly version: string;
+  /** An SPDX expression, e.g. `MIT` or `(MIT OR Apache-2.0)`. */
+  readonly licence: string;
+  /** As the lock file has it, e.g. `sha512-…` in base64. */
+  readonly integrity: string;
+  /** `name@version` of what it needs, sorted. */
+  readonly needs: readonly string[];
+  /** Its files about licences, in the order of their paths. */
+  readonly texts: readonly LicenceText[];
+  /** What is inside its files, though npm does not know of it. */
+  readonly inside: readonly Embedded[];
+}
+
+export interface LicenceText {
+  /** Path in the package, e.g. `lib/web/fetch/LICENSE`. */
+  readonly file: string;
+  readonly text: string;
+}
+
+export interface Embedded {
+  readonly name: string;
+  readonly licence: string;
+  readonly text: string;
+}
+
+const MIT = `Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.`;
+
+/** By the package and version that somebody has looked into; another version has to be looked into anew. */
+const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
+  // The status page's one file, `preact/standalone`, is htm and Preact together; only htm's licence comes along.
+  "htm@3.1.1": [
+    {
+      name: "preact",
+      licence: "MIT",
+      text: `The MIT License (MIT)\n\nCopyright (c) 2015-present Jason Miller\n\n${MIT}`,
+    },
+  ],
+};
+
+/** Of an entry of package-lock.json, what is needed here. */
+interface Locked {
+  readonly version?: string;
+  readonly integrity?: string;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
+  readonly peerDependencies?: Readonly<Record<string, string>>;
+}
+type Lock = Readonly<Record<string, Locked>>;
+
+/**
+ * All that package-lock.json has below `dependencies`, by name and version. Not `npm sbom --omit dev`: npm 11 leaves
+ * out what a development dependency needs as well, such as yaml.
+ */
+export function shippedPackages(root: string): readonly ShippedPackage[] {
+  const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock })
+    .packages;
+  const places = new Set<string>();
+  const visit = (place: string, names: readonly string[]) => {
+    for (const name of names) {
+      const found = placeOf(lock, place, name);
+      if (found === null || places.has(found)) continue;
+      places.add(found);
+      visit(found, neededBy(lock[found]));
+    }
+  };
+  visit("", Object.keys(lock[""]?.dependencies ?? {}));
+
+  // A package may lie in two places, for two others that need different versions of a third.
+  const all = new Map<string, ShippedPackage>();
+  for (const place of places) {
+    const one = shippedAt(root, lock, place);
+    all.set(`${one.name}@${one.version}`, one);
+  }
+  for (const looked of Object.keys(INSIDE)) {
+    const name = looked.slice(0, looked.lastIndexOf("@"));
+    const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== looked);
+    if (other === undefined) continue;
+    throw new Error(
+      `Look into ${other} for what it has inside, as was done for ${looked} (tools/shipped.ts).`,
+    );
+  }
+  return [...all].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
+}
+
+function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
+  const { version = "", integrity = "" } = lock[place] ?? {};
+  const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
+  const key = `${name}@${version}`;
+  const installed = manifestAt(join(root, place));
+  if (installed?.version !== version) {
+    throw new Error(`${key} is not installed as package-lock.json has it; run npm ci.`);
+  }
+  const needs = neededBy(lock[place]).flatMap((needed) => {
+    const found = placeOf(lock, place, needed);
+    return found === null ? [] : [`${needed}@${lock[found]?.version}`];
+  });
+  return {
+    name,
+    version,
+    licence: typeof installed.license === "string" ? installed.license : "no licence that it names",
+    integrity,
+    needs: needs.toSorted(),
+    texts: licenceFiles(join(root, place)),
+    inside: INSIDE[key] ?? [],
+  };
+}
+
+/** Peers count too: npm installs them. Those that nobody installs are not in the lock file. */
+function neededBy(locked: Locked | undefined): readonly string[] {
+  return Object.keys({
+    ...locked?.dependencies,
+    ...locked?.optionalDependencies,
+    ...locked?.peerDependencies,
+  });
+}
+
+/** Where Node.js would find a package, as the key of the lock file; null where it is not installed. */
+function placeOf(lock: Lock, from: string, name: string): string | null {
+  for (let folder = from; ; folder = folder.slice(0, Math.max(0, folder.lastIndexOf("/node_modules/")))) {
+    const place = folder === "" ? `node_modules/${name}` : `${folder}/node_modules/${name}`;
+    if (place in lock) return place;
+    if (folder === "") return null;
+  }
+}
+
+function manifestAt(folder: string): { readonly version?: unknown; readonly license?: unknown } | null {
+  try {
+    return JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  } catch {
+    return null;
+  }
+}
+
+function licenceFiles(folder: string): readonly LicenceText[] {
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .map((file) => file.replaceAll("\\", "/"))
+    .filter(
+      (file) =>
+        /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i.test(file) && !/(^|\/)node_modules\//.test(file),
+    )
+    .toSorted()
+    .map((file) => ({ file, text: tidy(readFileSync(join(folder, file), "utf8")) }));
+}
+
+/** Line breaks and ends of lines differ between systems and checkouts. */
+function tidy(text: string): string {
+  return text
+    .replace(/^\uFEFF/, "")
+    .replaceAll("\r\n", "\n")
+    .replaceAll(/[ \t]+$/gm, "")
+    .trim();
+}
