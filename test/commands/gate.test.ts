@@ -161,6 +161,25 @@ describe("on arrival", () => {
     expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
   });
 
+  test("a retained command is refused, however fresh it says it is", () => {
+    const someMs = (max: number) => fc.option(fc.integer({ min: 1_000, max }));
+    fc.assert(
+      fc.property(
+        fc.option(fc.integer({ min: 0, max: 900 })),
+        someMs(300_000),
+        someMs(300_000),
+        fc.option(fc.integer({ min: 1, max: 600 })),
+        fc.constantFrom("broker", "operator"),
+        (agoMs, ttlMs, forMs, expirySeconds, via) => {
+          const issuedAtMs = agoMs === null ? null : NOW - agoMs;
+          const request = { ...arrival().request, issuedAtMs, ttlMs, forMs };
+          const facts = arrival({ request, expirySeconds, via, entry: restorable });
+          expect(arrivalReason({ ...facts, retained: true })).toBe("retained");
+        },
+      ),
+    );
+  });
+
   test("life is the shortest of what the sender, the broker and the configuration say", () => {
     const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
     expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });

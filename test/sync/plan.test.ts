@@ -50,6 +50,17 @@ describe("the next group", () => {
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
   });
 
+  test("tags that are being read are not chosen, and their next turn is counted on", () => {
+    // 20 of 6 s come back in two slots, and the two slots after this one have 40 places.
+    const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
+    expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
+    const ordinary = crowd(21, 54_000, 60_000);
+    expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
+    expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(
+      ordinary.slice(0, 20).map(({ id }) => id),
+    );
+  });
+
   test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
     const searched = (id: string, ageMs: number, siteAskedMs?: number): PlannedTag => ({
       ...tag(id, ageMs, 60_000, id),
