@@ -290,7 +290,7 @@ describe("before sending", () => {
     expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
     expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
     expect(freshValue(reading(20, 60_000), NOW)).toBe(20);
-    expect(freshValue({ ...reading(20), quality: "unknown" }, NOW)).toBeNull();
+    expect(freshValue({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
   });
 
   test("a value is the expected one up to the seventh digit, and true is 1", () => {
