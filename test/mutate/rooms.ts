@@ -47,7 +47,12 @@ export const ROOMS: readonly Room[] = [
     files: ["outbox", "event-log", "redeliveries", "lag", "gaps", "sinks"].map(
       (name) => `src/store/${name}.ts`,
     ),
-    tests: ["test/store/sqlite-store.test.ts", "test/delivery/lag.test.ts"],
+    tests: [
+      "test/store/outbox-bounds.test.ts",
+      "test/store/sqlite-store.test.ts",
+      "test/store/one-damaged-row.test.ts",
+      "test/delivery/lag.test.ts",
+    ],
   },
   {
     name: "quota",
