@@ -57,7 +57,11 @@ export const ROOMS: readonly Room[] = [
   {
     name: "quota",
     files: ["src/source/quota/*.ts"],
-    tests: ["test/source/quota.test.ts", "test/source/quota-sharing.test.ts"],
+    tests: [
+      "test/source/quota-parts.test.ts",
+      "test/source/quota.test.ts",
+      "test/source/quota-sharing.test.ts",
+    ],
   },
   {
     name: "dispatcher",
