@@ -212,6 +212,14 @@ describe("the list of resolved alarms", () => {
     expect([...put.keys()]).toEqual(["2", ALARM.id]);
   });
 
+  test("tells an end of which nobody can read when it was", () => {
+    const unread = { ...OVER, resolvedAt: "yesterday" };
+    const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
+    expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
+    expect([...put.keys()]).toEqual([ALARM.id, "2"]);
+    expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
+  });
+
   test("tells an acknowledgement after the end, once, and not of what nobody was told", () => {
     const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
     const resolved = held({ state: "resolved", alarm: OVER });

@@ -7,6 +7,7 @@ import {
   firstSight,
   followingRange,
   hadSince,
+  ms,
   type SeriesRules,
   settleEmpty,
   settleFollowing,
@@ -14,7 +15,15 @@ import {
   settleTotal,
   unfetched,
 } from "#src/sync/history/ledger.ts";
-import { answeredSpans, hadIn, heldSpans, SPANS_MAX, type Span, withSpans } from "#src/sync/history/spans.ts";
+import {
+  answeredSpans,
+  hadIn,
+  heldSpans,
+  SPANS_MAX,
+  type Span,
+  spansWithout,
+  withSpans,
+} from "#src/sync/history/spans.ts";
 import type { Point } from "#src/sync/history/told.ts";
 import type { HeldHistory } from "#src/sync/snapshot.ts";
 
@@ -106,6 +115,12 @@ describe("what is learned of a time that was known", () => {
         ...(expected === undefined ? {} : { at: expected }),
       },
     ]);
+  });
+
+  test("what is doubted is a hole from now on, and nothing changes where nothing is", () => {
+    const spans = heldSpans([span(0, 1, "points"), span(1, 2, "no-log")]);
+    expect(spansWithout(spans, () => false)).toBe(spans);
+    expect(told(spansWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
   });
 
   test("a value on both sides of a short silence is one stretch, and only where all three touch", () => {
@@ -216,6 +231,24 @@ describe("following", () => {
   const nowMs = at(48);
   const held: HeldHistory = { ...firstSight(RULES, nowMs), state: "following" };
 
+  test("begins with the bucket that is open, and remembers as far back as it reads again", () => {
+    expect(firstSight(RULES, at(48) + MINUTE_MS)).toEqual({
+      version: 2,
+      resolution: "5m",
+      timeZone: "UTC",
+      since: "2026-11-03T23:55:00.000Z",
+      watermark: "2026-11-03T23:55:00.000Z",
+      wished: "2026-11-01T00:00:00.000Z",
+      spans: [],
+      rereadFrom: null,
+      dailyAt: "2026-11-04T00:01:00.000Z",
+      weeklyAt: "2026-11-04T00:01:00.000Z",
+      rememberedFrom: "2026-11-01T23:55:00.000Z",
+      state: "unproven",
+      refusal: null,
+    });
+  });
+
   test("asks for nothing before its time, and never for an empty range", () => {
     expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
     expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
@@ -230,6 +263,29 @@ describe("following", () => {
       fromMs: watermark,
       toMs: watermark + 1,
     });
+  });
+
+  test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {
+    const all = heldSpans([span(-400, 48, "points")]);
+    const before = { ...held, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
+    const from = (changes: Partial<HeldHistory>) =>
+      ((followingRange({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
+    const day = { dailyAt: isoUtc(at(24)) };
+    const week = { weeklyAt: isoUtc(at(48 - 168)) };
+    expect(from({})).toBeCloseTo(47 - 10 / 60, 9);
+    expect(from(day)).toBe(0);
+    expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    expect(from(week)).toBe(48 - 168 - 48);
+    expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    // Never before what is remembered, nor before what is had.
+    expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
+    expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
+    expect(from({ ...week, spans: heldSpans([span(-50, 48, "points")]) })).toBe(-50);
+  });
+
+  test("reads ten thousand times of ledgers, and then anew", () => {
+    const times = Array.from({ length: 10_001 }, (_, n) => isoUtc(START + n));
+    for (let round = 0; round < 2; round += 1) expect(times.map(ms).at(-1)).toBe(START + 10_000);
   });
 
   test("is had since the stretch that reaches the watermark began", () => {
