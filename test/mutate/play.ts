@@ -16,10 +16,10 @@ const PROGRAM = join(import.meta.dirname, "player.ts");
 
 export function startPlayer(room: Room, environment: NodeJS.ProcessEnv): Player {
   // Mutants are compared with each other, so chance has to be the same for all. The process leads a group, so that it
-  // can be killed together with the workers of vitest.
+  // can be killed together with the workers of vitest. What a mutant prints when it dies says nothing to anybody.
   const child = fork(PROGRAM, room.tests, {
     env: { ...process.env, ...environment, PLENUM_SEED: "1", NO_COLOR: "1" },
-    stdio: ["ignore", "ignore", "inherit", "ipc"],
+    stdio: ["ignore", "ignore", "ignore", "ipc"],
     detached: true,
   });
   const end = () => killGroup(child);

@@ -40,7 +40,11 @@ export const ROOMS: readonly Room[] = [
       "src/sync/history/ranges.ts",
       "src/sync/history/buckets.ts",
     ],
-    tests: ["test/sync/history-buckets.test.ts", "test/sync/history-ledger.test.ts"],
+    tests: [
+      "test/sync/history-spans.test.ts",
+      "test/sync/history-ledger.test.ts",
+      "test/sync/history-buckets.test.ts",
+    ],
   },
   {
     name: "outbox",
