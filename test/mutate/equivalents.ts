@@ -48,6 +48,22 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Names requests for the queue; any names do.",
   },
   {
+    file: "src/source/quota/quota.ts",
+    before:
+      "if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
+    after:
+      "if (!maySplit || all().length > (1 * 2) || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
+    reason: "There is one allowance, or three.",
+  },
+  {
+    file: "src/source/quota/caution.ts",
+    before:
+      'while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
+    after: 'while (lesson !== "spacing" && marginMs > 1 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
+    reason:
+      "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
+  },
+  {
     file: "src/source/quota/allowance.ts",
     before: "let answered = false;",
     after: "let answered = true;",
