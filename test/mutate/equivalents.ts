@@ -42,6 +42,12 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: a count is always one row.",
   },
   {
+    file: "src/store/lag.ts",
+    before: ".get<{ readonly events: number }>(sink)?.events ?? 0;",
+    after: ".get<{ readonly events: number }>(sink)?.events ?? 1;",
+    reason: "For the type checker: a count is always one row.",
+  },
+  {
     file: "src/source/quota/allowance.ts",
     before: "let entries = 0;",
     after: "let entries = 1;",

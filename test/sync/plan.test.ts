@@ -34,6 +34,24 @@ describe("the next group", () => {
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
+  test("lets those ride along of which the least is lost, and the oldest where nobody else wants the slot", () => {
+    const urgent = tag("urgent", 58_000, 60_000);
+    // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
+    const hourly = tag("hourly", 3_570_000, 3_600_000);
+    const minutely = tag("minutely", 45_000, 60_000);
+    const two = { ...RULES, size: 2 };
+    expect(planGroup([minutely, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
+    // One slot of 3, and 120 of 1,200: what comes round soonest loses less, though the other is older.
+    const quick = tag("quick", 6_000, 10_000);
+    const old = tag("old", 3_240_000, 3_600_000);
+    expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
+    expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
+    // Not half way to its next reading, or never read: by age.
+    const early = tag("early", 4_000, 10_000);
+    expect(planGroup([old, urgent, early], 0, two).group).toEqual(["urgent", "old"]);
+    expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
+  });
+
   test("when more must go than fit, the largest bunch is torn, not the smallest kept waiting for ever", () => {
     const tags = [
       ...crowd(3, 9_000, 10_000, "a"),
