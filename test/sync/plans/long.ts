@@ -2,7 +2,7 @@ import { seed } from "../../seed.ts";
 import { judgePlan } from "./random-plan.ts";
 
 /**
- * A million random plans (`npm run plans:long`).
+ * A million random plans, in some seven minutes (`npm run plans:long`).
  *
  *     node test/sync/plans/long.ts [plans] [first seed]
  *

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { seed } from "../../seed.ts";
 import { judgePlan } from "./random-plan.ts";
 
-/** Some 4 s; a million: `npm run plans:long`. */
+/** Some 5 s; a million: `npm run plans:long`. */
 const PLANS = 20_000;
 
 test(`${PLANS} random plans near full load keep the planner's contract`, () => {
