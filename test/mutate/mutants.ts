@@ -52,7 +52,11 @@ export function mutantsOf(file: string, text: string): readonly Mutant[] {
     const before = flat(text.slice(from, to));
     found.push({ file, line, start, end, replacement, before, after: flat(after) });
   };
-  walk(parseAst(text, { lang: "ts" }) as unknown as Node, (node) => mutate(node, text, change));
+  walk(parseAst(text, { lang: "ts" }) as unknown as Node, (node) => {
+    if (node.type === "ExpressionStatement" && ASIDE.test(text.slice(node.start, node.end))) return false;
+    mutate(node, text, change);
+    return true;
+  });
   return found.toSorted((a, b) => a.start - b.start || a.end - b.end);
 }
 
@@ -82,8 +86,7 @@ function mutate(node: Node, text: string, change: Change): void {
     case "ExpressionStatement": {
       const expression = node.expression as Node;
       const called = expression.type === "AwaitExpression" ? (expression.argument as Node) : expression;
-      if (called.type !== "CallExpression" || ASIDE.test(text.slice(node.start, node.end))) return;
-      change(node.start, node.end, ";");
+      if (called.type === "CallExpression") change(node.start, node.end, ";");
     }
   }
 }
@@ -109,11 +112,11 @@ function isText({ type, value }: Node): boolean {
 }
 
 /** Types are no code: of what stands in brackets of types only the value in front is looked at. */
-function walk(node: Node, visit: (node: Node) => void): void {
+function walk(node: Node, visit: (node: Node) => boolean): void {
   const hasValue = ["TSAsExpression", "TSNonNullExpression", "TSSatisfiesExpression"].includes(node.type);
   if (node.type.startsWith("TS") && !hasValue) return;
   if (node.type === "ImportDeclaration" || node.type === "ExportAllDeclaration") return;
-  visit(node);
+  if (!visit(node)) return;
   for (const value of Object.values(node)) {
     for (const child of Array.isArray(value) ? value : [value]) {
       if (isNode(child)) walk(child, visit);

@@ -34,7 +34,7 @@ describe("changes", () => {
     "type A<B> = B extends 1 ? true : false;",
     'import a from "1 < 2";',
     'const a = "1 < 2" + `b < c`;',
-    'log.warn({ a }, "b");',
+    'log.warn({ a: b - c, d: true }, "e");',
     'options.log?.warn({ a }, "b");',
   ])("%s stays as it is", (text) => {
     expect(afters(text)).toEqual([]);

@@ -117,6 +117,19 @@ describe("the next group", () => {
     expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
   });
 
+  test("a punctual one goes from half of its interval on, and before those in need when it is the older", () => {
+    const punctual = (ageMs: number): PlannedTag => ({
+      ...tag("p", ageMs, 60_000, "doubt"),
+      turn: "punctual",
+    });
+    expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
+    expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
+    const ordinary = crowd(5, 58_500, 60_000);
+    expect(planGroup([punctual(58_500), ...ordinary], 0, RULES).group).toEqual(["p"]);
+    expect(planGroup([punctual(58_499), ...ordinary], 0, RULES).group).toHaveLength(5);
+    expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
+  });
+
   test("does not let those that are kept apart starve", () => {
     expect(
       planGroup([tag("s1", 121_000, 60_000, "slow"), ...crowd(5, 58_500, 60_000)], 0, RULES).group,
