@@ -11,6 +11,42 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/sync/plan/group.ts",
+    before: "return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;",
+    after: "return a.tag.id < b.tag.id ? -1 : a.tag.id >= b.tag.id ? 1 : 0;",
+    reason: "No two tags have the same id.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "const turn = candidates[0]?.tag.turn ?? null;",
+    after: "const turn = candidates[0]?.tag.turn;",
+    reason: "It is compared with words only.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "needed += demand[slot] ?? 0;",
+    after: "needed += demand[slot];",
+    reason: "For the type checker: every slot has a number.",
+  },
+  {
+    file: "src/sync/plan/advice.ts",
+    before: "return Math.ceil((ms - 1e-6) / stepMs) * stepMs;",
+    after: "return Math.ceil((ms - (1e-6 * 2)) / stepMs) * stepMs;",
+    reason: "A millionth of a millisecond is what bisection leaves; two are none either.",
+  },
+  {
+    file: "src/sync/plan/advice.ts",
+    before: "for (let step = 0; step < 50; step++) {",
+    after: "for (let step = 0; step < (50 * 2); step++) {",
+    reason: "Bisection has come to one number long before.",
+  },
+  {
+    file: "src/sync/plan/stretch.ts",
+    before: "for (let step = 0; step < 40; step++) {",
+    after: "for (let step = 0; step <= 40; step++) {",
+    reason: "Bisection is exact to a millionth long before.",
+  },
+  {
     file: "src/sync/history/spans.ts",
     before: "const isSteady = nextMs - time < 1.2 * BUCKET_MS[resolution];",
     after: "const isSteady = nextMs + time < 1.2 * BUCKET_MS[resolution];",

@@ -47,8 +47,14 @@ describe("the next group", () => {
     expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
     expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
     // Not half way to its next reading, or never read: by age.
-    const early = tag("early", 4_000, 10_000);
-    expect(planGroup([old, urgent, early], 0, two).group).toEqual(["urgent", "old"]);
+    for (const [ageMs, expected] of [
+      [4_900, "old"],
+      [5_000, "half"],
+    ] as const) {
+      const half = tag("half", ageMs, 10_000);
+      expect(planGroup([old, urgent, half], 0, two).group).toEqual(["urgent", expected]);
+      expect(planGroup([half, urgent, old], 0, two).group).toEqual(["urgent", expected]);
+    }
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
   });
 
