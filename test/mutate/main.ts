@@ -52,13 +52,10 @@ const usual = new Map<Room, Promise<number>>();
 
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
-// Whatever is killed leaves its temporary files behind, so they all lie in one folder.
+// Whatever is killed leaves its temporary files behind, so they all lie in one folder, which goes however this ends.
 const temporary = mkdtempSync(join(tmpdir(), "plenum-mutate-"));
-try {
-  await Promise.all(Array.from({ length: LANES }, () => playAll()));
-} finally {
-  rmSync(temporary, { recursive: true, force: true, maxRetries: 5 });
-}
+process.once("exit", () => rmSync(temporary, { recursive: true, force: true, maxRetries: 5 }));
+await Promise.all(Array.from({ length: LANES }, () => playAll()));
 process.exitCode = report() ? 0 : 1;
 
 function sampleOf(room: Room): readonly Mutant[] {
