@@ -1,5 +1,21 @@
 import { defineConfig } from "vitest/config";
 
+/**
+ * Rooms where a branch that no test walks is a promise that nobody has checked (`npm run coverage`), and the share of
+ * branches, in per cent, below which the run fails. What is missing to 100 is mostly for the type checker (the first of
+ * a list that is never empty) or asked for by p-queue's interface and never called; in the quota also what only a worker
+ * does that runs for hours, and in the buckets a zone that no test knows.
+ */
+const BRANCHES = {
+  "src/commands/{gate,step}.ts": 100,
+  "src/source/reply.ts": 100,
+  "src/source/quota/*.ts": 93,
+  "src/sync/alarms/diff*.ts": 100,
+  "src/sync/inventory/diff.ts": 98,
+  "src/sync/history/{ledger,ledger-before,ranges,spans}.ts": 100,
+  "src/sync/history/buckets.ts": 92,
+};
+
 export default defineConfig({
   test: {
     globalSetup: "test/one-temporary-folder.ts",
@@ -12,5 +28,12 @@ export default defineConfig({
     expect: { poll: { timeout: 30_000, interval: 100 } },
     pool: "forks",
     maxWorkers: 2,
+    coverage: {
+      include: Object.keys(BRANCHES),
+      reporter: ["text"],
+      thresholds: Object.fromEntries(
+        Object.entries(BRANCHES).map(([files, branches]) => [files, { branches }]),
+      ),
+    },
   },
 });

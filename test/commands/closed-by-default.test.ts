@@ -85,6 +85,11 @@ describe("without one condition nothing is written:", () => {
     ["leave to put back", "not-restorable", { command: { for_s: 600 } }],
     ["a gateway online", "gateway-offline", { before: gatewaysOffline }],
     ["fresh from the sender", "retained", { arrival: { retained: true } }],
+    [
+      "fresh from the sender, although it says so",
+      "retained",
+      { arrival: { retained: true }, command: { issued_at: "2026-11-20T12:00:00Z" } },
+    ],
     ["time to live", "expired", { arrival: { expirySeconds: 0 } }],
     ["the sender's clock", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
     ["not our own message", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],

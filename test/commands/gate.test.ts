@@ -9,7 +9,10 @@ import {
   checkDispatch,
   type DispatchFacts,
   type FreshValue,
+  freshValue,
+  needsFreshValue,
   type PastWrites,
+  sameValue,
 } from "#src/commands/gate.ts";
 import type { Held } from "#src/sync/snapshot.ts";
 
@@ -161,6 +164,64 @@ describe("on arrival", () => {
     expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
   });
 
+  test("a retained command is refused, however fresh it says it is", () => {
+    const someMs = (max: number) => fc.option(fc.integer({ min: 1_000, max }));
+    fc.assert(
+      fc.property(
+        fc.option(fc.integer({ min: 0, max: 900 })),
+        someMs(300_000),
+        someMs(300_000),
+        fc.option(fc.integer({ min: 1, max: 600 })),
+        fc.constantFrom("broker", "operator"),
+        (agoMs, ttlMs, forMs, expirySeconds, via) => {
+          const issuedAtMs = agoMs === null ? null : NOW - agoMs;
+          const request = { ...arrival().request, issuedAtMs, ttlMs, forMs };
+          const facts = arrival({ request, expirySeconds, via, entry: restorable });
+          expect(arrivalReason({ ...facts, retained: true })).toBe("retained");
+        },
+      ),
+    );
+  });
+
+  test("a write for a time lasts a second at least, or as long as two writes are apart", () => {
+    const forMs = (ms: number, entry = restorable) =>
+      checkArrival(arrival({ entry, request: { ...arrival().request, forMs: ms } }));
+    const quick = { ...restorable, min_interval: 500 };
+    expect(forMs(1_000, quick)).toHaveProperty("expiresAtMs");
+    expect(forMs(999, quick)).toMatchObject({ refused: { message: "for_s must be between 1 and 7200." } });
+    expect(forMs(60_000)).toHaveProperty("expiresAtMs");
+    expect(forMs(7_200_000)).toHaveProperty("expiresAtMs");
+    expect(forMs(59_999)).toMatchObject({ refused: { message: "for_s must be between 60 and 7200." } });
+  });
+
+  test("a refusal names the figures", () => {
+    const message = (changes: Partial<ArrivalFacts>) => {
+      const verdict = checkArrival(arrival(changes));
+      return "refused" in verdict ? verdict.refused.message : "";
+    };
+    expect(message({ clockSkewMs: -40_600 })).toContain("differ by 41 s");
+    expect(message({ past: past([NOW - 10_500]) })).toContain("try again in 50 s");
+    expect(message({ past: past(many(48)) })).toContain("more than 48 writes of this tag");
+    expect(message({ past: past([], 100) })).toContain("more than 100 writes of all tags");
+    expect(message({ entry: { ...setpoint, unit: "K" } })).toContain("the unit °C, not K");
+    const noUnit = { ...heldTag, value: { ...heldTag.value, unit: null } };
+    expect(message({ entry: { ...setpoint, unit: "K" }, held: noUnit })).toContain("the unit none, not K");
+  });
+
+  test("what is not known yet or not asked for refuses nobody", () => {
+    expect(arrivalReason(arrival({ token: undefined }))).toBeNull();
+    expect(arrivalReason(arrival({ clockSkewMs: 30_000 }))).toBeNull();
+    expect(arrivalReason(arrival({ clockSkewMs: -30_000 }))).toBeNull();
+    expect(arrivalReason(arrival({ entry: { ...setpoint, unit: "°C", from: ["broker"] } }))).toBeNull();
+  });
+
+  test("a number in place of a boolean, and the other way round, is the wrong type", () => {
+    const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
+    expect(arrivalReason(arrival({ entry: onOff, value: true }))).toBeNull();
+    expect(arrivalReason(arrival({ entry: onOff, value: false }))).toBeNull();
+    expect(arrivalReason(arrival({ entry: onOff, value: 1 }))).toBe("wrong-type");
+  });
+
   test("life is the shortest of what the sender, the broker and the configuration say", () => {
     const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
     expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
@@ -201,6 +262,63 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
   });
 
+  test("the last write that the limits allow passes", () => {
+    expect(checkDispatch(dispatch({ past: past(many(47)) }))).toBeNull();
+    expect(checkDispatch(dispatch({ past: past([], 99) }))).toBeNull();
+    const timed = { forMs: 60_000, entry: restorable };
+    expect(checkDispatch(dispatch({ ...timed, past: past(many(46)) }))).toBeNull();
+    expect(checkDispatch(dispatch({ ...timed, past: past([], 98) }))).toBeNull();
+    expect(checkDispatch(dispatch({ ...timed, past: past([], 99) }))?.reason).toBe("too-many");
+  });
+
+  test("the present value is asked for only where something is measured against it", () => {
+    const plain = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25 });
+    const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
+    const nothing = { expect: null, forMs: null };
+    expect(needsFreshValue(plain, nothing)).toBe(false);
+    expect(needsFreshValue(onOff, nothing)).toBe(false);
+    expect(needsFreshValue(setpoint, nothing)).toBe(true);
+    expect(needsFreshValue(plain, { ...nothing, expect: 0 })).toBe(true);
+    expect(needsFreshValue(plain, { ...nothing, forMs: 1 })).toBe(true);
+    expect(checkDispatch(dispatch({ entry: plain, current: undefined }))).toBeNull();
+    expect(checkDispatch(dispatch({ entry: plain, current: reading(-40), expect: -40 }))).toBeNull();
+    const expected = { value: true, expect: false, current: reading(false) };
+    expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
+  });
+
+  test("a value from before the clock was set back is not fresh, a second ahead is", () => {
+    expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
+    expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
+    expect(freshValue(reading(20, 60_000), NOW)).toBe(20);
+    expect(freshValue({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
+  });
+
+  test("a value is the expected one up to the seventh digit, and true is 1", () => {
+    const same: readonly (readonly [FreshValue["value"], FreshValue["value"], boolean])[] = [
+      [20, 20.00001, true],
+      [20, 20.0001, false],
+      [1_000_000, 1_000_001, true],
+      [1_000_000, 1_000_001.1, false],
+      [0, 0.000_001, true],
+      [0, 0.000_002, false],
+      [-5, 5, false],
+      [-1_000_000, -1_000_001, true],
+      [true, 1, true],
+      [0, false, true],
+      [true, 0, false],
+      [1, true, true],
+      [true, 2, false],
+      [true, true, true],
+      [true, false, false],
+      [null, null, true],
+      [null, 0, false],
+      [0, null, false],
+      [null, false, false],
+      [false, null, false],
+    ];
+    for (const [a, b, expected] of same) expect(sameValue(a, b), `${a} and ${b}`).toBe(expected);
+  });
+
   test("hours are those of the building and may run over midnight", () => {
     // 12:00 UTC is 13:00 in Oslo in November.
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
@@ -213,6 +331,30 @@ describe("before sending", () => {
   test("a gateway of which the service does not say whether it is online is not offline", () => {
     expect(checkDispatch(dispatch({ gateways: [gateway("1", null)] }))).toBeNull();
     expect(checkDispatch(dispatch({ gateways: [gateway("1", false), gateway("2", null)] }))).toBeNull();
+  });
+
+  test("only the gateways that the site has now count", () => {
+    const gone = { ...gateway("1", false), missingSince: "2026-11-19T00:00:00Z" };
+    expect(checkDispatch(dispatch({ gateways: [gone] }))).toBeNull();
+    expect(checkDispatch(dispatch({ gateways: [] }))).toBeNull();
+    expect(checkDispatch(dispatch({ gateways: [gone, gateway("2", false)] }))?.message).toBe(
+      "The gateway is offline: 2.",
+    );
+    const named = { ...setpoint, gateway_id: "2" };
+    expect(
+      checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] })),
+    ).toBeNull();
+  });
+
+  test("a write that ends within the hours passes, also over midnight", () => {
+    const timed = { forMs: 3_600_000, entry: { ...restorable, hours: "12:00-14:01" } };
+    expect(checkDispatch(dispatch(timed))).toBeNull();
+    expect(
+      checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message,
+    ).toBe("The tag may be written from 12:00 to 14:00 only, and so has it to be put back.");
+    const night = { ...restorable, hours: "13:00-02:00" };
+    expect(checkDispatch(dispatch({ forMs: 12 * 3_600_000, entry: night }))).toBeNull();
+    expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
   });
 
   test("the limits on rate and wear end when their time has passed", () => {

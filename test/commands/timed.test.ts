@@ -63,6 +63,20 @@ test("it survives a restart, also one in the middle of putting back, and happens
   expect(rig.posts).toHaveLength(2);
 });
 
+test("one that had not left when the worker died ends as expired: nothing is read, written or put back", async () => {
+  const { rig, tag, restart, outcomes } = await rigWith({}, { config: { group_window: "400ms" } });
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(100);
+  const reads = rig.requests("read");
+  await restart();
+  await rig.clock.advance(1_000);
+  expect(await outcomes()).toEqual([["a", "expired", "stopped"]]);
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(await outcomes()).toHaveLength(1);
+  expect(rig.requests("read")).toBe(reads);
+  expect(rig.posts).toEqual([]);
+});
+
 test("after a stop over the time it is put back at the next start, but not a day late", async () => {
   for (const [lateMs, outcome] of [
     [HOUR_MS / 2, "confirmed"],

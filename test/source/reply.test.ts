@@ -59,6 +59,7 @@ describe("errors and data (trap 2)", () => {
     ["errors and empty data", { errors, data: [] }, { kind: "retryable" }],
     ["no errors and data", { errors: [], data }, { data }],
     ["null errors and data", { errors: null, data }, { data }],
+    ["errors by field, of which there are none, and data", { errors: {}, data }, { data }],
     ["data", { data }, { data }],
     ["neither", {}, { kind: "malformed" }],
     ["empty errors only", { errors: [] }, { kind: "malformed" }],
@@ -105,6 +106,23 @@ describe("several errors (trap 3)", () => {
       reason: "unauthenticated",
     });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
+  });
+
+  it("any other status of the request comes before those of the service, and what is no status is none", () => {
+    const failure = (...statuses: readonly unknown[]) =>
+      outcome(200, { errors: statuses.map((status) => ({ status, message: `m${String(status)}` })) });
+    for (const statuses of [
+      [409, 500],
+      [500, 409],
+    ]) {
+      expect(failure(...statuses)).toMatchObject({ kind: "config", reason: "validation" });
+    }
+    expect(failure("401", 500)).toMatchObject({ reason: "unauthenticated" });
+    for (const status of ["4010", "abc", 99, 600, 401.5, true, null]) {
+      expect(failure(status), `${status}`).toMatchObject({ kind: "retryable" });
+    }
+    expect(failure(100)).toMatchObject({ kind: "retryable" });
+    expect(failure(599, 422)).toMatchObject({ reason: "validation" });
   });
 
   it("a validation failure names its field", () => {

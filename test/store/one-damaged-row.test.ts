@@ -54,12 +54,14 @@ describe("a damaged event", () => {
     for (const sink of ["past", "before", "ended"]) await store.outbox.register(sink, "beginning");
     await store.outbox.settle("past", { again: false, through: 4, rejected: [] });
     await store.outbox.setEnded("ended", "410");
+    const { bytes } = await store.outbox.pressure();
     damageNow(SPOIL);
     const ids = async (sink: string) =>
       (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
     const [first, second, , fourth, fifth] = values(5).map(({ id }) => id);
     expect(await ids("before")).toEqual([first, second, fourth, fifth]);
     expect(await ids("past")).toEqual([fifth]);
+    expect((await store.outbox.pressure()).bytes, "what is left is counted").toBe((bytes / 5) * 4);
     const letters = await store.outbox.deadLetters();
     expect(letters).toMatchObject([{ sink: "before", reason: DAMAGED, event: null }]);
     expect(letters[0]?.bytes).toContain("°F");

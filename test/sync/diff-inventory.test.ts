@@ -132,3 +132,85 @@ describe("inventories tell the truth", () => {
     expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
   });
 });
+
+describe("one list after the other", () => {
+  type Known = Held<Tag | Gateway>;
+  const at = (day: number) => new Date(START + day * DAY).toISOString();
+  const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
+    value.id,
+    { value, siteId, since: at(0), missingSince },
+  ];
+  const diff = (
+    noun: "tag" | "gateway",
+    held: readonly [string, Known][],
+    observations: readonly InventoryObservation<Tag | Gateway>[],
+    day = 8,
+  ) =>
+    diffInventory<"tag" | "gateway">(noun, new Map(held), observations, {
+      source: "/sources/main",
+      at: at(day),
+      removeAfterMs: 7 * DAY,
+      hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
+    });
+
+  test("what is the same is not written again, and what returned is known since it was first seen", () => {
+    expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({
+      put: new Map(),
+      remove: [],
+      events: [],
+    });
+    const returned = diff("tag", [known(tag("1"), 1, at(3))], [partly(1, tag("1"))]);
+    expect(returned.put).toEqual(new Map([known(tag("1"))]));
+    expect(returned.events).toEqual([]);
+  });
+
+  test("what is missing is so since the first list without it, and is removed at the seventh day", () => {
+    const first = diff("tag", [known(tag("1"))], [whole(1)], 1);
+    expect(first).toMatchObject({ put: new Map([known(tag("1"), 1, at(1))]), remove: [] });
+    expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({
+      put: new Map(),
+      remove: [],
+      events: [],
+    });
+    const last = diff("tag", [...first.put] as never, [whole(1)], 8);
+    expect(last.remove).toEqual(["1"]);
+    expect(last.events).toMatchObject([{ type: "tag-removed", siteid: "1", data: { tag: tag("1") } }]);
+    expect(diff("tag", [...first.put] as never, [partly(1), whole(2)], 30).remove).toEqual([]);
+  });
+
+  test("a gateway's switch tells what hangs on it, and whether the site has another", () => {
+    const down = (others: readonly [string, Known][], ...lists: InventoryObservation<Tag | Gateway>[]) =>
+      diff("gateway", [known(gateway(true)), ...others], lists).events.map(({ data }) => data);
+    const other = { ...gateway(true), id: "8" };
+    const off = gateway(false);
+    expect(down([], whole(1, off))).toEqual([
+      { gateway: off, hosts: [{ id: "host of 7", displayName: "" }], wholeSite: true },
+    ]);
+    expect(down([known(other)], partly(1, off))).toMatchObject([{ wholeSite: false }]);
+    expect(down([known(other, 1, at(2))], partly(1, off))).toMatchObject([{ wholeSite: true }]);
+    expect(down([known(other, 2)], partly(1, off), whole(2, other))).toMatchObject([{ wholeSite: true }]);
+    const added = down([], whole(1, off, other));
+    expect(added).toHaveLength(2);
+    expect(added).toContainEqual(expect.objectContaining({ gateway: off, wholeSite: false }));
+  });
+
+  test("a gateway's switch and its other changes are told apart", () => {
+    const changed = gateway(false, "2");
+    const { events } = diff("gateway", [known(gateway(true))], [whole(1, changed)]);
+    expect(events.map(({ type, data }) => [type, data])).toEqual([
+      ["gateway-changed", { gateway: changed, before: { version: "1" } }],
+      ["gateway-offline", expect.objectContaining({ wholeSite: true })],
+    ]);
+  });
+
+  test("an event of a site bears its own number, others that of their site", () => {
+    const site = { id: 3, displayName: "S" } as never;
+    const added = diffInventory("site", new Map(), [{ siteId: null, items: [site], complete: true }], {
+      source: "/sources/main",
+      at: at(0),
+      removeAfterMs: 0,
+    });
+    expect(added.events).toMatchObject([{ type: "site-added", siteid: "3", subject: "site/3" }]);
+    expect(diff("tag", [], [whole(1, tag("1"))]).events).toMatchObject([{ siteid: "1" }]);
+  });
+});

@@ -81,6 +81,72 @@ describe("a plan that fits", () => {
   });
 });
 
+describe("the figures of a plan", () => {
+  const quota = facts([]).quota;
+  const lanes = (plan: ReturnType<typeof planReport>) =>
+    Object.fromEntries(plan.lanes.map(({ lane, requestsPerMinute }) => [lane, requestsPerMinute]));
+
+  test("are those of whole slots: 100 tags every 60 s and replies of 0.2 s come round every 19 slots", () => {
+    const classes = [readClass("minute", 100, 60, { measuredMs: 45_000 }), readClass("none", 0, 60)];
+    const plan = planReport(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
+    expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
+    expect(plan.classes).toMatchObject([
+      // With every slot at its service a value is no older than 60 s × 5.26 / 20.
+      { promisedSeconds: 60, atBestSeconds: 15.79, measuredSeconds: 45, requestsPerMinute: 5.26 },
+      { measuredSeconds: null, requestsPerMinute: 0 },
+      { atBestSeconds: 947.52, requestsPerMinute: 0 },
+    ]);
+    expect(plan).toMatchObject({ tagsNotRead: 9, fullSweepSeconds: 18, learning: null, backfill: null });
+    expect(plan.load).toBeCloseTo(0.263 / 0.97, 3);
+  });
+
+  test("no value is younger than a slot, however few tags there are", () => {
+    const plan = planReport(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
+    expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
+  });
+
+  test("a class of one tag takes part", () => {
+    expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
+  });
+
+  test("where all is taken nothing is spare, and the past gets its least share", () => {
+    const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
+    const plan = planReport(
+      facts([readClass("all", 100_000, 60)], { history: [follow(3_000, 15)], backfill, toLearn: 5 }),
+    );
+    expect(lanes(plan)).toMatchObject({ live: 10, history: 10, spare: 0 });
+    expect(plan.learning).toEqual({ tags: 5, requestsPerMinute: 0.6 });
+    expect(plan.backfill?.requestsPerMinute).toBe(0.6);
+    const more = planReport(facts([readClass("all", 1_000, 60)], { history: [follow(6_000, 15)], backfill }));
+    expect(lanes(more)).toMatchObject({ history: 20, spare: 0 });
+    expect(more.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
+  });
+
+  test("history that is counted apart takes nothing from the live reads", () => {
+    const apart = { ...quota, shared: false };
+    const plan = planReport(
+      facts([readClass("all", 100, 60)], {
+        quota: apart,
+        history: [follow(3_000, 15)],
+        backfill: { requestsLeft: 10, requestsAtBest: 10, paused: false },
+      }),
+    );
+    expect(lanes(plan)).toMatchObject({ live: 5.26, history: 10, spare: 14.74 });
+    expect(plan.backfill?.requestsPerMinute).toBe(10);
+  });
+
+  test("what the configuration leaves unused is named where it is enough", () => {
+    const yaml = (changes: Partial<typeof quota>) =>
+      planReport(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
+        .changes.filter(({ cost }) => cost === 0)
+        .map((change) => change.yaml);
+    expect(yaml({ polls: 10 })).toEqual([]);
+    expect(yaml({ polls: 10, polite: 0.5 })).toEqual(["quota: {polite: 1}"]);
+    expect(yaml({ polls: 10, perMinute: 10 })).toEqual(["quota: {requests_per_minute: 20}"]);
+    expect(yaml({ polls: 10, reserve: 10 })).toEqual(["quota: {reserve_for_writes: 0}"]);
+  });
+});
+
 describe("a plan that does not fit", () => {
   const classes = [readClass("fast", 40, 10), readClass("minute", 130, 60), readClass("rest", 3_600, 3_600)];
   const plan = planReport(facts(classes));

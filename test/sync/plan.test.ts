@@ -34,6 +34,30 @@ describe("the next group", () => {
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
+  test("lets those ride along of which the least is lost, and the oldest where nobody else wants the slot", () => {
+    const urgent = tag("urgent", 58_000, 60_000);
+    // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
+    const hourly = tag("hourly", 3_570_000, 3_600_000);
+    const minutely = tag("minutely", 45_000, 60_000);
+    const two = { ...RULES, size: 2 };
+    expect(planGroup([minutely, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
+    // One slot of 3, and 120 of 1,200: what comes round soonest loses less, though the other is older.
+    const quick = tag("quick", 6_000, 10_000);
+    const old = tag("old", 3_240_000, 3_600_000);
+    expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
+    expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
+    // Not half way to its next reading, or never read: by age.
+    for (const [ageMs, expected] of [
+      [4_900, "old"],
+      [5_000, "half"],
+    ] as const) {
+      const half = tag("half", ageMs, 10_000);
+      expect(planGroup([old, urgent, half], 0, two).group).toEqual(["urgent", expected]);
+      expect(planGroup([half, urgent, old], 0, two).group).toEqual(["urgent", expected]);
+    }
+    expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
+  });
+
   test("when more must go than fit, the largest bunch is torn, not the smallest kept waiting for ever", () => {
     const tags = [
       ...crowd(3, 9_000, 10_000, "a"),
@@ -48,6 +72,17 @@ describe("the next group", () => {
   test("leaves a slot out before a full request of short intervals, so that the past has its turn", () => {
     expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
+  });
+
+  test("tags that are being read are not chosen, and their next turn is counted on", () => {
+    // 20 of 6 s come back in two slots, and the two slots after this one have 40 places.
+    const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
+    expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
+    const ordinary = crowd(21, 54_000, 60_000);
+    expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
+    expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(
+      ordinary.slice(0, 20).map(({ id }) => id),
+    );
   });
 
   test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
@@ -93,6 +128,19 @@ describe("the next group", () => {
     const ordinary = crowd(5, 58_500, 60_000);
     expect(planGroup([...slow, ...ordinary], 0, RULES).group).toEqual(ordinary.map(({ id }) => id));
     expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
+  });
+
+  test("a punctual one goes from half of its interval on, and before those in need when it is the older", () => {
+    const punctual = (ageMs: number): PlannedTag => ({
+      ...tag("p", ageMs, 60_000, "doubt"),
+      turn: "punctual",
+    });
+    expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
+    expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
+    const ordinary = crowd(5, 58_500, 60_000);
+    expect(planGroup([punctual(58_500), ...ordinary], 0, RULES).group).toEqual(["p"]);
+    expect(planGroup([punctual(58_499), ...ordinary], 0, RULES).group).toHaveLength(5);
+    expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
   });
 
   test("does not let those that are kept apart starve", () => {

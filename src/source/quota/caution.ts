@@ -32,7 +32,6 @@ export interface CautionTerms {
 
 const LEAST_MARGIN_MS = 250;
 const GREATEST_MARGIN_MS = 4_000;
-const FORGOTTEN_MARGIN_MS = 50;
 const MARGIN_DECAY = 0.8;
 const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
@@ -64,7 +63,7 @@ export function createCaution(limit: number): Caution {
     }
     while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {
       marginSettledAt += MARGIN_DECAY_EVERY_MS;
-      marginMs = marginMs * MARGIN_DECAY < FORGOTTEN_MARGIN_MS ? 0 : marginMs * MARGIN_DECAY;
+      marginMs *= MARGIN_DECAY;
     }
     while (perWindow < limit && now - rateSettledAt >= RATE_STEP_EVERY_MS) {
       rateSettledAt += RATE_STEP_EVERY_MS;

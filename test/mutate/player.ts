@@ -1,0 +1,78 @@
+import { join } from "node:path";
+import { createVitest } from "vitest/node";
+
+/**
+ * Plays mutants: a process of its own with one vitest, so that the next mutant costs a run of some tests and no start,
+ * and that can be killed with all it started when a mutant never ends. A mutant is put in place of its file as vitest
+ * reads it; no file is changed.
+ */
+export interface Task {
+  /** From the root; null for the code as it is. */
+  readonly file: string | null;
+  /** The whole text of the file. */
+  readonly text: string;
+}
+
+export interface Played {
+  /** The first test that failed, or what else was wrong; null when all passed. */
+  readonly failed: string | null;
+  readonly tookMs: number;
+}
+
+const root = join(import.meta.dirname, "..", "..");
+const tests = process.argv.slice(2);
+let task: Task = { file: null, text: "" };
+
+const vitest = await createVitest(
+  "test",
+  {
+    root,
+    watch: false,
+    bail: 1,
+    maxWorkers: 1,
+    fileParallelism: false,
+    reporters: [{}],
+    silent: true,
+    fsModuleCache: false,
+    testTimeout: 20_000,
+    execArgv: ["--max-old-space-size=1500"],
+    expect: { poll: { timeout: 5_000, interval: 50 } },
+  },
+  {
+    plugins: [
+      {
+        name: "mutant",
+        enforce: "pre",
+        load: (id: string) => {
+          if (task.file === null || id !== join(root, task.file)) return null;
+          return task.text;
+        },
+      },
+    ],
+  },
+);
+const project = vitest.getRootProject();
+const specifications = tests.map((test) => project.createSpecification(join(root, test)));
+
+async function play(next: Task): Promise<Played> {
+  if (task.file !== null) vitest.invalidateFile(join(root, task.file));
+  task = next;
+  if (task.file !== null) vitest.invalidateFile(join(root, task.file));
+  const startedMs = performance.now();
+  const { testModules, unhandledErrors } = await vitest.runTestSpecifications(specifications, true);
+  const tookMs = performance.now() - startedMs;
+  for (const module of testModules) {
+    for (const each of module.children.allTests("failed")) {
+      return { failed: `${each.module.relativeModuleId}: ${each.fullName}`, tookMs };
+    }
+  }
+  const broken = testModules.find((module) => module.state() === "failed");
+  const failed = broken?.relativeModuleId ?? (unhandledErrors.length > 0 ? String(unhandledErrors[0]) : null);
+  return { failed, tookMs };
+}
+
+process.on("message", (next: Task) => {
+  // A rejection ends this process, and with it the mutant.
+  void play(next).then((played) => process.send?.(played));
+});
+process.on("disconnect", () => process.exit());

@@ -1,0 +1,88 @@
+import { globSync } from "node:fs";
+import { join } from "node:path";
+
+/** What is mutated, and the fast tests that have to notice: those that need no server and no child process. */
+export interface Room {
+  readonly name: string;
+  /** Patterns from the root. */
+  readonly files: readonly string[];
+  /** In the order in which they run; the first that fails ends the run, so the quickest come first. */
+  readonly tests: readonly string[];
+}
+
+export const ROOMS: readonly Room[] = [
+  {
+    name: "gate",
+    files: ["src/commands/gate.ts", "src/commands/step.ts"],
+    tests: ["test/commands/gate.test.ts", "test/commands/boundaries.test.ts"],
+  },
+  {
+    name: "diff",
+    files: ["src/sync/alarms/diff*.ts", "src/sync/inventory/diff.ts"],
+    tests: [
+      "test/sync/diff-inventory.test.ts",
+      "test/sync/diff-alarm-life.test.ts",
+      "test/sync/diff-alarm-lists.test.ts",
+      "test/sync/diff-alarms.test.ts",
+    ],
+  },
+  {
+    name: "planner",
+    files: ["src/sync/plan/*.ts"],
+    tests: ["test/sync/plan-report.test.ts", "test/sync/plan.test.ts", "test/sync/plans/plans.test.ts"],
+  },
+  {
+    name: "ledger",
+    files: [
+      "src/sync/history/ledger.ts",
+      "src/sync/history/ledger-before.ts",
+      "src/sync/history/spans.ts",
+      "src/sync/history/ranges.ts",
+      "src/sync/history/buckets.ts",
+    ],
+    tests: [
+      "test/sync/history-spans.test.ts",
+      "test/sync/history-ledger.test.ts",
+      "test/sync/history-buckets.test.ts",
+    ],
+  },
+  {
+    name: "outbox",
+    files: ["outbox", "event-log", "redeliveries", "lag", "gaps", "sinks"].map(
+      (name) => `src/store/${name}.ts`,
+    ),
+    tests: [
+      "test/store/outbox-bounds.test.ts",
+      "test/store/sqlite-store.test.ts",
+      "test/store/one-damaged-row.test.ts",
+      "test/delivery/lag.test.ts",
+    ],
+  },
+  {
+    name: "quota",
+    files: ["src/source/quota/*.ts"],
+    tests: [
+      "test/source/quota-parts.test.ts",
+      "test/source/quota.test.ts",
+      "test/source/quota-sharing.test.ts",
+    ],
+  },
+  {
+    name: "dispatcher",
+    files: ["src/delivery/!(config).ts"],
+    tests: [
+      "test/delivery/filter.test.ts",
+      "test/delivery/back-pressure.test.ts",
+      "test/delivery/pruning.test.ts",
+      "test/delivery/lag.test.ts",
+      "test/delivery/dispatcher.test.ts",
+      "test/delivery/restart-watch.test.ts",
+    ],
+  },
+];
+
+export const ROOT: string = join(import.meta.dirname, "..", "..");
+
+export function filesOf(room: Room): readonly string[] {
+  return globSync([...room.files], { cwd: ROOT }).toSorted();
+}

@@ -1,0 +1,319 @@
+import { describe, expect, test } from "vitest";
+import { createCaution } from "#src/source/quota/caution.ts";
+import { createForeignWatch, type ForeignUse } from "#src/source/quota/foreign.ts";
+import { createSpentSlots } from "#src/source/quota/spent-slots.ts";
+import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
+
+/** The parts of the quota by themselves, with times in milliseconds; quota.test.ts has them together. */
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+
+describe("what refusals teach", () => {
+  const LIMIT = 20;
+  const terms = (changes: object = {}) => ({
+    marginMs: 0,
+    perWindow: LIMIT,
+    throttled: false,
+    spaced: false,
+    stranger: false,
+    ...changes,
+  });
+  const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
+
+  test("nothing, while there is none", () => {
+    expect(createCaution(LIMIT).terms(HOUR_MS)).toEqual(terms());
+  });
+
+  test("the first: one slot less and a margin, for an hour", () => {
+    const caution = createCaution(LIMIT);
+    caution.refused(1_000, 19, true);
+    expect(caution.terms(1_000)).toEqual(oneLess(250));
+    expect(caution.terms(HOUR_MS + 999)).toEqual(oneLess(250));
+    expect(caution.terms(HOUR_MS + 1_000)).toEqual(terms());
+  });
+
+  test("a further one after half an hour: twice the margin, up to 4 s, for a day", () => {
+    const caution = createCaution(LIMIT);
+    const margins = [0, 1, 2, 3, 4, 5].map((n) => {
+      caution.refused(n * 30 * MINUTE_MS, 19, true);
+      return caution.terms(n * 30 * MINUTE_MS).marginMs;
+    });
+    expect(margins).toEqual([250, 500, 1_000, 2_000, 4_000, 4_000]);
+    const last = 150 * MINUTE_MS;
+    expect(caution.terms(last + 24 * HOUR_MS - 1).throttled).toBe(true);
+    expect(caution.terms(last + 24 * HOUR_MS)).toEqual(terms());
+    caution.refused(last + 25 * HOUR_MS, 19, true);
+    expect(caution.terms(last + 25 * HOUR_MS)).toEqual(oneLess(250));
+  });
+
+  test("the margin shrinks by a fifth in three clean hours", () => {
+    const caution = createCaution(LIMIT);
+    caution.refused(0, 19, true);
+    caution.refused(30 * MINUTE_MS, 19, true);
+    const marginAfter = (hours: number) => caution.terms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
+    expect([marginAfter(2.999), marginAfter(3), marginAfter(5.999), marginAfter(6)]).toEqual([
+      500, 400, 400, 320,
+    ]);
+    caution.refused(30 * MINUTE_MS + 8 * HOUR_MS, 19, true);
+    expect(marginAfter(8)).toBe(640);
+    expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
+  });
+
+  test("two unused slots, and no others that could have used them: the spacing is limited, for all lanes", () => {
+    const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, throttled: true, spaced: true });
+    const taught = (used: number, known: boolean) => {
+      const caution = createCaution(LIMIT);
+      caution.refused(0, used, known);
+      return caution.terms(0);
+    };
+    expect(taught(18, true)).toEqual(spaced);
+    expect(taught(19, true)).toEqual(oneLess(250));
+    expect(taught(18, false)).toEqual(oneLess(250));
+    const again = createCaution(LIMIT);
+    again.refused(0, 18, true);
+    again.refused(30 * MINUTE_MS, 19, true);
+    // What a leaky bucket wants does not shrink with clean hours.
+    expect(again.terms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
+  });
+
+  test("one within half an hour of a lesson: a stranger, and a third less each time, but not for ever", () => {
+    const caution = createCaution(LIMIT);
+    caution.refused(0, 19, true);
+    caution.refused(30 * MINUTE_MS - 1, 19, true);
+    const at = 30 * MINUTE_MS - 1;
+    const cut = (19 * 2) / 3;
+    expect(caution.terms(at)).toEqual(
+      terms({ marginMs: 250, perWindow: cut, throttled: true, stranger: true }),
+    );
+    expect(caution.terms(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
+    expect(caution.terms(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
+    caution.refused(at + 15 * MINUTE_MS, 19, true);
+    expect(caution.terms(at + 15 * MINUTE_MS).perWindow).toBeCloseTo(((cut + 1) * 2) / 3, 9);
+    for (let n = 0; n < 20; n += 1) caution.refused(at + 16 * MINUTE_MS, 19, true);
+    expect(caution.terms(at + 16 * MINUTE_MS).perWindow).toBe(2);
+    expect(caution.terms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
+  });
+
+  test("clean time counts before the next lesson", () => {
+    const caution = createCaution(LIMIT);
+    caution.refused(0, 19, true);
+    caution.refused(2 * HOUR_MS, 19, true);
+    expect(caution.terms(2 * HOUR_MS)).toEqual(oneLess(250));
+    expect(caution.terms(2 * HOUR_MS + 2 * HOUR_MS).throttled).toBe(true);
+  });
+});
+
+describe("slots that are spent", () => {
+  const slot = (sentAt: number, countedBy = sentAt) => ({
+    id: sentAt,
+    endpoint: "read" as const,
+    sentAt,
+    countedBy,
+  });
+  const spentAt = (...times: readonly number[]) => {
+    const spent = createSpentSlots(MINUTE_MS);
+    for (const time of times) spent.add(slot(time));
+    return spent;
+  };
+
+  test("are free again a window after they were counted", () => {
+    const spent = spentAt(0, 1_000, 2_000);
+    expect([59_999, 60_000, 61_000, 62_000].map((now) => spent.used(now))).toEqual([3, 2, 1, 0]);
+    expect(spent.freeAt(3_000, 4)).toBe(3_000);
+    expect(spent.freeAt(3_000, 3)).toBe(60_000);
+    expect(spent.freeAt(3_000, 1)).toBe(62_000);
+    expect(spent.freeAt(60_000, 3)).toBe(60_000);
+    expect(spent.freeAt(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test("are given back by who did not leave, and forgotten two windows after they were counted", () => {
+    const spent = spentAt(0);
+    const other = slot(1_000);
+    spent.add(other);
+    spent.drop(other);
+    expect(spent.slots()).toEqual([slot(0)]);
+    spent.add(slot(119_999));
+    expect(spent.slots()).toHaveLength(2);
+    spent.add(slot(120_000));
+    expect(spent.slots().map(({ sentAt }) => sentAt)).toEqual([119_999, 120_000]);
+  });
+
+  test("explain what the service has counted, in any window that it may keep", () => {
+    expect(spentAt(0, 1_000).unexplained(2, 2_000)).toBe(0);
+    expect(spentAt(0, 1_000).unexplained(3, 2_000)).toBe(1);
+    expect(spentAt().unexplained(4, 0)).toBe(4);
+    // A sliding count takes a part of the window before: of 10 requests just over a minute ago 10 may still count.
+    const before = spentAt(...Array.from({ length: 10 }, () => 0));
+    expect(before.used(60_000)).toBe(0);
+    expect(before.unexplained(10, 60_000)).toBe(0);
+    expect(before.unexplained(11, 60_000)).toBe(1);
+    expect(before.unexplained(6, 90_000)).toBe(1);
+    expect(before.unexplained(5, 90_000)).toBe(0);
+    expect(before.unexplained(1, 120_000)).toBe(1);
+  });
+});
+
+describe("somebody else at the token", () => {
+  function watch() {
+    const told: ForeignUse[] = [];
+    return { told, foreign: createForeignWatch(MINUTE_MS, (use) => told.push(use)) };
+  }
+
+  test("is believed when what nobody of us sent was counted again and again for some time", () => {
+    const { told, foreign } = watch();
+    const at = 2 * MINUTE_MS;
+    foreign.excess(0, 0, 1);
+    foreign.excess(at - 1, at - 1, 1);
+    foreign.excess(at - 1, at - 1, 1);
+    expect(told).toEqual([]);
+    foreign.excess(at, at, 1);
+    expect(told).toEqual([{ evidence: "remaining", perWindow: 1, sinceMs: at }]);
+    foreign.excess(at, at, 5);
+    expect(foreign.use(at)).toEqual({ ...told[0], perWindow: 5 });
+    expect(told).toHaveLength(1);
+    foreign.excess(at + 1, at + 1, 0);
+    expect([foreign.occupied(at + 59_999), foreign.occupied(at + 60_000)]).toEqual([5, 0]);
+  });
+
+  test("is believed at once after refusals that nothing else explains, and forgotten after a while", () => {
+    const { told, foreign } = watch();
+    expect(foreign.use(0)).toBeNull();
+    foreign.refusals(1_000, 5_000);
+    expect(told).toEqual([{ evidence: "refusals", perWindow: null, sinceMs: 5_000 }]);
+    expect(foreign.use(1_000)).toEqual(told[0]);
+    expect(foreign.use(1_000 + HOUR_MS / 2 - 1)).toEqual(told[0]);
+    expect(foreign.use(1_000 + HOUR_MS / 2)).toBeNull();
+    foreign.refusals(24 * HOUR_MS, 6_000);
+    expect(told).toHaveLength(2);
+  });
+});
+
+describe("what the service says of the quota", () => {
+  const ready = async (options: Parameters<typeof createRig>[0] = {}) => {
+    const rig = createRig(options);
+    await rig.quota.start();
+    const limits = () => rig.quota.status().buckets.map(({ perMinute }) => perMinute);
+    return { ...rig, limits };
+  };
+
+  test("a lower limit than ours counts from now on, down to one; what cannot be one does not", async () => {
+    const { quota, limits } = await ready();
+    for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 });
+    quota.observe("read", { limit: 5, remaining: null });
+    expect(limits()).toEqual([20]);
+    quota.observe("read", { limit: 10, remaining: 9 });
+    expect(limits()).toEqual([10]);
+    quota.observe("read", { limit: 15, remaining: 14 });
+    expect(limits()).toEqual([10]);
+    quota.observe("read", { limit: 1, remaining: 1 });
+    expect(limits()).toEqual([1]);
+  });
+
+  test("a pause for one endpoint holds that one; one for everything, or for none by name, holds all", async () => {
+    const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.hold>) => {
+      const { quota } = await ready({ sharing: "separate" });
+      quota.hold(forMs, scope, endpoint);
+      return quota
+        .status()
+        .buckets.filter(({ heldUntilMs }) => heldUntilMs !== null)
+        .map(({ name }) => name);
+    };
+    const { quota } = createRig();
+    expect(await held(10_000, "allowance", "write")).toEqual(["write"]);
+    expect(await held(10_000, "everything", "write")).toHaveLength(3);
+    expect(await held(10_000, "allowance", undefined)).toHaveLength(3);
+  });
+
+  test("a record that cannot be read fails the request, and is read again for the next", async () => {
+    const store = usedBefore();
+    let isBroken = true;
+    const { ask, clock } = createRig({
+      store: {
+        ...store,
+        load: async (key) => {
+          if (isBroken) throw new Error("The disk is broken.");
+          return store.load(key);
+        },
+      },
+    });
+    await expect(ask("write")).rejects.toThrow("The disk is broken.");
+    isBroken = false;
+    const asked = ask("write");
+    await clock.run(1_000);
+    expect(await asked).toBe("write");
+  });
+
+  test("a pause, or what became of a slot, that cannot be stored is told, and nothing fails for it", async () => {
+    const told: string[] = [];
+    const store = usedBefore();
+    let isBroken = false;
+    const refuse = async () => {
+      if (isBroken) throw new Error("The disk is full.");
+    };
+    const { ask, clock, quota } = createRig({
+      log: { warn: (_facts: object, text: string) => told.push(text) } as never,
+      store: {
+        ...store,
+        async save(key, slot) {
+          await refuse();
+          await store.save(key, slot);
+        },
+        async saveHold(key, hold) {
+          await refuse();
+          await store.saveHold(key, hold);
+        },
+      },
+    });
+    const asked = ask("write", "asked", { latencyMs: 500 });
+    await clock.run(100);
+    isBroken = true;
+    await clock.run(1_000);
+    expect(await asked).toBe("asked");
+    expect(told).toEqual(["quota slot not updated"]);
+    quota.hold(1_000, "everything", undefined);
+    await clock.run(1_100);
+    expect(told).toHaveLength(2);
+  });
+
+  test("a slot is occupied for a little longer than a minute, because clocks drift, and stored by the wall", async () => {
+    const { ask, clock, left, store } = await ready();
+    for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
+    await clock.run(60_000);
+    expect(left).toHaveLength(20);
+    const stored = [...(store.slots.get("test/read")?.values() ?? [])].map(({ sentAtMs }) => sentAtMs);
+    expect(stored.filter((sentAtMs) => sentAtMs === START_MS)).toHaveLength(20);
+    await clock.run(60_100);
+    expect(left).toHaveLength(21);
+  });
+
+  test("who lets a slot pass for no time at all is asked again after 50 ms", async () => {
+    const asked: number[] = [];
+    const { ask, clock } = await ready();
+    const choose = () => {
+      asked.push(clock.monotonic());
+      return asked.length < 3 ? 0 : null;
+    };
+    void ask("live", "live", { choose });
+    await clock.run(1_000);
+    const [first = 0] = asked;
+    expect(asked.map((at) => at - first)).toEqual([0, 50, 100]);
+  });
+
+  test("a pause is shown from the start on where the record has one", async () => {
+    const shown: number[] = [];
+    const count = { inc: () => undefined, observe: () => undefined };
+    const metrics = {
+      quotaHeld: { set: (_labels: object, until: number) => shown.push(until) },
+      quotaSlots: count,
+      quotaWaitSeconds: count,
+    } as never;
+    const before = createRig();
+    await before.quota.start();
+    before.quota.hold(30_000, "everything", undefined);
+    await before.clock.run(1);
+    await createRig({ store: before.store, metrics }).quota.start();
+    expect(shown.at(-1)).toBeCloseTo(START_MS / 1_000 + 30, 0);
+    await createRig({ metrics }).quota.start();
+    expect(shown.at(-1)).toBe(0);
+  });
+});

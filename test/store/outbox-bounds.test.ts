@@ -1,0 +1,184 @@
+import { rmSync } from "node:fs";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { type Event, isTelemetry, KINDS } from "#src/event.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store, Wanted } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+
+/** The figures of the outbox: how much an offer holds, how far back anything is remembered, when counting stops. */
+const OFFER_BYTES = 4 * 1024 ** 2;
+const DAY_MS = 86_400_000;
+const BEGIN = Date.parse("2026-11-02T06:00:00Z");
+
+let now = BEGIN;
+let folder: string;
+let store: Store;
+beforeEach(async () => {
+  now = BEGIN;
+  folder = temporaryFolder();
+  const sleep = () => Promise.reject(new Error("The store must not wait."));
+  store = await openStore({ folder, clock: { now: () => now, monotonic: () => now, sleep } });
+  await store.outbox.register("a", "beginning");
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
+
+/** An event whose text has so many bytes. */
+function eventOf(bytes: number, n: number): Event {
+  const small = { ...valueEvent(n), source: "" };
+  return { ...small, source: "s".repeat(bytes - JSON.stringify(small).length) };
+}
+
+async function offered(limit = 10) {
+  const offer = await store.outbox.next("a", limit);
+  const through = offer.events.at(-1)?.position ?? 0;
+  await store.outbox.settle("a", { again: offer.again, through, rejected: [] });
+  return [offer.again, offer.events.length] as const;
+}
+
+async function drain(): Promise<number> {
+  const [, events] = await offered(1_000);
+  return events === 0 ? 0 : events + (await drain());
+}
+
+async function lag(wanted?: Partial<Wanted>) {
+  const filter: Wanted = { kinds: ["tag-value"], byKind: true, matches: () => true, ...wanted };
+  const [first] = await store.outbox.lag(wanted === undefined ? undefined : new Map([["a", filter]]));
+  return first;
+}
+
+describe("an offer", () => {
+  test("holds 4 MiB, and a single event that is larger", async () => {
+    await store.commit({ events: [eventOf(OFFER_BYTES + 1, 0), valueEvent(1)] });
+    expect([await offered(), await offered(), await offered()]).toEqual([
+      [false, 1],
+      [false, 1],
+      [false, 0],
+    ]);
+    await store.commit({ events: [2, 3, 4].map((n) => eventOf(OFFER_BYTES / 2 - 1_000, n)) });
+    expect([await offered(), await offered()]).toEqual([
+      [false, 2],
+      [false, 1],
+    ]);
+  });
+
+  test("of what is sent again holds as much", async () => {
+    const half = OFFER_BYTES / 2;
+    await store.commit({ events: [eventOf(OFFER_BYTES + 1, 0), eventOf(half, 1), eventOf(half, 2)] });
+    await store.commit({ events: [eventOf(half, 3), eventOf(half + 1, 4)] });
+    await drain();
+    expect(await store.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(5);
+    const offers = [await offered(), await offered(), await offered(), await offered(), await offered()];
+    expect(offers).toEqual([
+      [true, 1],
+      [true, 2],
+      [true, 1],
+      [true, 1],
+      [false, 0],
+    ]);
+  });
+
+  test("that was never made settles nothing", async () => {
+    await store.outbox.settle("nobody", { again: true, through: 9, rejected: [] });
+    expect(await lag()).toMatchObject({ sink: "a", position: 0, again: 0 });
+  });
+});
+
+describe("what is marked to be sent again", () => {
+  test("is all of a long log, slice by slice", async () => {
+    await store.commit({ events: values(10_001) });
+    await drain();
+    expect(await store.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(10_001);
+    expect(await lag()).toMatchObject({ again: 10_001, depth: 0 });
+    await store.outbox.setEnded("a", "gone");
+    await store.outbox.setEnded("a", null);
+    expect(await store.outbox.replayBetween("a", 0, 10_001)).toBe(10_001);
+  });
+
+  test("between two positions is what lies after the first, and the last", async () => {
+    await store.commit({ events: values(9) });
+    await drain();
+    expect(await store.outbox.replayBetween("a", 3, 6)).toBe(3);
+    const { events } = await store.outbox.next("a", 10);
+    expect(events.map(({ position }) => position)).toEqual([4, 5, 6]);
+    expect(await store.outbox.replayBetween("a", 6, 6)).toBe(0);
+    expect(await store.outbox.replayBetween("a", 8, 99)).toBe(1);
+  });
+});
+
+describe("dead letters", () => {
+  test("are listed by the hundred", async () => {
+    await store.commit({ events: values(101) });
+    const { events } = await store.outbox.next("a", 200);
+    const rejected = events.map(({ position }) => ({ position, reason: "no" }));
+    await store.outbox.settle("a", { again: false, through: 101, rejected });
+    expect(await store.outbox.deadLetters("a")).toHaveLength(100);
+    expect(await store.outbox.deadLetters("a", 101)).toHaveLength(101);
+  });
+});
+
+describe("a gap that was told", () => {
+  test("can be looked up for 90 days", async () => {
+    const bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: 0, ranMs: 0 };
+    await store.commit({ events: values(1) });
+    await store.outbox.prune(bounds);
+    await store.outbox.prune({ ...bounds, maxAgeMs: 1, ranMs: 2 });
+    expect(await store.outbox.latest(9, ["delivery-gap"])).toHaveLength(1);
+    const listedAfter = async (days: number) => {
+      now = BEGIN + days * DAY_MS;
+      await store.outbox.prune(bounds);
+      return (await store.outbox.gaps()).length;
+    };
+    expect(await listedAfter(90)).toBe(1);
+    expect(await listedAfter(90.01)).toBe(0);
+  });
+});
+
+describe("how far a sink is behind", () => {
+  test("is known exactly where the filter takes whole classes, whatever the length of the log", async () => {
+    await store.commit({ events: [...values(2_001), sampleEvent("alarm-raised")] });
+    expect(await lag()).toMatchObject({ depth: 2_002, exact: true, oldest: new Date(now).toISOString() });
+    expect(await lag({ kinds: KINDS.filter(isTelemetry) })).toMatchObject({ depth: 2_001, exact: true });
+    expect(await lag({ kinds: ["alarm-raised"] })).toMatchObject({ depth: 1, exact: true });
+  });
+
+  test("is counted one by one up to 2,000 events, and beyond that is what it can be at most", async () => {
+    await store.commit({
+      events: [...values(1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")],
+    });
+    const kinds = ["tag-value", "alarm-raised"] as const;
+    expect(await lag({ kinds })).toMatchObject({ depth: 1_999, exact: true });
+    await store.commit({ events: [valueEvent(2_000)] });
+    expect(await lag({ kinds })).toMatchObject({ depth: 2_001, exact: false });
+    await drain();
+    expect(await lag({ kinds })).toMatchObject({ depth: 0, exact: true, oldest: null });
+    await store.outbox.replay("a", "2026-11-01T00:00:00Z");
+    expect(await lag({ kinds })).toMatchObject({ again: 2_001, exact: false });
+    expect(await lag()).toMatchObject({ again: 2_001, exact: true });
+  });
+
+  test("is counted by the filter's word where that is no more than a mebibyte to read", async () => {
+    const isOdd = ({ data }: Event) => Number((data as { readonly value: number }).value) % 2 === 1;
+    const filter = { byKind: false, matches: isOdd };
+    await store.commit({ events: values(500) });
+    expect(await lag(filter)).toMatchObject({ depth: 250, exact: true });
+    await store.commit({ events: [eventOf(1024 ** 2, 501)] });
+    expect(await lag(filter)).toMatchObject({ depth: 501, exact: false });
+  });
+
+  test("begins with the oldest event that the sink will get", async () => {
+    await store.commit({ events: [sampleEvent("alarm-raised")] });
+    now += 1_000;
+    await store.commit({ events: values(1) });
+    now += 1_000;
+    await store.commit({ events: [valueEvent(1)] });
+    expect(await lag({})).toMatchObject({ depth: 2, oldest: new Date(BEGIN + 1_000).toISOString() });
+    const wanted = { byKind: false, matches: ({ data }: Event) => (data as { value: number }).value === 1 };
+    expect(await lag(wanted)).toMatchObject({ depth: 1, oldest: new Date(BEGIN + 2_000).toISOString() });
+  });
+});

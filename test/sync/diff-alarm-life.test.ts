@@ -1,0 +1,222 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import type { AlarmFact, Event } from "#src/event.ts";
+import {
+  type AlarmContext,
+  acknowledgeEnded,
+  announce,
+  begin,
+  goOn,
+  isOpen,
+  leaveScope,
+  miss,
+  resolve,
+  vanish,
+} from "#src/sync/alarms/diff-alarm.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { ALARM } from "../sample-events.ts";
+
+/** What each step in the life of one alarm makes of what is held, and what it tells. */
+const AT = "2026-11-02T08:00:00.000Z";
+const EARLIER = "2026-11-02T07:00:00.000Z";
+const CONTEXT: AlarmContext = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
+const ACKNOWLEDGED: Partial<Alarm> = {
+  acknowledged: true,
+  acknowledgedBy: "Kari",
+  acknowledgedMessage: "seen",
+  acknowledgedAt: "2026-11-02T06:30:00.000Z",
+};
+
+function held(changes: Partial<HeldAlarm> = {}, alarm: Partial<Alarm> = {}): HeldAlarm {
+  return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).held, ...changes };
+}
+
+const kinds = (events: readonly Event[]) => events.map(({ type }) => type);
+const differenceOf = (event: Event | undefined) =>
+  (event?.data as { readonly before?: unknown } | undefined)?.before;
+
+describe("an episode begins", () => {
+  test("with what is held of it, and one raise at its own time", () => {
+    const { held: now, events } = begin(ALARM, false, CONTEXT);
+    expect(now).toEqual({
+      alarm: ALARM,
+      episode: "500001@2026-11-02T06:15:00.000Z",
+      state: "active",
+      since: AT,
+      misses: 0,
+      returns: 0,
+    });
+    expect(events).toMatchObject([
+      {
+        type: "alarm-raised",
+        time: ALARM.triggeredAt,
+        siteid: "1",
+        priority: "A",
+        data: { initial: false, late: false, behindGateway: null, episode: now.episode },
+      },
+    ]);
+  });
+
+  test("with its acknowledgement, unless it was only met", () => {
+    const alarm = { ...ALARM, ...ACKNOWLEDGED };
+    expect(kinds(begin(alarm, false, CONTEXT).events)).toEqual(["alarm-raised", "alarm-acknowledged"]);
+    const met = begin(alarm, true, CONTEXT).events;
+    expect(kinds(met)).toEqual(["alarm-raised"]);
+    expect(met[0]?.data).toMatchObject({ initial: true });
+  });
+
+  test("when we saw it, where nobody is sure of the offset", () => {
+    const [raise] = begin({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
+    expect(raise?.time).toBe(AT);
+  });
+
+  test("and is announced once per start, under an id of that start", () => {
+    const ids = [EARLIER, AT].map((startedAt) => announce(held(), startedAt, CONTEXT).id);
+    expect(new Set([...ids, begin(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
+    expect(announce(held(), EARLIER, CONTEXT)).toMatchObject({
+      id: ids[0],
+      type: "alarm-raised",
+      data: { initial: true },
+    });
+  });
+});
+
+describe("an episode goes on", () => {
+  test.each([
+    ["active", EARLIER, 0],
+    ["missing", EARLIER, 0],
+    ["out-of-scope", AT, 1],
+  ] as const)("after it was %s, in silence", (state, since, returns) => {
+    expect(goOn(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
+      held: held({ state: "active", misses: 0, since, returns }),
+      events: [],
+    });
+  });
+
+  test.each(["resolved", "vanished"] as const)("after it was %s, which is told", (state) => {
+    const over = held({ state, returns: 2 }, { status: "resolved" });
+    const step = goOn(over, ALARM, CONTEXT);
+    expect(step.held).toEqual(held({ state: "active", since: AT, returns: 3 }));
+    // That it is active again is what the return says; nothing else has changed.
+    expect(kinds(step.events)).toEqual(["alarm-retriggered"]);
+    expect(step.events[0]?.time).toBe(AT);
+    const other = goOn({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
+    expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
+  });
+
+  test("after its end with a new activity: one return, and the other changes", () => {
+    const activity = { ...ALARM.lastActiveEvent, id: 9002, triggeredAt: EARLIER } as Alarm["lastActiveEvent"];
+    const now = { ...ALARM, lastActiveEvent: activity, description: "new" };
+    const { events } = goOn(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
+    expect(kinds(events)).toEqual(["alarm-retriggered", "alarm-changed"]);
+    expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
+  });
+
+  test("of which nobody was told, as one that begins", () => {
+    const step = goOn(held({ state: "resolved", untold: true }), ALARM, CONTEXT);
+    expect(step).toEqual(begin(ALARM, false, CONTEXT));
+  });
+
+  test.each([
+    ["retriggered", { id: 9002, triggeredAt: EARLIER }, EARLIER],
+    ["retriggered when we saw it", { id: 9002, triggeredAt: "2026-11-02T07:00:00" }, AT],
+  ] as const)("%s", (_what, more, time) => {
+    const activity = { ...ALARM.lastActiveEvent, ...more } as Alarm["lastActiveEvent"];
+    const { events } = goOn(held(), { ...ALARM, lastActiveEvent: activity }, CONTEXT);
+    expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
+  });
+
+  test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
+    ["nothing", {}, {}, [], undefined],
+    ["recovers", {}, { recoveringUntil: AT }, ["alarm-recovering"], undefined],
+    ["recovers anew", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["alarm-recovering"], undefined],
+    ["recovers still", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
+    ["recovers no more", { recoveringUntil: AT }, {}, ["alarm-changed"], { recoveringUntil: AT }],
+    ["acknowledged", {}, ACKNOWLEDGED, ["alarm-acknowledged"], undefined],
+    ["acknowledged still", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
+    [
+      "acknowledged by another",
+      ACKNOWLEDGED,
+      { ...ACKNOWLEDGED, acknowledgedBy: "Ola" },
+      ["alarm-acknowledged"],
+      undefined,
+    ],
+    ["no more", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["alarm-unacknowledged"], undefined],
+    ["no word of it", { acknowledgedBy: "Kari" }, {}, [], undefined],
+    ["an activity appears", { lastActiveEvent: null }, {}, ["alarm-changed"], { lastActiveEvent: null }],
+    [
+      "an activity goes",
+      {},
+      { lastActiveEvent: null },
+      ["alarm-changed"],
+      { lastActiveEvent: ALARM.lastActiveEvent },
+    ],
+    ["another source", {}, { source: "VS2" }, ["alarm-changed"], { source: ALARM.source }],
+  ])("%s", (_what, was, now, expected, difference) => {
+    const { events } = goOn(held({}, was), { ...ALARM, ...now }, CONTEXT);
+    expect(kinds(events)).toEqual(expected);
+    expect(differenceOf(events[0])).toEqual(difference);
+  });
+});
+
+describe("an episode ends", () => {
+  const resolvedAt = "2026-11-02T07:45:00.000Z";
+  const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
+
+  test("resolved at its own time, and nothing is missed any more", () => {
+    const step = resolve(held({ state: "missing", misses: 2 }), over, CONTEXT);
+    expect(step.held).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
+    expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
+    expect(resolve(held(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
+    const secondEnd = resolve(held({ returns: 1 }), over, CONTEXT);
+    expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
+  });
+
+  test("with the acknowledgement that came on the way", () => {
+    const now = { ...over, ...ACKNOWLEDGED };
+    expect(kinds(resolve(held(), now, CONTEXT).events)).toEqual(["alarm-acknowledged", "alarm-resolved"]);
+    expect(kinds(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["alarm-resolved"]);
+  });
+
+  test("and is acknowledged afterwards, once", () => {
+    const ended = held({ state: "resolved" }, over);
+    const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
+    expect(step?.held).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
+    expect(step?.events).toMatchObject([
+      { type: "alarm-acknowledged", time: ACKNOWLEDGED.acknowledgedAt, data: { late: false } },
+    ]);
+    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), { ...over, ...ACKNOWLEDGED }, CONTEXT)).toBeNull();
+    expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
+  });
+
+  test("an acknowledgement without a time is of when we saw it", () => {
+    const [event] = goOn(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
+    expect(event).toMatchObject({ type: "alarm-acknowledged", time: AT });
+  });
+
+  test("without a word: missed first, then vanished or out of the scope", () => {
+    const once = miss(held(), CONTEXT);
+    expect(once).toEqual({ held: held({ state: "missing", since: AT, misses: 1 }), events: [] });
+    const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
+    expect(miss(once.held, later).held).toEqual(held({ state: "missing", since: AT, misses: 2 }));
+    expect(miss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).held).toMatchObject({ returns: 2 });
+    const gone = vanish(once.held, later);
+    expect(gone.held).toEqual({ ...once.held, state: "vanished", since: later.at });
+    expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);
+    const away = leaveScope(once.held, later);
+    expect(away.held).toEqual({ ...once.held, state: "out-of-scope", since: later.at, misses: 0 });
+    expect(kinds(away.events)).toEqual(["alarm-out-of-scope"]);
+  });
+
+  test("and is open until it was resolved or has vanished", () => {
+    const open = (["active", "missing", "out-of-scope", "resolved", "vanished"] as const).map((state) =>
+      isOpen(held({ state })),
+    );
+    expect(open).toEqual([true, true, true, false, false]);
+  });
+});
+
+test("what is told says whether it was found late, and the gateway that explains it", () => {
+  const { events } = begin(ALARM, false, { ...CONTEXT, late: true, behindGateway: ({ id }) => `of ${id}` });
+  expect(events[0]?.data as AlarmFact).toMatchObject({ late: true, behindGateway: "of 500001" });
+});

@@ -1,0 +1,241 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import type { Event } from "#src/event.ts";
+import { begin } from "#src/sync/alarms/diff-alarm.ts";
+import {
+  type AlarmDiffOptions,
+  type AlarmObservation,
+  absentees,
+  diffAlarms,
+} from "#src/sync/alarms/diff-alarms.ts";
+import { diffResolved, endOf, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { ALARM } from "../sample-events.ts";
+
+/** What one list of alarms changes in what is held, case by case. */
+const AT = "2026-11-02T08:00:00.000Z";
+const BEFORE = "2026-11-02T07:00:00.000Z";
+const ENDED = "2026-11-02T07:45:00.000Z";
+const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
+const OPTIONS: AlarmDiffOptions = {
+  ...CONTEXT,
+  vanishAfterMisses: 2,
+  isKnownSite: () => true,
+  startup: "reconcile",
+  startedAt: BEFORE,
+  isTakenOver: () => true,
+};
+const OVER: Alarm = { ...ALARM, status: "resolved", resolvedAt: ENDED };
+/** The same id, triggered an hour later. */
+const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z" };
+const NEXT_OVER: Alarm = { ...NEXT, status: "resolved", resolvedAt: ENDED };
+const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z" };
+const SITE = new Set([ALARM.site.id]);
+
+function held(changes: Partial<HeldAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, HeldAlarm> {
+  return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).held, ...changes }]]);
+}
+
+function seen(changes: Partial<AlarmObservation> = {}): AlarmObservation {
+  return {
+    listed: [],
+    coverage: () => "complete",
+    found: [],
+    searched: new Set([ALARM.id]),
+    scope: { before: SITE, after: SITE },
+    ...changes,
+  };
+}
+
+const told = (events: readonly Event[]) => events.map(({ type }) => type.replace("alarm-", ""));
+const poll = (
+  known: ReadonlyMap<string, HeldAlarm>,
+  observation: Partial<AlarmObservation>,
+  options: Partial<AlarmDiffOptions> = {},
+) => {
+  const { put, events } = diffAlarms(known, seen(observation), { ...OPTIONS, ...options });
+  return { told: told(events), events, held: put.get(ALARM.id) };
+};
+
+describe("whose fate is to be asked", () => {
+  const none: readonly Alarm[] = [];
+  test.each<[string, Partial<HeldAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
+    ["active and not listed", {}, none, "complete", true, true],
+    ["active, of a site that was not observed", {}, none, "none", true, false],
+    ["missing", { state: "missing" }, none, "complete", false, true],
+    ["listed", {}, [ALARM], "complete", true, false],
+    ["listed with a later episode", {}, [NEXT], "complete", true, true],
+    ["listed with an older one", {}, [OLDER], "complete", true, false],
+    ["resolved", { state: "resolved" }, none, "complete", true, false],
+    ["vanished", { state: "vanished" }, none, "complete", true, false],
+    ["out of the scope", { state: "out-of-scope" }, none, "complete", false, false],
+    ["in the scope again", { state: "out-of-scope" }, none, "complete", true, true],
+  ])("%s", (_what, changes, listed, coverage, isVisible, expected) => {
+    const absent = absentees(held(changes), { listed, coverage: () => coverage }, () => isVisible);
+    expect(absent).toHaveLength(expected ? 1 : 0);
+  });
+});
+
+describe("a listed alarm", () => {
+  test("is raised, and met where its site was not known", () => {
+    const initial = (options: Partial<AlarmDiffOptions>) =>
+      poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
+    expect(initial({})).toMatchObject([{ initial: false }]);
+    expect(initial({ isKnownSite: () => false })).toMatchObject([{ initial: true }]);
+    const announce = { startup: "announce", isTakenOver: () => false } as const;
+    expect(initial(announce)).toMatchObject([{ initial: true }]);
+    expect(initial({ ...announce, isTakenOver: () => true })).toMatchObject([{ initial: false }]);
+    expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
+  });
+
+  test("that is known is announced at a start that wants it, before its changes", () => {
+    const options = { startup: "announce", isTakenOver: () => false } as const;
+    const changed = { ...ALARM, source: "VS2" };
+    expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
+    expect(poll(held(), { listed: [changed] }, { startup: "announce" }).told).toEqual(["changed"]);
+    expect(poll(held(), { listed: [changed] }, { isTakenOver: () => false }).told).toEqual(["changed"]);
+  });
+
+  test("is held and not told at a silent start, until its site was taken over", () => {
+    const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isTakenOver: () => false });
+    expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
+    expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
+  });
+
+  test("counts once, however often it is listed, and nothing is written of what is as it was", () => {
+    expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
+    expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
+  });
+
+  test("of a later episode ends the one before, by the service's word or without", () => {
+    expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
+    expect(poll(held(), { listed: [NEXT], found: [OVER] }).told).toEqual(["resolved", "raised"]);
+    expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
+    expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
+  });
+
+  test("that was resolved comes back only by a record that states no end", () => {
+    const resolved = held({ state: "resolved", alarm: OVER });
+    expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }] }).told).toEqual([]);
+    expect(poll(resolved, { listed: [ALARM] }).told).toEqual(["retriggered"]);
+  });
+});
+
+describe("an alarm that is not listed", () => {
+  test("is missed, and has vanished with as many misses as it takes, and a search", () => {
+    const once = poll(held(), {});
+    expect([once.told, once.held?.misses]).toEqual([[], 1]);
+    const missing = held({ state: "missing", misses: 1 });
+    expect(poll(missing, {}).told).toEqual(["vanished"]);
+    expect(poll(missing, { searched: new Set() }).told).toEqual([]);
+    expect(poll(held({ state: "resolved" }), {}).held).toBeUndefined();
+  });
+
+  test.each<[string, Partial<AlarmObservation>]>([
+    ["it was doubted", { doubted: new Set([ALARM.id]) }],
+    ["the scope is not known", { scope: null }],
+    ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
+    ["the list moved", { coverage: () => "moving" }],
+  ])("stays as it was where %s", (_why, observation) => {
+    expect(poll(held(), observation)).toEqual({ told: [], events: [], held: undefined });
+  });
+
+  test("left the scope, which is told once", () => {
+    const scope = { before: SITE, after: new Set<number>() };
+    expect(poll(held(), { scope }).told).toEqual(["out-of-scope"]);
+    expect(poll(held({ state: "out-of-scope" }), { scope }).held).toBeUndefined();
+  });
+
+  test("was resolved where the service says so, also when it had vanished; a resolved one stays", () => {
+    expect(poll(held(), { found: [OVER] }).told).toEqual(["resolved"]);
+    expect(poll(held({ state: "vanished" }), { found: [OVER], scope: null }).told).toEqual(["resolved"]);
+    expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
+  });
+
+  test("stands for a later episode that is over, too: both are told, the later one late", () => {
+    const { told: kinds, events } = poll(held(), { found: [NEXT_OVER] });
+    expect(kinds).toEqual(["vanished", "raised", "resolved"]);
+    expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
+    expect(poll(held({ state: "vanished" }), { found: [NEXT_OVER] }).told).toEqual(["raised", "resolved"]);
+  });
+});
+
+describe("the list of resolved alarms", () => {
+  const sweep = (
+    known: ReadonlyMap<string, HeldAlarm>,
+    records: readonly Alarm[],
+    options: Partial<ResolvedDiffOptions> = {},
+  ) => {
+    const { put, events } = diffResolved(known, records, {
+      ...CONTEXT,
+      late: true,
+      fromMs: 0,
+      isHistory: () => false,
+      silent: false,
+      ...options,
+    });
+    return { told: told(events), put, held: put.get(ALARM.id) };
+  };
+
+  test("tells a whole episode that nobody saw, from the time on that counts", () => {
+    expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
+    expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
+    expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
+    expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
+  });
+
+  test("holds what is history, and tells it to nobody", () => {
+    const history = sweep(new Map(), [OVER], { isHistory: () => true });
+    expect([history.told, history.held?.untold]).toEqual([[], true]);
+    const silent = sweep(new Map(), [OVER], { silent: true });
+    expect([silent.told, silent.held?.untold]).toEqual([[], true]);
+    expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
+  });
+
+  test("tells the end of what was told to begin, history or not, but not at a silent start", () => {
+    expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
+    const silent = sweep(held(), [OVER], { silent: true });
+    expect([silent.told, silent.held?.untold]).toEqual([[], true]);
+  });
+
+  test("tells of a known alarm its end and a later episode, not an older one", () => {
+    expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
+    expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
+    expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);
+    const older = { ...OLDER, status: "resolved", resolvedAt: "2026-11-02T05:45:00.000Z" };
+    expect(sweep(held(), [older]).put.size).toBe(0);
+  });
+
+  test("tells episodes in the order of their ends, whatever the order of the list", () => {
+    const first = { ...OVER, id: "2", resolvedAt: "2026-11-02T07:00:00.000Z" };
+    const { put } = sweep(new Map(), [OVER, first]);
+    expect([...put.keys()]).toEqual(["2", ALARM.id]);
+  });
+
+  test("tells an end of which nobody can read when it was", () => {
+    const unread = { ...OVER, resolvedAt: "yesterday" };
+    const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
+    expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
+    expect([...put.keys()]).toEqual([ALARM.id, "2"]);
+    expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
+  });
+
+  test("tells an acknowledgement after the end, once, and not of what nobody was told", () => {
+    const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
+    const resolved = held({ state: "resolved", alarm: OVER });
+    const late = sweep(resolved, [acknowledged]);
+    expect(late.told).toEqual(["acknowledged"]);
+    expect(sweep(late.put, [acknowledged]).put.size).toBe(0);
+    const silent = sweep(resolved, [acknowledged], { silent: true });
+    expect([silent.told, silent.held?.alarm.acknowledged]).toEqual([[], true]);
+    const untold = held({ state: "resolved", alarm: OVER, untold: true });
+    expect(sweep(untold, [acknowledged]).put.size).toBe(0);
+  });
+
+  test("takes the trigger for the end where none is said, and UTC where no offset is", () => {
+    expect(endOf(OVER)).toBe(Date.parse(ENDED));
+    expect(endOf({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
+    expect(endOf({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));
+    expect(endOf({ ...OVER, resolvedAt: "yesterday" })).toBeNull();
+  });
+});

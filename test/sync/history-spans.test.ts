@@ -1,0 +1,383 @@
+import { describe, expect, test } from "vitest";
+import { isoUtc } from "#src/clock.ts";
+import { bucketEnd, bucketStart, rangeTime } from "#src/sync/history/buckets.ts";
+import {
+  adapted,
+  closedUntil,
+  firstSight,
+  followingRange,
+  hadSince,
+  ms,
+  type SeriesRules,
+  settleEmpty,
+  settleFollowing,
+  settlePast,
+  settleTotal,
+  unfetched,
+} from "#src/sync/history/ledger.ts";
+import {
+  answeredSpans,
+  hadIn,
+  heldSpans,
+  SPANS_MAX,
+  type Span,
+  spansWithout,
+  withSpans,
+} from "#src/sync/history/spans.ts";
+import type { Point } from "#src/sync/history/told.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+
+/** The ledger of one series, case by case; history-ledger.test.ts has what holds for any sequence. */
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.parse("2026-11-02T00:00:00Z");
+const RULES: SeriesRules = {
+  resolution: "5m",
+  timeZone: "UTC",
+  everyMs: 15 * MINUTE_MS,
+  backfillMs: 3 * DAY_MS,
+  graceMs: 2 * MINUTE_MS,
+  lookBackMs: 2 * DAY_MS,
+};
+const at = (hours: number) => START + hours * HOUR_MS;
+const range = (from: number, to: number) => ({ fromMs: at(from), toMs: at(to) });
+const span = (from: number, to: number, why: Span["why"], more: Partial<Span> = {}): Span => ({
+  ...range(from, to),
+  why,
+  ...more,
+});
+const point = (hours: number, value: number | null = 1): Point => ({
+  atMs: at(hours),
+  value,
+  time: isoUtc(at(hours)),
+});
+const told = (spans: ReturnType<typeof withSpans>) =>
+  spans.map(({ from, to, why }) => [
+    (Date.parse(from) - START) / HOUR_MS,
+    (Date.parse(to) - START) / HOUR_MS,
+    why,
+  ]);
+const learned = (before: readonly Span[], ...spans: readonly Span[]) =>
+  withSpans(heldSpans(before), spans, "5m");
+
+describe("what is learned of a time that was known", () => {
+  test.each<[string, Span["why"], Partial<Span>, Span["why"], Partial<Span>, boolean]>([
+    ["values beat a silence", "null", {}, "points", {}, true],
+    ["a silence leaves values", "points", {}, "null", {}, false],
+    ["a silence that was answered beats a word", "null", { said: "empty" }, "null", {}, true],
+    ["a word leaves a silence that was answered", "null", {}, "no-log", { said: "none" }, false],
+    ["the first word stands", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
+    ["an answer takes a refusal away", "refused", { said: "a" }, "no-log", { said: "b" }, true],
+    ["a newer refusal replaces an older", "refused", { said: "a" }, "refused", { said: "b" }, true],
+    ["a refusal leaves what is had", "no-log", { said: "a" }, "refused", { said: "b" }, false],
+  ])("%s", (_what, why, more, newWhy, newMore, isReplaced) => {
+    const [now] = learned([span(0, 3, why, more)], span(0, 3, newWhy, newMore));
+    expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
+  });
+
+  test("in part: the rest stays as it was", () => {
+    const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
+    expect(told(spans)).toEqual([
+      [0, 3, "null"],
+      [3, 6, "points"],
+      [6, 9, "null"],
+    ]);
+  });
+
+  test("refusals beside each other are one only where they rest alike", () => {
+    const refusal = (from: number, againAt: string, times = 1) =>
+      span(from, from + 1, "refused", { said: "no", times, againAt });
+    expect(learned([refusal(0, "a")], refusal(1, "a"))).toHaveLength(1);
+    expect(learned([refusal(0, "a")], refusal(1, "b"))).toHaveLength(2);
+    expect(learned([refusal(0, "a")], refusal(1, "a", 2))).toHaveLength(2);
+    const word = (from: number, said: string) => span(from, from + 1, "no-log", { said, againAt: `${from}` });
+    expect(learned([word(0, "a")], word(1, "a"))).toHaveLength(1);
+    expect(learned([word(0, "a")], word(1, "b"))).toHaveLength(2);
+    expect(learned([word(0, "a")], word(2, "a"))).toHaveLength(2);
+  });
+
+  test.each([
+    ["2026-11-03", "2026-11-02", "2026-11-03"],
+    ["2026-11-02", "2026-11-03", "2026-11-03"],
+    ["2026-11-02", undefined, "2026-11-02"],
+    [undefined, "2026-11-03", "2026-11-03"],
+    [undefined, undefined, undefined],
+  ])("words of %s and %s that become one are of %s", (first, second, expected) => {
+    const word = (from: number, when: string | undefined) =>
+      span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
+    expect(learned([word(0, first)], word(1, second))).toEqual([
+      {
+        from: isoUtc(at(0)),
+        to: isoUtc(at(2)),
+        why: "no-log",
+        said: "a",
+        ...(expected === undefined ? {} : { at: expected }),
+      },
+    ]);
+  });
+
+  test("what is doubted is a hole from now on, and nothing changes where nothing is", () => {
+    const spans = heldSpans([span(0, 1, "points"), span(1, 2, "no-log")]);
+    expect(spansWithout(spans, () => false)).toBe(spans);
+    expect(told(spansWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
+  });
+
+  test("a value on both sides of a short silence is one stretch, and only where all three touch", () => {
+    const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
+    expect(told(short)).toEqual([[0, 4, "points"]]);
+    const long = learned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
+    expect(told(long)).toHaveLength(3);
+    const apart = learned([span(0, 0.9, "points"), span(1, 2, "null")], span(2, 4, "points"));
+    expect(told(apart)).toHaveLength(3);
+    const only = learned([span(0, 1, "no-log"), span(1, 2, "null")], span(2, 4, "points"));
+    expect(told(only)).toHaveLength(3);
+  });
+});
+
+describe("an answer", () => {
+  test.each([
+    ["1h", 24],
+    ["1d", 48],
+    ["1w", 2 * 7 * 24],
+  ] as const)("of %s takes a silence under %d h for part of the values", (resolution, hours) => {
+    const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
+    const why = (silence: number) => {
+      const points = [point(0), point(bucket + silence)];
+      const all = answeredSpans(points, range(0, 2 * bucket + silence), resolution, "UTC");
+      return all.map((each) => each.why);
+    };
+    // Monday 2 November, so weeks begin there, too.
+    expect(why(hours)).toEqual(["points", "null", "points"]);
+    expect(why(hours - bucket)).toEqual(["points"]);
+  });
+
+  test("says silence before, between and after its values; null is none, nor is what lies outside", () => {
+    const points = [point(9), point(1), point(4, null), point(-1), point(12)];
+    const spans = answeredSpans(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
+      (fromMs - START) / MINUTE_MS,
+      (toMs - START) / MINUTE_MS,
+      why,
+    ]);
+    expect(spans).toEqual([
+      [0, 60, "null"],
+      [60, 65, "points"],
+      [65, 540, "null"],
+      [540, 545, "points"],
+      [545, 720, "null"],
+    ]);
+    expect(answeredSpans([], range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
+  });
+
+  test("ends with its range, whatever stands at the end of it", () => {
+    const late = [point(0), point(5.5 / 60)];
+    const spans = answeredSpans(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
+    expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
+      [5, "points"],
+      [5.5, "null"],
+    ]);
+  });
+});
+
+describe("a ledger has a bound", () => {
+  /** So many stretches of an hour, with silences of 3 h, 4 h, … between them, the shortest in the middle. */
+  function silences(count: number): Span[] {
+    const spans: Span[] = [];
+    let from = 0;
+    for (let n = 0; n < count; n += 1) {
+      const length = n % 2 === 0 ? 1 : 3 + Math.abs(n - 25);
+      spans.push(span(from, from + length, n % 2 === 0 ? "points" : "null"));
+      from += length;
+    }
+    return spans;
+  }
+
+  test("and what is as long as it stays", () => {
+    const spans = silences(SPANS_MAX);
+    expect(withSpans([], spans, "5m")).toEqual(heldSpans(spans));
+  });
+
+  test("above which the shortest silence becomes part of the values beside it", () => {
+    const spans = silences(SPANS_MAX + 1);
+    const kept = withSpans([], spans, "5m");
+    expect(kept).toEqual(
+      heldSpans([
+        ...spans.slice(0, 24),
+        { fromMs: spans[24]?.fromMs ?? 0, toMs: spans[26]?.toMs ?? 0, why: "points" },
+        ...spans.slice(27),
+      ]),
+    );
+    expect(hadIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
+  });
+
+  test("above which the shortest refusal is forgotten, where no silence touches a value", () => {
+    const apart = Array.from({ length: SPANS_MAX }, (_, n) =>
+      n % 2 === 0
+        ? span(100 * n, 100 * n + 1, "null")
+        : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
+    );
+    const kept = withSpans([], [...apart, span(5_000, 5_001, "points")], "5m");
+    expect(kept).toHaveLength(SPANS_MAX);
+    expect(told(kept).filter(([, , why]) => why === "refused")[0]).toEqual([300, 305, "refused"]);
+  });
+
+  test("that what is had apart from everything else does not keep", () => {
+    const apart = Array.from({ length: SPANS_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    expect(withSpans([], apart, "5m")).toHaveLength(SPANS_MAX + 3);
+  });
+});
+
+describe("following", () => {
+  const nowMs = at(48);
+  const held: HeldHistory = { ...firstSight(RULES, nowMs), state: "following" };
+
+  test("begins with the bucket that is open, and remembers as far back as it reads again", () => {
+    expect(firstSight(RULES, at(48) + MINUTE_MS)).toEqual({
+      version: 2,
+      resolution: "5m",
+      timeZone: "UTC",
+      since: "2026-11-03T23:55:00.000Z",
+      watermark: "2026-11-03T23:55:00.000Z",
+      wished: "2026-11-01T00:00:00.000Z",
+      spans: [],
+      rereadFrom: null,
+      dailyAt: "2026-11-04T00:01:00.000Z",
+      weeklyAt: "2026-11-04T00:01:00.000Z",
+      rememberedFrom: "2026-11-01T23:55:00.000Z",
+      state: "unproven",
+      refusal: null,
+    });
+  });
+
+  test("asks for nothing before its time, and never for an empty range", () => {
+    expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
+    expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
+    const watermark = Date.parse(held.watermark);
+    expect(followingRange(held, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
+    expect(followingRange(held, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
+      toMs: watermark + 15 * MINUTE_MS,
+    });
+    const again = { ...held, rereadFrom: isoUtc(watermark) };
+    expect(followingRange(again, RULES, nowMs, watermark)).toBeNull();
+    expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({
+      fromMs: watermark,
+      toMs: watermark + 1,
+    });
+  });
+
+  test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {
+    const all = heldSpans([span(-400, 48, "points")]);
+    const before = { ...held, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
+    const from = (changes: Partial<HeldHistory>) =>
+      ((followingRange({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
+    const day = { dailyAt: isoUtc(at(24)) };
+    const week = { weeklyAt: isoUtc(at(48 - 168)) };
+    expect(from({})).toBeCloseTo(47 - 10 / 60, 9);
+    expect(from(day)).toBe(0);
+    expect(from({ dailyAt: isoUtc(at(24) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    expect(from(week)).toBe(48 - 168 - 48);
+    expect(from({ weeklyAt: isoUtc(at(48 - 168) + 1) })).toBeCloseTo(47 - 10 / 60, 9);
+    // Never before what is remembered, nor before what is had.
+    expect(from({ ...week, rememberedFrom: isoUtc(at(-100)) })).toBe(-100);
+    expect(from({ ...week, rememberedFrom: isoUtc(at(-100) + 1) })).toBeCloseTo(-100 + 5 / 60, 9);
+    expect(from({ ...week, spans: heldSpans([span(-50, 48, "points")]) })).toBe(-50);
+  });
+
+  test("reads ten thousand times of ledgers, and then anew", () => {
+    const times = Array.from({ length: 10_001 }, (_, n) => isoUtc(START + n));
+    for (let round = 0; round < 2; round += 1) expect(times.map(ms).at(-1)).toBe(START + 10_000);
+  });
+
+  test("is had since the stretch that reaches the watermark began", () => {
+    expect(hadSince(held)).toBe(Date.parse(held.watermark));
+    const spans = heldSpans([span(0, 1, "points"), span(40, 48, "points")]);
+    expect(hadSince({ ...held, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
+    expect(hadSince({ ...held, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
+  });
+
+  test("reads the last day again once a day, the look-back once a week, and remembers when", () => {
+    const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
+    const settled = (before: HeldHistory) =>
+      settleFollowing(before, RULES, [], range(40, 47), new Map(), nowMs).held;
+    expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
+      dailyAt: isoUtc(nowMs),
+      weeklyAt: isoUtc(nowMs),
+      rereadFrom: null,
+    });
+    const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
+    expect(settled({ ...held, ...recent })).toMatchObject(recent);
+    // One that goes on with a reading that was begun does not begin another.
+    expect(settled({ ...old, rereadFrom: isoUtc(at(40)) })).toMatchObject({ dailyAt: old.dailyAt });
+    expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
+  });
+
+  test("tells a value as new, as revised or not at all", () => {
+    const points = [point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)];
+    const before = new Map<number, number | null>([
+      [at(46), 1],
+      [at(45), 4],
+    ]);
+    const settled = settleFollowing(held, RULES, points, range(40, 48), before, nowMs);
+    expect(settled.fresh).toEqual([point(46.5, 2)]);
+    expect(settled.revised).toEqual([point(45, 3)]);
+  });
+
+  test("goes on with other rules, and begins anew in another zone", () => {
+    const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
+    expect(adapted(held, RULES, nowMs)).toBe(held);
+    expect(adapted(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
+    expect(adapted(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
+    expect(adapted(held, deeper, nowMs)).toEqual({
+      ...held,
+      wished: isoUtc(Date.parse(held.since) - 30 * DAY_MS),
+    });
+    const refusal = { said: "no" } as unknown as HeldHistory["refusal"];
+    const moved = { ...RULES, timeZone: "Europe/Oslo" };
+    expect(adapted({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
+      ...firstSight(moved, at(96)),
+      state: "no-log",
+      refusal,
+    });
+  });
+});
+
+describe("the past", () => {
+  const held: HeldHistory = { ...firstSight(RULES, at(48)), watermark: isoUtc(at(10)) };
+
+  test("is told as far as it was not had, and each stamp once", () => {
+    const known = { ...held, spans: heldSpans([span(2, 4, "points")]) };
+    const points = [point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)];
+    const settled = settlePast(known, points, range(0, 6));
+    expect(settled.fresh).toEqual([point(1), point(4), point(5, 2)]);
+    expect(settled.revised).toEqual([]);
+    expect(unfetched(settled.held, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
+  });
+
+  test("that is a total, or a word that nothing is there, brings the watermark further where it touches it", () => {
+    expect(settleTotal(held, range(9, 12), 4).watermark).toBe(isoUtc(at(12)));
+    expect(settleTotal(held, range(11, 12), 4).watermark).toBe(held.watermark);
+    expect(settleTotal(held, range(10, 12), null).spans.map(({ why }) => why)).toEqual(["null"]);
+    expect(settleTotal(held, range(10, 12), 0).spans.map(({ why }) => why)).toEqual(["points"]);
+    const word = { why: "no-log", said: "none", at: isoUtc(START) } as const;
+    expect(settleEmpty(held, range(8, 11), word)).toMatchObject({
+      watermark: isoUtc(at(11)),
+      spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
+    });
+    expect(settleEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
+  });
+});
+
+describe("buckets begin and end by the clock of the zone", () => {
+  test.each([
+    ["5m", "UTC", "12:34:56", "12:30:00", "12:35:00"],
+    ["1h", "UTC", "13:34:56", "13:00:00", "14:00:00"],
+    ["1h", "UTC", "12:00:00", "12:00:00", "13:00:00"],
+    ["1h", "Asia/Kathmandu", "12:34:56", "12:15:00", "13:15:00"],
+    ["1d", "Asia/Kathmandu", "12:00:00", "2026-11-01T18:15:00", "2026-11-02T18:15:00"],
+  ] as const)("%s in %s at %s", (resolution, zone, time, start, end) => {
+    const stamp = (text: string) => `${text.includes("T") ? text : `2026-11-02T${text}`}Z`;
+    const startMs = bucketStart(Date.parse(stamp(time)), resolution, zone);
+    expect(rangeTime(startMs)).toBe(stamp(start));
+    expect(rangeTime(bucketEnd(startMs, resolution, zone))).toBe(stamp(end));
+  });
+});
