@@ -47,9 +47,9 @@ export async function campaign(seed: number): Promise<CampaignResult> {
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
-const UNREST_MS = 16 * MINUTE;
+const UNREST_MS = 14 * MINUTE;
 /** Long enough for the longest rest of a sink, of a job that was refused, and for a list that was doubted. */
-const REST_MS = 26 * MINUTE;
+const REST_MS = 20 * MINUTE;
 /** Writes of a sink at most, and so what may come twice after each incident. */
 const BATCH = 50;
 /** What a far end that restarts may forget, in milliseconds; less than what is sent again by itself. */
