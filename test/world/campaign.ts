@@ -297,7 +297,8 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   note("the quota is kept", theQuotaIsKept(stage));
   note("no value is invented", valuesAreReplies(events, replied));
   note("nothing is invented", nothingIsInvented(stage, far));
-  if (![...damaged.sets].some((set) => set.includes("history")))
+  // What was had of a tag that is not known any more is asked for again, and told again.
+  if (![...damaged.sets].some((set) => /history|tag/.test(set)))
     note("no point is told twice", noPointIsToldTwice(far));
 
   const result = {
