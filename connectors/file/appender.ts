@@ -14,7 +14,7 @@ export interface Appender {
 
 const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
-/** Opens or creates the file and cuts off a last line that a crash left unfinished. Follows no symbolic link. */
+/** Opens or creates the file and cuts off what a crash left of the last write. Follows no symbolic link. */
 export async function openAppender(path: string, mode: number): Promise<Appender> {
   const handle = await open(path, FLAGS, mode);
   try {
@@ -58,27 +58,47 @@ async function writeAll(handle: FileHandle, text: Buffer): Promise<void> {
 
 const NEWLINE = 10;
 const STEP_BYTES = 64 * 1024;
+/** Of the end of a file that is looked through for holes, in bytes: far more than one write of a thousand events. */
+const LAST_WRITE_BYTES = 16 * 1024 * 1024;
 
 /**
- * Length of the file without an unfinished last line. An acknowledged line is whole and on disk, so whatever
- * stands behind the last newline was never acknowledged: the engine offers that event again.
+ * Length of the file without what a crash left of the last write. An acknowledged line is whole and on disk, so
+ * whatever stands behind the last newline was never acknowledged, and neither was anything from a hole on: after a
+ * power cut some sectors of the last write can be there and others not, which then read as zeros. JSON has none. The
+ * engine offers those events again.
  */
 async function repair(handle: FileHandle): Promise<number> {
   const { size } = await handle.stat();
-  let end = size;
-  while (end > 0) {
-    const start = Math.max(0, end - STEP_BYTES);
-    const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
-    const newline = buffer.subarray(0, bytesRead).lastIndexOf(NEWLINE);
-    if (newline >= 0) {
-      end = start + newline + 1;
-      break;
-    }
-    end = start;
-  }
+  const hole = await firstHole(handle, Math.max(0, size - LAST_WRITE_BYTES), size);
+  const end = await endOfLines(handle, hole ?? size);
   if (end < size) {
     await handle.truncate(end);
     await handle.datasync();
   }
   return end;
+}
+
+/** Place of the first zero byte from a place on; null where there is none. */
+async function firstHole(handle: FileHandle, from: number, size: number): Promise<number | null> {
+  for (let start = from; start < size; start += STEP_BYTES) {
+    const zero = (await bytesAt(handle, start, Math.min(size, start + STEP_BYTES))).indexOf(0);
+    if (zero >= 0) return start + zero;
+  }
+  return null;
+}
+
+/** The place behind the last newline before a place; 0 where there is none. */
+async function endOfLines(handle: FileHandle, before: number): Promise<number> {
+  for (let end = before; end > 0; ) {
+    const start = Math.max(0, end - STEP_BYTES);
+    const newline = (await bytesAt(handle, start, end)).lastIndexOf(NEWLINE);
+    if (newline >= 0) return start + newline + 1;
+    end = start;
+  }
+  return 0;
+}
+
+async function bytesAt(handle: FileHandle, start: number, end: number): Promise<Buffer> {
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(end - start), 0, end - start, start);
+  return buffer.subarray(0, bytesRead);
 }

@@ -1,8 +1,13 @@
-import { existsSync, mkdirSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "#src/clock.ts";
+import { verifyAudit } from "#src/commands/audit/audit.ts";
+import { toCloudEvent } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
 import { openStore } from "#src/store/open.ts";
+import { FileConfig } from "../../../connectors/file/config.ts";
+import { createFileSink } from "../../../connectors/file/sink.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { createDisk } from "./disk.ts";
@@ -19,11 +24,24 @@ export interface PowerCuts {
 /** A disk in memory, where there is one: looking at what is left syncs at every turn, and nothing of it has to last. */
 const IN_MEMORY = "/dev/shm";
 
+/** Who works on a folder, and what has to be found in it after the power was cut; null when it is as promised. */
+interface Subject {
+  readonly child: string;
+  /** `said`: the last number that was said to be on disk, -1 when none was. */
+  problemOf(folder: string, said: number): Promise<string | null>;
+}
+
+const SUBJECTS: Readonly<Record<"store" | "file sink", Subject>> = {
+  store: { child: "child.ts", problemOf: problemOfStore },
+  "file sink": { child: "file-child.ts", problemOf: problemOfFiles },
+};
+
 /** Cuts the power at every step of a recorded run, several times each, until so many states were looked at. */
-export async function cutPower(states: number, seed: number): Promise<PowerCuts> {
+export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number): Promise<PowerCuts> {
+  const { child, problemOf } = SUBJECTS[of];
   const base = realpathSync(mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-power-")));
   try {
-    const steps = record(join(base, "state"), join(base, "trace"));
+    const steps = record(child, join(base, "state"), join(base, "trace"));
     const random = seededRandom(seed);
     const disk = createDisk();
     const broken: string[] = [];
@@ -48,7 +66,7 @@ export async function cutPower(states: number, seed: number): Promise<PowerCuts>
 }
 
 /** Everything that was said is there, nothing is half there, and the file is sound. */
-async function problemOf(folder: string, said: number): Promise<string | null> {
+async function problemOfStore(folder: string, said: number): Promise<string | null> {
   const store = await openStore({ folder, clock: systemClock });
   try {
     const { setAside, damaged } = await store.describe();
@@ -65,8 +83,38 @@ async function problemOf(folder: string, said: number): Promise<string | null> {
     const last = await store.document<number>("last", "n");
     if (last !== (events.length === 0 ? undefined : events.length - 1))
       return `events and snapshot differ: ${last}`;
+    const audit = await verifyAudit(store, null);
+    if (audit.brokenAt !== null) return `the audit log breaks at record ${audit.brokenAt}`;
+    if (audit.records !== events.length) return `${audit.records} audit records, ${events.length} events`;
     return null;
   } finally {
     await store.close();
   }
+}
+
+/**
+ * Every event that was said is there, in order, once the sink has opened the folder again, and behind them nothing but
+ * whole events of the write that was under way. What stands there then is what a reader finds.
+ */
+async function problemOfFiles(folder: string, said: number): Promise<string | null> {
+  const config = FileConfig.parse({ folder, max_file_mb: 1, keep_files: 1_000 });
+  const sink = createFileSink(config, {
+    log: createLog({ level: "silent" }),
+    clock: systemClock,
+  } as Parameters<typeof createFileSink>[1]);
+  await sink.open(new AbortController().signal);
+  await sink.close();
+  const text = readdirSync(folder)
+    .toSorted()
+    .map((name) => readFileSync(join(folder, name), "utf8"))
+    .join("");
+  if (text !== "" && !text.endsWith("\n")) return "the last line is not whole";
+  const lines = text === "" ? [] : text.slice(0, -1).split("\n");
+  if (lines.length < said + 1) return `${said + 1} events were said, ${lines.length} are there`;
+  for (const [place, line] of lines.entries()) {
+    const wanted = JSON.stringify(toCloudEvent(valueEvent(place)));
+    if (line !== wanted)
+      return `line ${place + 1} is not event ${place}: ${JSON.stringify(line.slice(0, 60))}`;
+  }
+  return null;
 }

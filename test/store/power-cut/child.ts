@@ -1,5 +1,6 @@
 import { writeSync } from "node:fs";
 import { systemClock } from "#src/clock.ts";
+import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
 import { openStore } from "#src/store/open.ts";
 import { valueEvent } from "../../sample-events.ts";
 
@@ -11,12 +12,19 @@ const [folder = ""] = process.argv.slice(2);
 /** SQLite writes the log back from 1,000 pages on. */
 const FILLER = "x".repeat(150_000);
 let n = 0;
+let tip = CHAIN_START;
 for (let round = 0; round < 3; round += 1) {
   const store = await openStore({ folder, clock: systemClock });
   await store.outbox.register("sink", "beginning");
   for (let commit = 0; commit < 14; commit += 1, n += 1) {
     const put = [["n", n] as const, ...(round === 1 ? [["filler", `${FILLER}${n}`] as const] : [])];
-    await store.commit({ documents: [{ set: "last", put }], events: [valueEvent(n)] });
+    const body = chain(tip, { at: "2026-11-01T00:00:00.000Z", commandId: `c${n}`, step: "note", detail: {} });
+    tip = body.hash;
+    await store.commit({
+      documents: [{ set: "last", put }],
+      events: [valueEvent(n)],
+      records: [{ log: AUDIT_LOG, body }],
+    });
     writeSync(1, `said ${n}\n`);
     if (commit % 5 === 4) await store.outbox.settle("sink", { again: false, through: n, rejected: [] });
   }

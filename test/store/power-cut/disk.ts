@@ -10,6 +10,8 @@ type Change = Extract<Step, { readonly kind: "write" | "truncate" }>;
 
 interface Inode {
   content: Buffer;
+  /** How long the process sees it. */
+  size: number;
   /** Not synced yet: at a power cut each may be there, or not, or in part. */
   pending: Change[];
 }
@@ -38,7 +40,7 @@ export function createDisk() {
     const before = seen.get(naming.file);
     // Opened with the wish to create it, and there already.
     if (naming.kind === "create" && before !== undefined) return;
-    const named = { naming, inode: before ?? { content: Buffer.alloc(0), pending: [] } };
+    const named = { naming, inode: before ?? { content: Buffer.alloc(0), size: 0, pending: [] } };
     rename(seen, named);
     unsynced.push(named);
   }
@@ -58,7 +60,12 @@ export function createDisk() {
       const inode = seen.get(step.file);
       if (inode === undefined) throw new Error(`${step.kind} of ${step.file}, which is not there`);
       if (step.kind !== "sync") {
-        inode.pending.push(step);
+        const { file } = step;
+        const change =
+          step.kind === "append" ? { kind: "write" as const, file, at: inode.size, bytes: step.bytes } : step;
+        inode.size =
+          change.kind === "truncate" ? change.size : Math.max(inode.size, change.at + change.bytes.length);
+        inode.pending.push(change);
         return;
       }
       inode.content = inode.pending.reduce(applied, inode.content);

@@ -7,6 +7,7 @@ export type Step =
   | Naming
   | { readonly kind: "sync"; readonly file: string }
   | { readonly kind: "write"; readonly file: string; readonly at: number; readonly bytes: Buffer }
+  | { readonly kind: "append"; readonly file: string; readonly bytes: Buffer }
   | { readonly kind: "truncate"; readonly file: string; readonly size: number }
   /** The folder itself was synced: what was created and removed in it stays. */
   | { readonly kind: "sync-folder" }
@@ -19,7 +20,8 @@ export type Naming =
   | { readonly kind: "remove"; readonly file: string }
   | { readonly kind: "rename"; readonly file: string; readonly to: string };
 
-const CALLS = "openat,pwrite64,write,fsync,fdatasync,ftruncate,rename,renameat,renameat2,unlink,unlinkat";
+const CALLS =
+  "openat,pwrite64,pwritev,write,writev,fsync,fdatasync,ftruncate,rename,renameat,renameat2,unlink,unlinkat";
 
 /** Whether there is a strace that may trace here. */
 export function canRecord(): boolean {
@@ -31,17 +33,37 @@ export function canRecord(): boolean {
   }
 }
 
-/** Runs the child and records what it does to a folder. SQLite works on the main thread, which alone is traced. */
-export function record(folder: string, traceFile: string): readonly Step[] {
-  const child = join(import.meta.dirname, "child.ts");
-  const options = ["-yy", "-xx", "-s", "100000000", "-e", `trace=${CALLS}`, "-o", traceFile];
-  execFileSync("strace", [...options, process.execPath, child, folder], {
+/**
+ * Runs a child of this folder and records what it does to a folder, on all its threads: SQLite works on the main one,
+ * Node's files on another, of which there is only one, so that calls stay in their order.
+ */
+export function record(child: string, folder: string, traceFile: string): readonly Step[] {
+  const options = ["-f", "-yy", "-xx", "-s", "100000000", "-e", `trace=${CALLS}`, "-o", traceFile];
+  execFileSync("strace", [...options, process.execPath, join(import.meta.dirname, child), folder], {
     stdio: ["ignore", "ignore", "inherit"],
+    env: { ...process.env, UV_THREADPOOL_SIZE: "1" },
   });
-  return readFileSync(traceFile, "latin1")
-    .split("\n")
+  return wholeCalls(readFileSync(traceFile, "latin1").split("\n"))
     .map((line) => stepOf(line, folder))
     .filter((step) => step !== null);
+}
+
+/**
+ * The calls as they returned. While several threads run, a call can be on two lines: `41 fsync(3 <unfinished ...>` and
+ * `41 <... fsync resumed>) = 0`.
+ */
+function wholeCalls(lines: readonly string[]): readonly string[] {
+  const begun = new Map<string, string>();
+  return lines.flatMap((line) => {
+    const [, thread = "", text = ""] = /^(\d+) +(.*)$/.exec(line) ?? [];
+    const unfinished = /^(.*?) ?<unfinished \.\.\.>$/.exec(text);
+    if (unfinished !== null) {
+      begun.set(thread, unfinished[1] ?? "");
+      return [];
+    }
+    const resumed = /^<\.\.\. \w+ resumed>(.*)$/.exec(text);
+    return [resumed === null ? text : `${begun.get(thread) ?? ""}${resumed[1]}`];
+  });
 }
 
 /** A line such as `pwrite64(23</folder/plenum.db>, "bytes", 4096, 0) = 4096`, with every text in hexadecimal. */
@@ -81,6 +103,8 @@ function stepOf(line: string, folder: string): Step | null {
   const numbers = /, (\d+)(?:, (\d+))?$/.exec(text);
   if (name === "ftruncate") return { kind: "truncate", file, size: Number(/, (\d+)$/.exec(text)?.[1]) };
   if (name === "pwrite64") return { kind: "write", file, at: Number(numbers?.[2]), bytes: bytesIn(text) };
+  // A file that is opened to append to has no position in its calls.
+  if (name === "write") return { kind: "append", file, bytes: bytesIn(text) };
   throw new Error(`A write that is not understood: ${line.slice(0, 200)}`);
 }
 

@@ -1,0 +1,25 @@
+import { writeSync } from "node:fs";
+import { systemClock } from "#src/clock.ts";
+import type { ConnectorContext } from "#src/connector.ts";
+import { createLog } from "#src/log.ts";
+import { FileConfig } from "../../../connectors/file/config.ts";
+import { createFileSink } from "../../../connectors/file/sink.ts";
+import { valueEvent } from "../../sample-events.ts";
+
+/** What is recorded of the file sink: batches of 1 to 12 events in small files, closed and opened again. */
+const [folder = ""] = process.argv.slice(2);
+const config = FileConfig.parse({ folder, max_file_mb: 1, keep_files: 1_000 });
+const context = { log: createLog({ level: "silent" }), clock: systemClock } as ConnectorContext;
+const signal = new AbortController().signal;
+let n = 0;
+for (let round = 0; round < 4; round += 1) {
+  const sink = createFileSink(config, context);
+  await sink.open(signal);
+  for (let write = 0; write < 8; write += 1) {
+    const batch = Array.from({ length: 1 + ((round * 8 + write) % 12) }, (_, place) => valueEvent(n + place));
+    await sink.write(batch, signal);
+    n += batch.length;
+    writeSync(1, `said ${n - 1}\n`);
+  }
+  await sink.close();
+}
