@@ -32,6 +32,8 @@ export interface Trouble {
   readonly dead?: readonly ("read" | "history")[];
   /** Tags that the service refuses by themselves, so that setting them aside is right. */
   readonly refusesTags?: ReadonlySet<string>;
+  /** The token is refused as such: after five minutes of that it is tried every eight minutes only. */
+  readonly refusesToken?: boolean;
   /** It looks as if the service itself were away: nothing is refused. */
   readonly seemsAway?: boolean;
   /** Tags that lists do not show, or that cannot be listed. */
@@ -124,6 +126,7 @@ const revoked: Make = () => ({
   name: "the token is revoked and renewed under the same text",
   concerns: ALL,
   rights: (rights) => ({ ...rights, revoked: true }),
+  refusesToken: true,
 });
 
 const gateway: Make = (world, random, gatewaysOf) => {

@@ -11,6 +11,9 @@ import type { Trouble } from "../troubles.ts";
 
 /** After what concerned a tag itself it may take so long to find back into the rhythm. */
 const RECOVERY_MS = 180_000;
+/** The same where the token was refused for more than five minutes, with or without a break: eight, and a look. */
+const LONG_REFUSED_MS = 540_000;
+const LONG_MS = 300_000;
 /** The same where a listing has to show it first. */
 const LISTED_MS = 780_000;
 /** A worker that starts waits until nobody can have used its quota, and lists what there is. */
@@ -107,7 +110,8 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
         const isRested = trouble.refusesTags?.has(id) === true;
         // What lists did not show comes back with the next listing, every 10 minutes here.
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
-        const recoveryMs = isListed ? LISTED_MS : RECOVERY_MS;
+        const isLongRefused = trouble.refusesToken === true && refusedMs(stage, toMs) > LONG_MS;
+        const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
         return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + recoveryMs];
       }),
     // A stop takes two seconds of it before.
@@ -121,6 +125,14 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   }
   if (fromMs < untilMs) spans.push([fromMs, untilMs]);
   return spans.filter(([beginMs, endMs]) => endMs > beginMs);
+}
+
+/** For how long the token was refused in the last quarter of an hour before, in milliseconds. */
+function refusedMs({ troubles }: Stage, untilMs: number): number {
+  const sinceMs = untilMs - 900_000;
+  return troubles
+    .filter(({ trouble, toMs }) => trouble.refusesToken === true && toMs > sinceMs && toMs <= untilMs)
+    .reduce((sum, { fromMs, toMs }) => sum + toMs - Math.max(sinceMs, fromMs), 0);
 }
 
 /** Also of the site of a tag that fails by itself: its neighbours are served while it is searched, in slots that nobody needs. */
