@@ -17,6 +17,9 @@ const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EAGAIN: ["it has no resources left at the moment", "End what takes them."],
 };
 
+/** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
+export const OWN_TROUBLE_MS = 5_000;
+
 /** The trouble of this machine that a system's code means, as `what` ended; null where it means none. */
 export function ownTroubleOf(code: string, what: string, cause?: unknown): OwnTrouble | null {
   const known = OURS[code];

@@ -1,10 +1,11 @@
 import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
 import type { Receipt, Sink } from "../connector.ts";
-import { meaningOf, Retryable, sentence } from "../errors.ts";
+import { meaningOf, OwnTrouble, Retryable, sentence } from "../errors.ts";
 import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { OWN_TROUBLE_MS } from "../own-trouble.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
@@ -172,6 +173,12 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       return false;
     }
     isOpen = false;
+    if (failure instanceof OwnTrouble) {
+      // Nobody's attempt, and no reason to leave the far end alone for long.
+      state.trouble("retrying", failure, attempts, OWN_TROUBLE_MS);
+      await rest(clock, OWN_TROUBLE_MS, draining);
+      return false;
+    }
     failures += 1;
     attempts = head === what ? attempts + 1 : 1;
     const judged = failure.kind === "rejected" && kept !== null;

@@ -2,11 +2,11 @@ import { backoffMs } from "../backoff.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError, type Failure, meaningOf, OwnTrouble, sentence, Throttled } from "../errors.ts";
 import type { Log } from "../log.ts";
+import { OWN_TROUBLE_MS } from "../own-trouble.ts";
 import type { Source } from "../source/source.ts";
 import { abortable, createBell } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
-import { OWN_TROUBLE_MS } from "./runner.ts";
 import type { TokenScope } from "./scope.ts";
 import type { HeldHealth } from "./snapshot.ts";
 

@@ -2,6 +2,7 @@ import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, meaningOf, OwnTrouble, Throttled } from "../errors.ts";
 import type { Metrics } from "../metrics.ts";
+import { OWN_TROUBLE_MS } from "../own-trouble.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
 /** What came of one run. */
@@ -36,8 +37,6 @@ export interface RunnerOptions {
 const RETRY = { firstMs: 15_000, maxMs: 900_000 };
 /** The same for live reads and history, for which no tick comes: a reply that can be had again is missed for no longer. */
 const FOLLOWED_RETRY = { firstMs: 15_000, maxMs: 120_000 };
-/** What this machine could not do is tried again this soon, in milliseconds: it says nothing about the far end. */
-export const OWN_TROUBLE_MS = 5_000;
 /**
  * What a person has to change (a 403, a 422) is looked at again this often, in milliseconds; at once when the token may
  * something else than before, and soon while nobody knows what it may: `GET me` is asked once a minute then.

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { Sink } from "#src/connector.ts";
 import type { Dispatcher } from "#src/delivery/dispatcher.ts";
-import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
@@ -69,6 +69,22 @@ describe("delivery", () => {
     await clock.advance(1_000);
     expect(written(sink)).toEqual(ids([valueEvent(0), valueEvent(0)]));
     expect((await lag()).again).toBe(0);
+  });
+
+  test("a trouble of this machine is no attempt of the far end's: it is tried every five seconds", async () => {
+    const attempts: number[] = [];
+    const ours = new OwnTrouble("The broker could not be reached, because of this machine (EMFILE).");
+    const sink = scriptedSink(() => {
+      attempts.push(workshop.clock.monotonic());
+      return Promise.reject(ours);
+    });
+    const dispatcher = await started({ a: sink }, { retry: { first: "1m", max: "10m" }, schedule: [] });
+    await commit(values(0, 1), 60_000);
+    const between = attempts.slice(1).map((atMs, place) => atMs - (attempts[place] ?? 0));
+    expect(attempts.length).toBeGreaterThan(10);
+    expect(between.every((ms) => ms >= 5_000 && ms < 6_000)).toBe(true);
+    expect(dispatcher.status()).toMatchObject([{ state: "retrying", attempts: 0 }]);
+    expect(await lag()).toMatchObject({ depth: 1, deadLetters: 0 });
   });
 
   test("a dead or hanging sink delays no other", async () => {
