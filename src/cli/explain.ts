@@ -5,7 +5,7 @@ import type { Tag } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
 import { ConfigError } from "../errors.ts";
-import { type Event, isTelemetry, KINDS, sourceUri } from "../event.ts";
+import { type Event, isTelemetry, KINDS, sourceUri, subjectOf } from "../event.ts";
 import { findWorker } from "../operator/remote.ts";
 import { askPolls, askTag, type TagWork } from "../operator/work.ts";
 import type { StateConfig } from "../store/config.ts";
@@ -23,7 +23,6 @@ import {
   type HeldValue,
   syncSet,
 } from "../sync/snapshot.ts";
-import { subjectOf } from "../sync/subject.ts";
 import { type CliContext, choose } from "./context.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";

@@ -1,10 +1,9 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { Retryable } from "../errors.ts";
-import { type Event, makeEvent, sourceUri } from "../event.ts";
+import { type Event, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri } from "../event.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
 import type { Holding } from "./holding.ts";
 import { type HeldUnavailability, syncSet } from "./snapshot.ts";
-import { featureSubject, SERVICE_SUBJECT } from "./subject.ts";
 
 /**
  * What is told about the service itself: exactly one `source-unavailable` when it goes, whole or with one feature,

@@ -1,12 +1,11 @@
 import { isoUtc } from "../clock.ts";
-import { type Event, makeEvent, sourceUri } from "../event.ts";
+import { type Event, makeEvent, SERVICE_SUBJECT, sourceUri } from "../event.ts";
 import { documentSet } from "../store/store.ts";
 import { instant } from "./alarms/episode.ts";
 import type { Poll } from "./inventory/poll.ts";
 import { OK } from "./job.ts";
 import type { PollParts } from "./poll-parts.ts";
 import type { HeldToken } from "./snapshot.ts";
-import { SERVICE_SUBJECT } from "./subject.ts";
 
 /** Days before the expiry of the token at which it is told, each once for one expiry. */
 export const WARNING_DAYS = [30, 14, 7, 1] as const;

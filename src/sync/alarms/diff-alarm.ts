@@ -1,8 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
-import { type AlarmFact, type Event, type Kind, makeEvent } from "../../event.ts";
+import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { subjectOf } from "../subject.ts";
 import { episodeOf, instant } from "./episode.ts";
 
 /** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */

@@ -1,9 +1,8 @@
 import type { Measurement, TagLog, TagTotal } from "../../building.ts";
 import { type Clock, isoUtc } from "../../clock.ts";
-import { type Event, makeEvent, sourceUri } from "../../event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
-import { subjectOf } from "../subject.ts";
 import type { Ask } from "./ask.ts";
 import type { Series } from "./book.ts";
 import { bucketEnd, rangeTime } from "./buckets.ts";

@@ -1,8 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway, Host, Site, System, Tag } from "../../building.ts";
-import { type Event, type EventData, type GatewayFact, type Kind, makeEvent } from "../../event.ts";
+import {
+  type Event,
+  type EventData,
+  type GatewayFact,
+  type Kind,
+  makeEvent,
+  subjectOf,
+} from "../../event.ts";
 import type { Held } from "../snapshot.ts";
-import { subjectOf } from "../subject.ts";
 
 export interface InventoryNouns {
   readonly site: Site;

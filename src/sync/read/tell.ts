@@ -6,13 +6,13 @@ import {
   makeEvent,
   type Quality,
   sourceUri,
+  subjectOf,
   type TagValueFact,
   type ValueType,
 } from "../../event.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { PlacedTag } from "../inventory/held.ts";
 import type { HeldValue } from "../snapshot.ts";
-import { subjectOf } from "../subject.ts";
 import type { ReadClass } from "./config.ts";
 
 /** A tag that is read, and the class that says how. */
