@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/building.ts";
-import { ConfigError, Rejected, Retryable } from "#src/errors.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable } from "#src/errors.ts";
 import type { Event, TagValueFact } from "#src/event.ts";
 import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
@@ -294,6 +294,24 @@ describe("the loop", () => {
     const readsOf = (id: string) => asked.filter((group) => group.includes(id)).length;
     expect(readsOf("130")).toBeGreaterThan(25);
     expect(readsOf("110")).toBeLessThan(16);
+  });
+
+  test("a trouble of this machine ends the stint, and no tag, site or gateway is suspected of it", async () => {
+    let isOurs = true;
+    const { source, asked } = building((group) =>
+      isOurs ? Promise.reject(new OwnTrouble("no descriptor is left")) : (all(1)(group) as never),
+    );
+    const reads = await live(source, ids(20));
+    expect(await runFor(reads, 10_000)).toBeInstanceOf(OwnTrouble);
+    expect(await runFor(reads, 10_000)).toBeInstanceOf(OwnTrouble);
+    const labels = () => ids(20).map((id) => reads.known(id)?.apart ?? null);
+    expect(new Set(labels())).toEqual(new Set([null]));
+    isOurs = false;
+    const before = asked.length;
+    await runFor(reads, 10_000);
+    // All in one request, at once: none has to be asked alone, or later.
+    expect(asked[before]).toHaveLength(20);
+    expect((await told()).length).toBeGreaterThanOrEqual(20);
   });
 
   test("gives up on the service after three failures in a row, not on the first", async () => {
