@@ -13,7 +13,7 @@ function documentedOptions(folders: Readonly<Record<string, string>>): string {
   const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(text) ?? [];
   if (options === undefined) throw new Error("docs/operation.md tells no NODE_OPTIONS.");
   const here = Object.entries(folders).reduce(
-    (all, [from, to]) => all.replaceAll(`=${from}`, `=${to}`),
+    (all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`),
     options,
   );
   const net = process.allowedNodeEnvironmentFlags.has("--allow-net") ? " --allow-net" : "";
