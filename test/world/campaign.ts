@@ -239,6 +239,10 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   tell("everything is right again");
   await pass(REST_MS);
   await look();
+  const due = new Set(committed.keys());
+  // What was committed in the last moment is on its way.
+  await pass(10 * SECOND);
+  await look();
 
   const problems: Problem[] = [];
   const note = (rule: string, texts: readonly string[]) => {
@@ -252,6 +256,7 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     const deadLetters = new Set(letters.flatMap(({ event }) => (event === null ? [] : [event.id])));
     const deliveries: Deliveries = {
       committed,
+      due,
       end,
       passes: (event) => filter === undefined || matches(filter, event),
       deadLetters,
