@@ -99,11 +99,11 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
 }
 
 /**
- * How long live reads and history rest after a refusal for which the token's word gives no reason, the `failures`-th in
+ * How long live reads and history rest after a refusal for which the token's word gives no reason, the `refusals`-th in
  * a row, in milliseconds: it may be over at any moment, and everything waits for it.
  */
-export function unexplainedRestMs(failures: number): number {
-  return failures <= SOON_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
+export function unexplainedRestMs(refusals: number): number {
+  return refusals <= SOON_LOOKS ? SECOND_LOOK_MS : REFUSED_MS;
 }
 
 /** How long live reads and history rest after another failure, the `failures`-th in a row, in milliseconds. */

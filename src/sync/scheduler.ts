@@ -153,6 +153,8 @@ export function createScheduler(options: SchedulerOptions): Service {
   /** Keeps one follower at work; it rests while the service is away, and after a failure as long as that means. */
   async function keepFollowing(follower: Follower): Promise<void> {
     let failures = 0;
+    /** Of those, the last ones that were refusals: a service that was away before says nothing about what is refused. */
+    let refusals = 0;
     const labels = { source, job: follower.name };
     const noted = oneAtATime();
     await loop({
@@ -170,6 +172,7 @@ export function createScheduler(options: SchedulerOptions): Service {
         const draining = AbortSignal.any([waits.signal, away.signal]);
         const onWell = () => {
           failures = 0;
+          refusals = 0;
           metrics.pollSuccess.set(labels, clock.now() / 1000);
           beside(noted(() => well(follower, null)));
         };
@@ -180,11 +183,12 @@ export function createScheduler(options: SchedulerOptions): Service {
           end.signal.throwIfAborted();
           const failure = meaningOf(error);
           failures += 1;
+          refusals = failure instanceof ConfigError ? refusals + 1 : 0;
           metrics.polls.inc({ ...labels, outcome: "failed" });
           if (await noted(() => failed(follower, failure, failures))) return 0;
           const lacks = follower.ability !== undefined && !options.scope.may(follower.ability);
           const mayPass = failure instanceof ConfigError && !lacks;
-          return mayPass ? unexplainedRestMs(failures) : followedRestMs(failure, failures, random);
+          return mayPass ? unexplainedRestMs(refusals) : followedRestMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());
           await onAway;

@@ -90,18 +90,29 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.next()).toEqual([]);
   });
 
-  test("while it is trying, one control is enough, of another tag each time as long as there is one", () => {
+  test("while it is trying, too, it takes three: one may be of a site that is refused now", () => {
     const controls = controlsOf("a", "b");
     controls.failed(new Rejected("The token is refused."));
     expect(controls.isTrying()).toBe(true);
     const asked: string[] = [];
-    for (let n = 0; n < 3; n++) {
+    const outcomes = [1, 2, 3].map(() => {
       const group = controls.next();
       asked.push(...group);
-      expect(controls.refused(group)).toBe(true);
+      const isOfAll = controls.refused(group);
       controls.returned(group);
-    }
+      return isOfAll;
+    });
     expect(asked).toEqual(["a", "b", "a"]);
+    expect(outcomes).toEqual([false, false, true]);
+    expect(controls.isTrying()).toBe(true);
+  });
+
+  test("what failed for another reason meanwhile is no refusal", () => {
+    const controls = controlsOf("a", "b");
+    expect(refuseNext(controls)).toBe(false);
+    expect(refuseNext(controls)).toBe(false);
+    controls.failed(away);
+    expect(refuseNext(controls)).toBe(false);
   });
 
   test.each([

@@ -47,6 +47,8 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
   let trying = false;
   let failures = 0;
   let refusals = 0;
+  /** Controls that were refused in a row: one may be of a site that is refused, three are of three. */
+  let controlsRefused = 0;
   /** Controls that were asked since anything was read. */
   let tried: readonly string[] = [];
   let out: readonly string[] | null = null;
@@ -68,20 +70,23 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       trying = false;
       failures = 0;
       refusals = 0;
+      controlsRefused = 0;
       tried = [];
     },
     failed(failure) {
       failures++;
+      controlsRefused = 0;
       trying ||= !mayBeOneGateway(failure) || failures >= FAILURES_MAX;
       return trying;
     },
     refused(group) {
       refusals++;
-      // While it is trying, one control tells as much as three.
-      const isControlled = group === out && (trying || tried.length >= CONTROLS);
+      if (group === out) controlsRefused++;
+      const isControlled = controlsRefused >= CONTROLS;
       const neverRead = refusals >= REFUSALS_MAX && pick([]) === undefined;
       if (!isControlled && !neverRead) return false;
       refusals = 0;
+      controlsRefused = 0;
       trying = true;
       return true;
     },
@@ -91,6 +96,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
     begin() {
       failures = 0;
       refusals = 0;
+      controlsRefused = 0;
       out = null;
     },
   };
