@@ -74,6 +74,8 @@ export async function startWireTap(broker: () => number, listener: TapListener):
       socket.once("close", () => sockets.delete(socket));
     }
     const fromWorker = parser();
+    // A worker whose broker hung up without a word knocks with TLS once, to see whether the port wants that: no MQTT.
+    fromWorker.on("error", () => undefined);
     fromWorker.on("packet", (packet: Packet) => {
       if (packet.cmd === "connect" && packet.clientId.endsWith("-cmd")) {
         tapped = tap(packet.protocolVersion ?? 4, deliveries, listener);
