@@ -54,7 +54,10 @@ const SOON_PROBES = 5;
 const TOKEN_LOOK_MS = 5_000;
 /** The health check is asked at most this often, in milliseconds. */
 const HEALTH_EVERY_MS = 60_000;
-/** So long after a missing route or page brought the question whether all is missing, another brings none, in milliseconds. */
+/**
+ * After `GET me` was asked whether a failure is everybody's, the next failure does not ask again for so long
+ * (milliseconds): an endpoint that answers 500 for ten minutes costs 10 questions, not one with each of its 100 tries.
+ */
 const WORD_EVERY_MS = 60_000;
 /** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
@@ -111,7 +114,11 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  async function meAnswers(signal: AbortSignal): Promise<Failure | null> {
+  const wasAskedLately = () => clock.monotonic() - wordAskedMs < WORD_EVERY_MS;
+
+  /** The word of `GET me`: null when it answers. */
+  async function askMe(signal: AbortSignal): Promise<Failure | null> {
+    wordAskedMs = clock.monotonic();
     try {
       await scope.refresh(signal);
       return null;
@@ -125,10 +132,7 @@ export function createOutage(options: OutageOptions): Outage {
   async function wordAbout(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation") {
-      const nowMs = clock.monotonic();
-      if (nowMs - wordAskedMs < WORD_EVERY_MS) return null;
-      wordAskedMs = nowMs;
-      return meAnswers(signal);
+      return wasAskedLately() ? null : askMe(signal);
     }
     try {
       await scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal);
@@ -160,7 +164,7 @@ export function createOutage(options: OutageOptions): Outage {
   /** Null when the service is back and that was told. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
     if (isTokenTrouble(cause) || reconcile === null) {
-      const trouble = await meAnswers(signal);
+      const trouble = await askMe(signal);
       if (trouble !== null) return trouble;
     }
     try {
@@ -208,7 +212,8 @@ export function createOutage(options: OutageOptions): Outage {
         relapseUntilMs = nowMs + RELAPSE_MS;
         return false;
       }
-      const whole = await meAnswers(signal);
+      if (wasAskedLately()) return false;
+      const whole = await askMe(signal);
       if (whole instanceof OwnTrouble) return false;
       if (whole === null || isAnswer(whole)) suspectSinceMs = null;
       else await begin(whole);
