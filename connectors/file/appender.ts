@@ -14,12 +14,15 @@ export interface Appender {
 
 const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
-/** Opens or creates the file and cuts off what a crash left of the last write. Follows no symbolic link. */
-export async function openAppender(path: string, mode: number): Promise<Appender> {
+/**
+ * Opens or creates the file and cuts off what a crash left of the last write, which had at most `maxLines` lines.
+ * Follows no symbolic link.
+ */
+export async function openAppender(path: string, mode: number, maxLines: number): Promise<Appender> {
   const handle = await open(path, FLAGS, mode);
   try {
     const { ino, dev } = await handle.stat();
-    let bytes = await repair(handle);
+    let bytes = await repair(handle, maxLines);
     return {
       path,
       get bytes() {
@@ -58,19 +61,18 @@ async function writeAll(handle: FileHandle, text: Buffer): Promise<void> {
 
 const NEWLINE = 10;
 const STEP_BYTES = 64 * 1024;
-/** Of the end of a file that is looked through for holes, in bytes: far more than one write of a thousand events. */
-const LAST_WRITE_BYTES = 16 * 1024 * 1024;
 
 /**
  * Length of the file without what a crash left of the last write. An acknowledged line is whole and on disk, so
  * whatever stands behind the last newline was never acknowledged, and neither was anything from a hole on: after a
  * power cut some sectors of the last write can be there and others not, which then read as zeros. JSON has none. The
- * engine offers those events again.
+ * engine offers those events again. A hole further back than one write is no crash's: it stays, and so do the
+ * acknowledged lines behind it.
  */
-async function repair(handle: FileHandle): Promise<number> {
+async function repair(handle: FileHandle, maxLines: number): Promise<number> {
   const { size } = await handle.stat();
-  const hole = await firstHole(handle, Math.max(0, size - LAST_WRITE_BYTES), size);
-  const end = await endOfLines(handle, hole ?? size);
+  const hole = await firstHole(handle, await startOfLast(maxLines, handle, size), size);
+  const end = await startOfLast(0, handle, hole ?? size);
   if (end < size) {
     await handle.truncate(end);
     await handle.datasync();
@@ -87,12 +89,17 @@ async function firstHole(handle: FileHandle, from: number, size: number): Promis
   return null;
 }
 
-/** The place behind the last newline before a place; 0 where there is none. */
-async function endOfLines(handle: FileHandle, before: number): Promise<number> {
+/** Where the last so many whole lines before a place begin, with what follows them; 0 where there are no more. */
+async function startOfLast(lines: number, handle: FileHandle, before: number): Promise<number> {
+  let left = lines;
   for (let end = before; end > 0; ) {
     const start = Math.max(0, end - STEP_BYTES);
-    const newline = (await bytesAt(handle, start, end)).lastIndexOf(NEWLINE);
-    if (newline >= 0) return start + newline + 1;
+    const bytes = await bytesAt(handle, start, end);
+    for (let at = bytes.length - 1; at >= 0; at -= 1) {
+      if (bytes[at] !== NEWLINE) continue;
+      if (left === 0) return start + at + 1;
+      left -= 1;
+    }
     end = start;
   }
   return 0;

@@ -9,6 +9,9 @@ import { bytesOf, type FileConfig } from "./config.ts";
 import { byAge, nextFile, type OwnFile, parseOwnFile, type StoredFile, tooMany } from "./own-files.ts";
 import { meaning } from "./trouble.ts";
 
+/** Lines of one write at most: a crash leaves no more of them in doubt. */
+const MAX_BATCH = 1_000;
+
 /** Accepted means: the line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
@@ -26,7 +29,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
   async function use(file: OwnFile): Promise<Appender> {
     await close();
-    const appender = await openAppender(join(folder, file.fileName), mode);
+    const appender = await openAppender(join(folder, file.fileName), mode, MAX_BATCH);
     current = { file, appender };
     await syncFolder(folder);
     return appender;
@@ -77,7 +80,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
   const today = () => isoUtc(context.clock.now()).slice(0, 10);
 
   return {
-    maxBatch: 1_000,
+    maxBatch: MAX_BATCH,
 
     async open(signal) {
       signal.throwIfAborted();

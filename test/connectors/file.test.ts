@@ -93,6 +93,17 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
+  test("cuts off from a hole in the last write on, and leaves one that is further back", async () => {
+    const path = join(temporaryFolder(), "events.jsonl");
+    onTestFinished(() => rmSync(join(path, ".."), { recursive: true }));
+    const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
+    await writeFile(path, `${holed}{"n":1}\n{"n":2}\n{"n":`);
+    await (await openAppender(path, 0o600, 2)).close();
+    expect(readFileSync(path, "utf8")).toBe(`${holed}{"n":1}\n{"n":2}\n`);
+    await (await openAppender(path, 0o600, 3)).close();
+    expect(readFileSync(path, "utf8")).toBe('{"n":0}\n');
+  });
+
   test("a file that is nothing but half a line becomes empty", async () => {
     const { folder, make } = setUp();
     await make().open(never());
@@ -182,7 +193,7 @@ describe("file", () => {
   });
 
   test("a full disk keeps the events and says what to do", async () => {
-    const appender = await openAppender("/dev/full", 0o600);
+    const appender = await openAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
     expect(meaning(error, "/data")).toMatchObject({ kind: "retryable" });
