@@ -64,6 +64,15 @@ export interface Target {
   readonly port: number;
 }
 
+/** What a URL names, with the port that its scheme stands for where it names none. */
+export function targetOf(url: {
+  readonly hostname: string;
+  readonly port: string;
+  readonly protocol: string;
+}): Target {
+  return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
+}
+
 export interface HttpProxy {
   /**
    * A connection through which the target itself is talked to, TLS included, so that the proxy sees what a router

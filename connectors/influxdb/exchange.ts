@@ -2,7 +2,7 @@ import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { Duplex } from "node:stream";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
-import type { HttpProxy } from "../../src/proxy.ts";
+import { type HttpProxy, targetOf } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 
 /** Bytes above which a request is compressed; the default of the client library. */
@@ -107,12 +107,11 @@ export function createExchange(options: ExchangeOptions): Exchange {
 
 /** Has an agent open its connections through a proxy; with TLS to the server itself where its address says so. */
 function tunnelThrough(proxy: HttpProxy, agent: HttpAgent, options: ExchangeOptions, closing: AbortSignal) {
-  const { protocol, hostname: host, port } = new URL(options.url);
-  const isSecure = protocol === "https:";
-  const target = { host, port: Number(port) || (isSecure ? 443 : 80) };
+  const url = new URL(options.url);
+  const isSecure = url.protocol === "https:";
   const open = agent.createConnection.bind(agent);
   const connect = (request: object, done: (error: Error | null, socket?: Duplex) => void): undefined => {
-    proxy.tunnel(target, AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
+    proxy.tunnel(targetOf(url), AbortSignal.any([closing, AbortSignal.timeout(options.timeoutMs)])).then(
       (socket) => done(null, isSecure ? (open({ ...request, socket } as object) ?? undefined) : socket),
       (error: Error) => done(error),
     );

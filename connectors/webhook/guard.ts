@@ -4,7 +4,7 @@ import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
 import { ConfigError, Retryable } from "../../src/errors.ts";
 import { isLoopback } from "../../src/loopback.ts";
-import type { HttpProxy } from "../../src/proxy.ts";
+import { type HttpProxy, targetOf } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { reachOf } from "./networks.ts";
 
@@ -84,8 +84,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     if (refused !== null) done(refused, null);
     else if (options.proxy === null) connect(target, done);
     else {
-      const port = Number(target.port) || 443;
-      options.proxy.tunnel({ host, port }, AbortSignal.timeout(options.timeoutMs)).then(
+      options.proxy.tunnel(targetOf(target), AbortSignal.timeout(options.timeoutMs)).then(
         (socket) => connect({ ...target, httpSocket: socket }, done),
         (error: Error) => done(error, null),
       );

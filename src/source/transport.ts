@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Malformed, Retryable } from "../errors.ts";
-import type { HttpProxy } from "../proxy.ts";
+import { type HttpProxy, targetOf } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
@@ -70,10 +70,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         connect(options, callback);
         return;
       }
-      const { hostname: host, protocol, port } = options;
-      const isSecure = protocol === "https:";
-      const target = { host, port: Number(port) || (isSecure ? 443 : 80) };
-      proxy.tunnel(target, AbortSignal.timeout(config.deadlines.connect_ms)).then(
+      const isSecure = options.protocol === "https:";
+      proxy.tunnel(targetOf(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
         (socket) =>
           isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket),
         (error: Error) => callback(error, null),
