@@ -76,20 +76,24 @@ export function createClosures(options: {
       const sentences = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];
       return sentences.filter((text) => typeof text === "string");
     },
-    watch(signal) {
+    async watch(signal) {
       let seen: Seen = { isThrown: false, approval: null };
-      return loop({
-        clock,
-        signal,
-        async turn() {
-          // What a file asks for may fail; that the switch was thrown is told all the same.
-          const [told, armed] = await Promise.allSettled([tellChanges(seen), arming.look()]);
-          if (told.status === "fulfilled") seen = told.value;
-          for (const each of [told, armed]) if (each.status === "rejected") throw each.reason;
-          return LOOK_EVERY_MS;
-        },
-        fault: (error) => log.warn({ err: error }, "what closes writing could not be audited"),
-      });
+      const everySecond = (look: () => Promise<void>, trouble: string) =>
+        loop({
+          clock,
+          signal,
+          async turn() {
+            await look();
+            return LOOK_EVERY_MS;
+          },
+          fault: (error) => log.warn({ err: error }, trouble),
+        });
+      // What a file asks for may fail; that the switch was thrown is told all the same.
+      const telling = everySecond(async () => {
+        seen = await tellChanges(seen);
+      }, "what closes writing could not be audited");
+      const arms = everySecond(() => arming.look(), "what was asked for about arming could not be recorded");
+      await Promise.all([telling, arms]);
     },
   };
 }

@@ -194,13 +194,8 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         ]),
         refusals.run(ending),
         restores.run(endings, ending),
-        ...hourly({
-          journal,
-          isClockTrusted: () => [...lines.values()].every(({ source }) => isTrusted(source)),
-          clock,
-          log,
-          signal: ending,
-        }),
+        hourly(tidy, "old commands could not be forgotten", { clock, log, signal: ending }),
+        hourly(tellHead, "how far the audit log reaches could not be told", { clock, log, signal: ending }),
         closures.watch(ending),
       ]);
     },
@@ -210,6 +205,18 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       return stopped;
     },
   };
+
+  async function tidy(): Promise<number> {
+    // An id that is forgotten by a clock that is a week ahead could be used again, so it has to be trusted first.
+    if (![...lines.values()].every(({ source }) => isTrusted(source))) return LOOK_AGAIN_MS;
+    await journal.tidy();
+    return HOUR_MS;
+  }
+
+  async function tellHead(): Promise<number> {
+    await journal.publishHead();
+    return HOUR_MS;
+  }
 
   async function end(deadlineMs: number): Promise<void> {
     const until = clock.monotonic() + deadlineMs;
@@ -247,36 +254,12 @@ async function recover(
   }
 }
 
-/** Finished commands are forgotten, and the head of the audit log is told; neither waits for the other. */
-function hourly(options: {
-  readonly journal: Journal;
-  readonly isClockTrusted: () => boolean;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly signal: AbortSignal;
-}): readonly Promise<void>[] {
-  const { journal, isClockTrusted, clock, log, signal } = options;
-  const tidying = loop({
-    clock,
-    signal,
-    async turn() {
-      // An id that is forgotten by a clock that is a week ahead could be used again, so it has to be trusted first.
-      if (!isClockTrusted()) return LOOK_AGAIN_MS;
-      await journal.tidy();
-      return HOUR_MS;
-    },
-    fault: (error) => log.warn({ err: error }, "old commands could not be forgotten"),
-    backoff: HOURLY_BACKOFF,
-  });
-  const telling = loop({
-    clock,
-    signal,
-    async turn() {
-      await journal.publishHead();
-      return HOUR_MS;
-    },
-    fault: (error) => log.warn({ err: error }, "how far the audit log reaches could not be told"),
-    backoff: HOURLY_BACKOFF,
-  });
-  return [tidying, telling];
+/** Repeats something about once an hour; `turn` answers after how many milliseconds it is wanted again. */
+function hourly(
+  turn: () => Promise<number>,
+  trouble: string,
+  { clock, log, signal }: { readonly clock: Clock; readonly log: Log; readonly signal: AbortSignal },
+): Promise<void> {
+  const fault = (error: unknown) => log.warn({ err: error }, trouble);
+  return loop({ clock, signal, turn, fault, backoff: HOURLY_BACKOFF });
 }
