@@ -4,8 +4,8 @@ import { type Config, connectorOf, type SinkEntry } from "./config.ts";
 
 /**
  * What decides about writing beside the section `commands`, for its approval by a second person: which service the
- * sources mean, through which proxy, and in which zone its hours are, and the sinks through which commands come, whole. Secrets stand there
- * by reference only.
+ * sources mean, through which proxy, and in which zone its hours are, and the sinks through which commands come,
+ * whole. Secrets stand there by reference only.
  */
 export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(

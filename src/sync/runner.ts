@@ -58,7 +58,7 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
   const retryInMs = (result: RunResult): number | null => {
     if (result.kind === "ok") return null;
     if (result.kind === "incomplete") return backoffMs(RETRY, failures, random);
-    return told(result.failure) ?? backoffMs(RETRY, failures, random);
+    return statedMs(result.failure) ?? backoffMs(RETRY, failures, random);
   };
 
   return {
@@ -108,11 +108,11 @@ export function unexplainedRestMs(refusals: number): number {
 
 /** How long live reads and history rest after another failure, the `failures`-th in a row, in milliseconds. */
 export function followedRestMs(failure: Failure, failures: number, random: () => number): number {
-  return told(failure) ?? backoffMs(FOLLOWED_RETRY, failures, random);
+  return statedMs(failure) ?? backoffMs(FOLLOWED_RETRY, failures, random);
 }
 
 /** How long a failure says that is to be waited, in milliseconds; null when it does not. */
-function told(failure: Failure): number | null {
+function statedMs(failure: Failure): number | null {
   if (failure instanceof Throttled) return failure.retryAfterMs ?? UNSTATED_WAIT_MS;
   if (failure instanceof ConfigError) return REFUSED_MS;
   if (failure instanceof OwnTrouble) return OWN_TROUBLE_MS;

@@ -10,13 +10,13 @@ describe("Whether failed reads concern all tags", () => {
     return createControls((tried) => lately.find((id) => !tried.includes(id)));
   }
 
-  /** Asks the next control and says that it was refused. */
-  function refuseNext(controls: ReturnType<typeof controlsOf>): boolean {
+  /** Asks the next control and says that it was refused; answers which tag it was and whether that concerns all. */
+  function refuseNext(controls: ReturnType<typeof controlsOf>): [tag: string | undefined, isOfAll: boolean] {
     const group = controls.next();
     expect(group).toHaveLength(1);
     const isOfAll = controls.refused(group);
     controls.returned(group);
-    return isOfAll;
+    return [group[0], isOfAll];
   }
 
   test("three refusals are worth an idle slot for a control, eight are worth a search's", () => {
@@ -32,23 +32,19 @@ describe("Whether failed reads concern all tags", () => {
 
   test("three controls that are refused, each another tag, say that it concerns all", () => {
     const controls = controlsOf("a", "b", "c", "d");
-    const asked: string[] = [];
-    const outcomes = [1, 2, 3].map(() => {
-      const group = controls.next();
-      asked.push(...group);
-      const isOfAll = controls.refused(group);
-      controls.returned(group);
-      return isOfAll;
-    });
-    expect(asked).toEqual(["a", "b", "c"]);
-    expect(outcomes).toEqual([false, false, true]);
+    const outcomes = [1, 2, 3].map(() => refuseNext(controls));
+    expect(outcomes).toEqual([
+      ["a", false],
+      ["b", false],
+      ["c", true],
+    ]);
     expect(controls.isTrying()).toBe(true);
   });
 
   test("a control that is answered ends the doubt, and the next one begins with the first tag again", () => {
     const controls = controlsOf("a", "b");
     for (let n = 0; n < 3; n++) controls.refused(["x"]);
-    expect(refuseNext(controls)).toBe(false);
+    expect(refuseNext(controls)[1]).toBe(false);
     controls.answered();
     expect(controls.isWorth("idle")).toBe(false);
     expect(controls.next()).toEqual(["a"]);
@@ -94,25 +90,21 @@ describe("Whether failed reads concern all tags", () => {
     const controls = controlsOf("a", "b");
     controls.failed(new Rejected("The token is refused."));
     expect(controls.isTrying()).toBe(true);
-    const asked: string[] = [];
-    const outcomes = [1, 2, 3].map(() => {
-      const group = controls.next();
-      asked.push(...group);
-      const isOfAll = controls.refused(group);
-      controls.returned(group);
-      return isOfAll;
-    });
-    expect(asked).toEqual(["a", "b", "a"]);
-    expect(outcomes).toEqual([false, false, true]);
+    const outcomes = [1, 2, 3].map(() => refuseNext(controls));
+    expect(outcomes).toEqual([
+      ["a", false],
+      ["b", false],
+      ["a", true],
+    ]);
     expect(controls.isTrying()).toBe(true);
   });
 
   test("what failed for another reason meanwhile is no refusal", () => {
     const controls = controlsOf("a", "b");
-    expect(refuseNext(controls)).toBe(false);
-    expect(refuseNext(controls)).toBe(false);
+    expect(refuseNext(controls)[1]).toBe(false);
+    expect(refuseNext(controls)[1]).toBe(false);
     controls.failed(away);
-    expect(refuseNext(controls)).toBe(false);
+    expect(refuseNext(controls)[1]).toBe(false);
   });
 
   test.each([

@@ -1,7 +1,7 @@
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
 import { createClockDoubt } from "#src/clock-doubt.ts";
-import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
+import { ConfigError, Malformed, Retryable, Throttled } from "#src/errors.ts";
 import { createMetrics } from "#src/metrics.ts";
 import type { Source } from "#src/source/source.ts";
 import { createAvailability } from "#src/sync/availability.ts";
@@ -204,6 +204,34 @@ describe("jobs", () => {
       }),
     ]);
     await clock.advance(6 * 3_600_000);
+    expect(store.events).toEqual([]);
+  });
+
+  test("an endpoint that keeps failing asks the token once a minute at most, whatever comes from others", async () => {
+    const { clock, store, service } = await schedule(() => [job("alarms", async () => ({ kind: "ok" }))], 0, [
+      {
+        name: "live",
+        async follow() {
+          throw new Malformed("A page.", "<html>");
+        },
+      },
+      {
+        name: "history",
+        async follow() {
+          throw new Malformed("A page.", "<html>");
+        },
+      },
+    ]);
+    const asked: number[] = [];
+    const { me } = service;
+    service.me = () => {
+      asked.push(seconds(clock));
+      return me();
+    };
+    await clock.advance(3_600_000);
+    const distances = asked.slice(1).map((at, index) => at - (asked[index] ?? 0));
+    expect(asked.length).toBeGreaterThan(1);
+    expect(Math.min(...distances)).toBeGreaterThanOrEqual(60);
     expect(store.events).toEqual([]);
   });
 

@@ -60,7 +60,8 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       const ends = slots.map((slot) => slot.countedBy + occupiedMs).filter((end) => end > now);
       if (ends.length < allowed) return now;
       ends.sort((a, b) => a - b);
-      return Math.min(...ends.slice(-allowed));
+      // 21 ends and 20 allowed: with the second the 20 youngest are left, with it gone one is free.
+      return ends[ends.length - allowed] ?? now;
     },
     slots: () => slots,
   };

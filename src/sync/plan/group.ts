@@ -137,14 +137,14 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
     const turn = candidates[0]?.tag.turn ?? null;
     // The sooner a site in doubt is answered, the sooner its tags share requests with others again.
-    const isLast = candidates.some(({ slotsLeft }) => slotsLeft === 0);
-    const isDue = isLast && worst >= worstOrdinary;
+    const isLastSlot = candidates.some(({ slotsLeft }) => slotsLeft === 0);
+    const isDue = isLastSlot && worst >= worstOrdinary;
     const isSoonDue = needs.length === 0 && worst >= HALF_WAY;
     const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
     // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
-    const isWaiting = worst >= 1 || (isLast && turn !== "patient");
+    const isWaiting = worst >= 1 || (isLastSlot && turn !== "patient");
     if (hasTurn || isOldest || isStarving || (isWaiting && isFree)) {
       const group = fill(candidates, [], rules.size);
       return turn === "patient" ? { group, isSearch: true } : { group };
