@@ -6,7 +6,7 @@ import type { AlarmFact, GatewayFact } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import { createHolding } from "#src/sync/holding.ts";
 import { offlineGateways } from "#src/sync/inventory/behind-gateway.ts";
-import { heldTags } from "#src/sync/inventory/held.ts";
+import { expectedTags } from "#src/sync/inventory/held.ts";
 import { dueWarning } from "#src/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
@@ -45,6 +45,11 @@ const counts = () => {
   return Object.fromEntries(kinds.map(([kind, events]) => [kind, events?.length ?? 0]));
 };
 
+/** The tags that the last listings showed. */
+async function inSight(...from: Parameters<typeof expectedTags>) {
+  return (await expectedTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
+}
+
 describe("inventories", () => {
   test("everything is told once at the first start, and nothing more in a day of an unchanged building", async () => {
     const { simulator, clock, store } = await started();
@@ -59,19 +64,19 @@ describe("inventories", () => {
     await trial.restart();
     await clock.advance(60 * MINUTE);
     expect(counts()).toEqual(first);
-    expect(await heldTags(store, "main")).toHaveLength(world.tags.size);
+    expect(await inSight(store, "main")).toHaveLength(world.tags.size);
   });
 
   test("a first listing of many sites is known site by site, and tells each tag once", async () => {
     trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 8 }, pageSize: 5 });
     await trial.start();
     await trial.clock.advance(10_000);
-    const known = await heldTags(trial.store, "main");
+    const known = await inSight(trial.store, "main");
     const { tags } = trial.simulator.world;
     expect(known.length).toBeGreaterThan(0);
     expect(known.length).toBeLessThan(tags.size);
     await trial.clock.advance(6 * 60 * MINUTE);
-    expect(await heldTags(trial.store, "main")).toHaveLength(tags.size);
+    expect(await inSight(trial.store, "main")).toHaveLength(tags.size);
     expect(trial.events("tag-added")).toHaveLength(tags.size);
     expect(trial.events("tag-changed")).toEqual([]);
   });
@@ -84,11 +89,11 @@ describe("inventories", () => {
     await clock.advance(5 * 24 * 60 * MINUTE);
     expect(counts()).not.toHaveProperty("tag-removed");
     expect(counts()["site-removed"]).toBe(1);
-    const there = new Set((await heldTags(store, "main")).map((tag) => tag.siteId));
+    const there = new Set((await inSight(store, "main")).map((tag) => tag.siteId));
     expect(there).toEqual(new Set([2, 4]));
     simulator.control.changeToken(TOKEN, { sites: "all" });
     await clock.advance(24 * 60 * MINUTE);
-    expect((await heldTags(store, "main")).map((tag) => tag.siteId)).toContain(3);
+    expect((await inSight(store, "main")).map((tag) => tag.siteId)).toContain(3);
     expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
   });
 
@@ -169,7 +174,7 @@ describe("inventories", () => {
     const { store, requests } = await started({
       sync: { spread: "0s", inventory: { tags_of_systems: true, sites: [4] } },
     });
-    const placed = (await heldTags(store, "main")).filter((tag) => tag.systemIds.length > 0);
+    const placed = (await inSight(store, "main")).filter((tag) => tag.systemIds.length > 0);
     expect(placed.length).toBeGreaterThan(0);
     const bySystem = requests.filter(({ query }) => query.has("system_id"));
     expect(bySystem.length).toBe(new Set(bySystem.map(({ query }) => query.get("system_id"))).size);

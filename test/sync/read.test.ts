@@ -461,6 +461,14 @@ describe("a refusal that is no tag's fault", () => {
     const before = asked.length;
     refused = true;
     state.sees = false;
+    // So does the list of sites, which is read again some time after the token may see it.
+    await inventory(
+      store,
+      "trial",
+      ids(20).map((id) => tagNamed(id)),
+      1,
+      new Date(clock.now()).toISOString(),
+    );
     expect(await runFor(reads, 300_000)).toBeNull();
     expect(asked).toHaveLength(before);
     expect(reads.status()).toMatchObject({ aside: [], outOfSight: 20 });

@@ -17,15 +17,9 @@ export interface PlacedTag {
 }
 
 /**
- * Every tag that the last complete listings showed in a site that the token sees now, in the order of the
- * listings' ids. A tag that is missing lately is left out: reading it could make its whole group fail. So
- * is one whose id no request can name.
+ * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
+ * and were there before: they are expected back. One whose id no request can name is left out.
  */
-export async function heldTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
-  return (await expectedTags(store, source)).filter(({ outOfSight }) => outOfSight === undefined);
-}
-
-/** As `heldTags`, and the tags that are out of sight and were there before: they are expected back. */
 export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
   const [tags, places, sites] = await Promise.all([
     store.documents<Held<Tag>>(documentSet("tag", source)),

@@ -4,7 +4,7 @@ import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source
 import { documentSet } from "../../store/store.ts";
 import { loop } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
-import { heldTags } from "../inventory/held.ts";
+import { expectedTags } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
 import { NEVER_MS, type PlannedTag, planGroup } from "../plan/group.ts";
 import { liveShare } from "../plan/share.ts";
@@ -100,14 +100,15 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const replyMs = () => Math.min(slotMs(), slow.typicalMs());
 
   async function refresh(): Promise<void> {
+    // Tags of a site that the token does not see stay on the board, so that they are due when it does, not a minute later.
     const [tags, values, aside] = await Promise.all([
-      heldTags(store, source.name),
+      expectedTags(store, source.name),
       store.documents<HeldValue>(documentSet("value", source.name)),
       store.documents<HeldQuarantine>(syncSet("quarantine", source.name)),
     ]);
     const watched = tags.flatMap((placed) => {
       const readClass = classOf(placed);
-      return readClass === undefined ? [] : [{ ...placed, readClass }];
+      return readClass === undefined || placed.outOfSight === "tag" ? [] : [{ ...placed, readClass }];
     });
     const offsetMs = clock.monotonic() - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
