@@ -119,6 +119,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["connectors/mqtt/topics.ts", "connectors/influxdb/text.ts"],
   ],
   "../connectors/influxdb/": [["connectors/influxdb/sink.ts", "undici"]],
+  "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],

@@ -1,20 +1,14 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../src/errors.ts";
+import { type HttpAnswer, receiverAt } from "../../src/outbound/http-end.ts";
 import { retryAfterMs } from "../../src/retry-after.ts";
-import { type FarEnd, saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
-
-export interface ReceiverAnswer {
-  readonly status: number;
-  readonly retryAfter: string | undefined;
-  /** What it said, as far as it was read; looked at with 400 only. */
-  readonly body: string;
-}
+import { saysItWantsTls, wantsTls } from "../../src/tls-trouble.ts";
 
 /**
  * What an answer means; null for success. Only 2xx is success (Standard Webhooks), and nothing else is final:
  * a receiver that answers 400 or 422 today may have been repaired tomorrow, and only the delivery room knows for
  * how long the schedule of retries runs before an event becomes a dead letter.
  */
-export function failureOf(answer: ReceiverAnswer, origin: string, nowMs: number): Failure | null {
+export function failureOf(answer: HttpAnswer, origin: string, nowMs: number): Failure | null {
   const { status } = answer;
   const said = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
@@ -38,7 +32,7 @@ export function failureOf(answer: ReceiverAnswer, origin: string, nowMs: number)
     });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(answer.retryAfter, nowMs), {
+    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(answer.headers["retry-after"], nowMs), {
       scope: status === 429 ? "allowance" : "everything",
     });
   }
@@ -49,16 +43,4 @@ export function failureOf(answer: ReceiverAnswer, origin: string, nowMs: number)
   }
   if (status === 400 && saysItWantsTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.`);
-}
-
-/** The receiver in the words of src/tls-trouble.ts, which knows what it means that there was no answer. */
-export function receiverAt(origin: string): FarEnd {
-  return {
-    name: origin,
-    failed: "could not be reached",
-    addressOption: "url",
-    authorityOption: "ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
-  };
 }

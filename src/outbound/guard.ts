@@ -2,10 +2,10 @@ import type { LookupAddress, LookupOptions } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { buildConnector } from "undici";
-import { ConfigError, Retryable } from "../../src/errors.ts";
-import { isLoopback } from "../../src/loopback.ts";
-import { type HttpProxy, targetOf } from "../../src/proxy.ts";
-import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import { ConfigError, Retryable } from "../errors.ts";
+import { isLoopback } from "../loopback.ts";
+import { type HttpProxy, targetOf } from "../proxy.ts";
+import { VERIFIED_TLS } from "../verified-tls.ts";
 import { reachOf } from "./networks.ts";
 
 /** `dns.lookup` with `all: true`, or a stand-in for it. */

@@ -1,0 +1,59 @@
+import { z } from "zod";
+import { Duration } from "../duration.ts";
+import { ProxyConfig } from "../proxy.ts";
+import { SecretRef } from "../secret.ts";
+import { parseNetwork } from "./networks.ts";
+
+/** Headers that the connection itself needs, or that would change how the request is read. */
+const RESERVED =
+  /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
+
+/** The whole address of a receiver. */
+export const ReceiverUrl = z
+  .url({ protocol: /^https?$/, error: "Write a whole address, such as https://example.com/hook." })
+  .refine((text) => !hasCredentials(text), {
+    error: "Leave user name and password out of the address; use headers with a secret reference.",
+  });
+
+const HeaderName = z
+  .string()
+  .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")
+  .refine((name) => !RESERVED.test(name), "This header is set by Plenum and cannot be changed.");
+
+const HeaderText = z
+  .string()
+  .regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
+
+/** Further request headers; a value may be a secret. */
+export const Headers = z
+  .record(HeaderName, z.union([HeaderText, SecretRef]))
+  .default({})
+  .meta({ description: "Further request headers; a value may be a secret reference." });
+
+const Network = z
+  .string()
+  .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
+
+/** How a receiver is reached, whatever is said to it. */
+export const OUTBOUND = {
+  timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
+    .prefault("15s")
+    .meta({ description: "Total time of one request, answer included; at most 30s." }),
+  allow_networks: z.array(Network).max(100).default([]).meta({
+    description:
+      "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
+  }),
+  proxy: ProxyConfig.optional(),
+  ca_file: z
+    .string()
+    .min(1)
+    .optional()
+    .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+} as const;
+export type OutboundConfig = z.infer<z.ZodObject<typeof OUTBOUND>>;
+
+function hasCredentials(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { username, password } = new URL(text);
+  return username !== "" || password !== "";
+}
