@@ -1,11 +1,20 @@
 import { CATALOG } from "../connectors/catalog.ts";
 import type { Clock } from "./clock.ts";
 import { type Config, connectorOf } from "./config/config.ts";
-import type { Accept, CommandSource, ConnectorContext, ConnectorDefinition, Sink } from "./connector.ts";
+import type {
+  Accept,
+  CommandSource,
+  ConnectorContext,
+  ConnectorDefinition,
+  Picture,
+  Sink,
+} from "./connector.ts";
 import type { ConfiguredSink } from "./delivery/dispatcher.ts";
+import { createSinkMemory } from "./delivery/memory.ts";
 import { type Service, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
+import type { Store } from "./store/store.ts";
 
 export interface BuiltSinks {
   readonly sinks: readonly ConfiguredSink[];
@@ -24,15 +33,24 @@ export function buildSinks(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
+  readonly store: Store;
+  readonly picture: Picture;
 }): BuiltSinks {
-  const { clock, metrics } = options;
+  const { clock, metrics, picture } = options;
   const sinks: ConfiguredSink[] = [];
   const listeners: CommandSource[] = [];
   for (const [name, entry] of Object.entries(options.config)) {
     if (!entry.enabled) continue;
     const connector = connectorOf(entry);
     const definition = CATALOG[connector] as ConnectorDefinition;
-    const context: ConnectorContext = { name, log: options.log.child({ sink: name }), clock, metrics };
+    const context: ConnectorContext = {
+      name,
+      log: options.log.child({ sink: name }),
+      clock,
+      metrics,
+      memory: createSinkMemory(name, options.store),
+      picture,
+    };
     const sink = options.standIn?.(name) ?? definition.sink?.(entry[connector], context);
     if (sink !== undefined) sinks.push({ name, connector, sink, delivery: entry });
     const listener = definition.commands?.(entry[connector], context);

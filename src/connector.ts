@@ -1,6 +1,7 @@
 import type { ZodType } from "zod";
+import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./building.ts";
 import type { Clock } from "./clock.ts";
-import type { Event } from "./event.ts";
+import type { Event, Quality } from "./event.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -29,6 +30,10 @@ import type { Metrics } from "./metrics.ts";
  * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
  * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
  *
+ * A sink that has to know later what it did (the ticket that it opened for an alarm) says so in its receipt, or with
+ * `accepted`: what is to be remembered is written in the transaction that settles those events, and read by
+ * `context.memory`. With a batch of which nothing is settled it is written all the same.
+ *
  * What `write` throws, or gives as `kept.error`, says what happens next: `Retryable` and any unknown error are
  * tried again with back-off; `Throttled` waits for the time it was told, which is not an attempt; `ConfigError`
  * stops this sink, visibly, and is tried again slowly (or never, with the reason `gone`). `Rejected` says that the
@@ -48,6 +53,10 @@ import type { Metrics } from "./metrics.ts";
  * answer, which is null at the first time and outlives our own restarts; null when the far end does not say. Asked after
  * each `open` and every 30 s, never while a write is under way. What may be lost is then offered again.
  *
+ * `tick` is for a sink that has to do something although nothing happens, such as repeat what the far end forgets. It
+ * is called after `open`, never while a write is under way, and again after the time that it answers; what it throws
+ * means what it means of `write`.
+ *
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  */
@@ -55,11 +64,88 @@ export interface Sink {
   readonly maxBatch?: number;
   readonly farEnd?: string;
   open(signal: AbortSignal): Promise<void>;
-  write(batch: readonly Event[], signal: AbortSignal, accepted?: (count: number) => void): Promise<Receipt>;
+  write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;
+  tick?(signal: AbortSignal): Promise<Ticked>;
   look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
   probe?(signal: AbortSignal): Promise<void>;
   keepsMs?(signal: AbortSignal): Promise<number | null>;
+}
+
+/**
+ * So many events at the beginning of the batch are accepted; with them something may be remembered, which belongs into
+ * the receipt as well: it covers what could not be settled early.
+ */
+export type Accepted = (count: number, remember?: Remembered) => void;
+
+/** Where the events of a batch stand in the log. */
+export interface Offered {
+  /** One for each event, ascending. Of one that comes again the same as before. */
+  readonly positions: readonly number[];
+  /** They were delivered before, and somebody wants them once more. */
+  readonly again: boolean;
+}
+
+export interface Ticked {
+  readonly remember?: Remembered;
+  /** After so many milliseconds it is wanted again. */
+  readonly inMs: number;
+}
+
+/** What is to be remembered, by key; null forgets. Anything that JSON can say. */
+export type Remembered = ReadonlyMap<string, unknown>;
+
+/** What one sink remembers, over restarts. It outlives everything but the state and the sink's name. */
+export interface SinkMemory {
+  get<T>(key: string): Promise<T | undefined>;
+  all<T>(): Promise<ReadonlyMap<string, T>>;
+  /** On the disk when it resolves: what is about to be done is written down first, so that a crash does not hide it. */
+  put(remembered: Remembered): Promise<void>;
+}
+
+/** What is believed now about the buildings; read only, and read anew at each call. */
+export interface Picture {
+  /** The alarms that are active by the service's last word, of all sources. */
+  activeAlarms(): Promise<readonly PicturedAlarm[]>;
+  /** The last that is known of an alarm; undefined when it is not known, or not any more. */
+  alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
+  inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
+  values(): Promise<readonly PicturedValue[]>;
+}
+
+export interface Inventory {
+  readonly site: Site;
+  readonly gateway: Gateway;
+  readonly host: Host;
+  readonly system: System;
+  readonly tag: Tag;
+}
+
+export interface Pictured<T> {
+  /** Name of the source. */
+  readonly source: string;
+  readonly siteId: number | null;
+  readonly value: T;
+  /** False while complete listings do not show it. */
+  readonly isThere: boolean;
+}
+
+export interface PicturedAlarm {
+  readonly source: string;
+  readonly alarm: Alarm;
+  readonly episode: string;
+  /** As in the snapshot: `resolved` and `vanished` are ends. */
+  readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
+}
+
+export interface PicturedValue {
+  readonly source: string;
+  readonly siteId: number | null;
+  readonly tag: Tag;
+  readonly value: TagValue;
+  readonly quality: Quality;
+  /** When it was read, UTC. */
+  readonly time: string;
 }
 
 export interface Life {
@@ -70,6 +156,7 @@ export interface Life {
 export interface Receipt {
   readonly rejected: readonly Rejection[];
   readonly kept?: { readonly from: number; readonly error: unknown };
+  readonly remember?: Remembered;
 }
 
 export interface Rejection {
@@ -130,6 +217,8 @@ export interface ConnectorContext {
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;
+  readonly memory: SinkMemory;
+  readonly picture: Picture;
 }
 
 /** A connector as the catalogue lists it. A capability is the presence of its function. */

@@ -18,6 +18,7 @@ import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
+import { createPicture } from "./picture.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
@@ -125,6 +126,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { sinks, listeners } = buildSinks({
     ...shared,
     config: config.sinks,
+    picture: createPicture(store, Object.keys(config.sources)),
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });

@@ -9,11 +9,13 @@ import { approvalState } from "../commands/approval/approving.ts";
 import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
 import type { ConnectorDefinition } from "../connector.ts";
 import { matches } from "../delivery/filter.ts";
+import { createSinkMemory } from "../delivery/memory.ts";
 import { formatDuration } from "../duration.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
 import { type Event, sourceUri } from "../event.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
+import { createPicture } from "../picture.ts";
 import { readCredentials } from "../status/credentials.ts";
 import { openStore } from "../store/open.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
@@ -170,6 +172,15 @@ function neededAbilities(entry: SourceEntry, config: Config, source: string): re
   return needs.filter(([needed]) => needed).map(([, ability]) => ability);
 }
 
+/** A probe needs no past, and the worker may be using the state. */
+const NO_STATE = {
+  document: async () => undefined,
+  documents: async () => new Map<string, never>(),
+  commit: async () => {
+    throw new Error("A probe remembers nothing.");
+  },
+};
+
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
@@ -180,7 +191,14 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   const log = createLog({ level: "silent" });
   let sink: ReturnType<NonNullable<typeof definition.sink>> | undefined;
   try {
-    sink = definition.sink?.(entry[connector], { name, log, clock: systemClock, metrics: createMetrics() });
+    sink = definition.sink?.(entry[connector], {
+      name,
+      log,
+      clock: systemClock,
+      metrics: createMetrics(),
+      memory: createSinkMemory(name, NO_STATE),
+      picture: createPicture(NO_STATE, []),
+    });
     if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;
     await within(signal, async (limited) => asked.probe?.(limited));

@@ -1,5 +1,6 @@
+import type { Remembered } from "../connector.ts";
 import type { Settlement } from "../store/store.ts";
-import type { Portion } from "./offer.ts";
+import { memoryChange, type Portion } from "./offer.ts";
 
 /**
  * Settles the beginning of a batch while the rest of it is still being written: a webhook with 20 events under way,
@@ -8,6 +9,7 @@ import type { Portion } from "./offer.ts";
  * What cannot be settled now is settled with the receipt, which covers all of it; so a failure here is no news.
  */
 export function createEarly(
+  sink: string,
   { batch, again }: Pick<Portion, "batch" | "again">,
   settle: (settlement: Settlement) => Promise<void>,
 ) {
@@ -15,12 +17,13 @@ export function createEarly(
   let settled = 0;
 
   return {
-    accepted(count: number): void {
+    accepted(count: number, remembered?: Remembered): void {
       const last = batch[count - 1];
       // The last of a batch comes with its receipt, and with what the filter took out behind it.
       if (last === undefined || count <= settled || count === batch.length) return;
       settled = count;
-      const work = attempt(settle, { again, through: last.position, rejected: [] });
+      const documents = memoryChange(sink, remembered);
+      const work = attempt(settle, { again, through: last.position, rejected: [], documents });
       underWay.add(work);
       void work.finally(() => underWay.delete(work));
     },

@@ -1,8 +1,14 @@
-import type { Receipt } from "../connector.ts";
+import type { Receipt, Remembered } from "../connector.ts";
 import { Retryable } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { withoutCredentials } from "../log.ts";
-import type { LoggedEvent, Offer, Settlement } from "../store/store.ts";
+import {
+  type DocumentChange,
+  type LoggedEvent,
+  memorySet,
+  type Offer,
+  type Settlement,
+} from "../store/store.ts";
 
 /** The part of an offer that goes into one write. */
 export interface Portion {
@@ -42,7 +48,7 @@ export interface Outcome {
  * Reads a receipt with suspicion: one that does not fit its batch keeps everything, because an event that may
  * arrive twice can be told by its id, and one that is lost cannot.
  */
-export function outcomeOf(portion: Portion, receipt: Receipt | undefined): Outcome {
+export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | undefined): Outcome {
   const { batch, again } = portion;
   const size = batch.length;
   if (!fits(receipt, size)) {
@@ -55,6 +61,7 @@ export function outcomeOf(portion: Portion, receipt: Receipt | undefined): Outco
     );
   }
   const from = receipt.kept?.from ?? size;
+  const documents = memoryChange(sink, receipt.remember);
   const reasons = new Map(
     receipt.rejected.filter(({ index }) => index < from).map(({ index, reason }) => [index, reason]),
   );
@@ -63,7 +70,7 @@ export function outcomeOf(portion: Portion, receipt: Receipt | undefined): Outco
     return reason === undefined ? [] : [{ position, reason: withoutCredentials(reason) }];
   });
   if (from === size) {
-    const settlement = { again, through: portion.through, rejected };
+    const settlement = { again, through: portion.through, rejected, documents };
     return { settlement, accepted: size - rejected.length, kept: null };
   }
   const outcome = keptFrom(portion, from, receipt.kept?.error);
@@ -71,9 +78,18 @@ export function outcomeOf(portion: Portion, receipt: Receipt | undefined): Outco
   if (lastSettled === undefined) return outcome;
   return {
     ...outcome,
-    settlement: { again, through: lastSettled.position, rejected },
+    settlement: { again, through: lastSettled.position, rejected, documents },
     accepted: from - rejected.length,
   };
+}
+
+/** What a sink wants to be remembered, as a change of documents. */
+export function memoryChange(sink: string, remembered: Remembered = new Map()): readonly DocumentChange[] {
+  if (remembered.size === 0) return [];
+  const all = [...remembered];
+  const put = all.filter(([, value]) => value !== null);
+  const remove = all.filter(([, value]) => value === null).map(([key]) => key);
+  return [{ set: memorySet(sink), put, remove }];
 }
 
 /** The outcome when everything from an index on is kept and nothing else is known. */

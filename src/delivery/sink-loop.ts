@@ -1,6 +1,6 @@
 import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
-import type { Receipt, Sink } from "../connector.ts";
+import type { Receipt, Remembered, Sink } from "../connector.ts";
 import { meaningOf, OwnTrouble, Retryable, sentence } from "../errors.ts";
 import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
@@ -11,7 +11,7 @@ import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
-import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
+import { keptFrom, memoryChange, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
@@ -20,6 +20,8 @@ import { createSkipped } from "./skipped.ts";
 const RECHECK_MS = 5 * 60_000;
 /** The longest wait that a far end can order, in milliseconds; a wrong header must not stop a sink for years. */
 const LONGEST_HOLD_MS = 24 * 60 * 60_000;
+/** A sink is not called more often than this although nothing happens, in milliseconds. */
+const SHORTEST_TICK_MS = 100;
 /** How many events are looked through at once when a filter takes most of them out. */
 const LOOK_THROUGH = 500;
 
@@ -58,7 +60,7 @@ export interface DeliveryOptions {
 /**
  * Offers the log to one sink, step by step:
  *
- *   open → next → filter → write → settle → next …
+ *   open → tick → next → filter → write → settle → tick → next …
  *
  * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
  * the sink has answered, so a crash at any point repeats at most the batch that was under way.
@@ -87,6 +89,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   /** Failures and ordered waits since the last progress. */
   let failures = 0;
   let holds = 0;
+  /** When the sink wants to be called although nothing happens, on the monotonic clock. */
+  let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
 
   async function turn(): Promise<number | null> {
     if (!isOpen) {
@@ -97,6 +101,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       await restarts.look("opened", draining);
     } else await restarts.look("open", draining);
     if (draining.aborted) return null;
+    if (clock.monotonic() >= tickAtMs) {
+      const failure = await attempt(tick);
+      if (draining.aborted) return null;
+      if (failure !== null) return (await endedBy(failure.error, "tick", null)) ? null : 0;
+    }
 
     const offer = await stored(() => outbox.next(name, limit, skipped.through()));
     if (offer === null) return null;
@@ -108,7 +117,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
         return 0;
       }
       await skipped.settleIfDue();
-      return options.lookEveryMs;
+      return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));
     }
 
     const outcome = await write(portion);
@@ -135,14 +144,32 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   async function write(portion: Portion): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
+    const offered = { positions: portion.batch.map(({ position }) => position), again: portion.again };
     let receipt: Receipt | undefined;
-    const early = createEarly(portion, (settlement) => outbox.settle(name, settlement));
+    const early = createEarly(name, portion, (settlement) => outbox.settle(name, settlement));
     state.writing();
     const failure = await attempt(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted, offered), forced);
     });
     await early.done();
-    return failure === null ? outcomeOf(portion, receipt) : keptFrom(portion, 0, failure.error);
+    if (failure !== null) return keptFrom(portion, 0, failure.error);
+    const outcome = outcomeOf(name, portion, receipt);
+    if (outcome.settlement === null) await remember(receipt?.remember);
+    return outcome;
+  }
+
+  async function tick(): Promise<void> {
+    const { inMs, remember: remembered } = await withDeadline(async (signal) => {
+      const ticked = await sink.tick?.(signal);
+      return ticked ?? { inMs: Number.POSITIVE_INFINITY };
+    }, forced);
+    await remember(remembered);
+    tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
+  }
+
+  async function remember(remembered: Remembered | undefined): Promise<void> {
+    const documents = memoryChange(name, remembered);
+    if (documents.length > 0) await stored(() => options.store.commit({ documents }));
   }
 
   /** Waits as the error means; true when the sink has ended for good. */

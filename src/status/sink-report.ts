@@ -15,6 +15,8 @@ export interface SinkReport {
   readonly oldest: string | null;
   readonly deadLetters: number | null;
   readonly dropped: number | null;
+  /** What it remembers, such as the tickets that it opened, entries. */
+  readonly remembered: number | null;
   readonly ended: string | null;
 }
 
@@ -61,6 +63,7 @@ export function sinkReports(
         oldest: null,
         deadLetters: null,
         dropped: null,
+        remembered: null,
         ended: null,
       };
     }),

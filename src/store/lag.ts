@@ -2,7 +2,7 @@ import { isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, KINDS, type Kind } from "../event.ts";
 import { EVENT_COLUMNS, isSound, type EventRow as LoggedRow } from "./event-log.ts";
 import type { Database } from "./sqlite.ts";
-import type { SinkLag, Wanted } from "./store.ts";
+import { memorySet, type SinkLag, type Wanted } from "./store.ts";
 
 /** How far the sinks are behind. Their filters decide what counts; what a filter leaves out nobody waits for. */
 
@@ -36,6 +36,13 @@ interface Count {
 
 const NONE: Count = { events: 0, oldestMs: null, exact: true };
 
+function remembered(database: Database, sink: string): number {
+  const counted = database
+    .prepare("select count(*) as entries from document where set_name = ?")
+    .get<{ readonly entries: number }>(memorySet(sink));
+  return counted?.entries ?? 0;
+}
+
 export function sinkLags(
   database: Database,
   wanted: ReadonlyMap<string, Wanted> | undefined,
@@ -54,6 +61,7 @@ export function sinkLags(
     return {
       ...row,
       depth: ahead.events,
+      remembered: remembered(database, row.sink),
       again: again.events,
       exact: ahead.exact && again.exact,
       oldest: ahead.oldestMs === null ? null : isoUtc(ahead.oldestMs),

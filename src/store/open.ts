@@ -167,7 +167,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
   }
 
   return {
-    outbox: createOutbox({ database, log, sinks, damage, clock, changes }),
+    outbox: createOutbox({ database, documents, log, sinks, damage, clock, changes }),
     quotaMemory: createQuotaMemory(database, clock, damage),
 
     async document<T>(set: string, key: string) {

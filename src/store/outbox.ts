@@ -2,6 +2,7 @@ import type { Clock } from "../clock.ts";
 import type { Bell } from "../waiting.ts";
 import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
+import type { createDocuments } from "./documents.ts";
 import type { EventLog } from "./event-log.ts";
 import { sinkLags } from "./lag.ts";
 import { createRedeliveries } from "./redeliveries.ts";
@@ -19,13 +20,14 @@ import type { Outbox } from "./store.ts";
  */
 export function createOutbox(options: {
   readonly database: Database;
+  readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
   readonly log: EventLog;
   readonly sinks: Sinks;
   readonly damage: Damage;
   readonly clock: Clock;
   readonly changes: Bell;
 }): Outbox {
-  const { database, log, sinks, damage, clock, changes } = options;
+  const { database, documents, log, sinks, damage, clock, changes } = options;
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database, log, damage);
   const retention = createRetention(database, log, sinks, clock);
@@ -42,7 +44,7 @@ export function createOutbox(options: {
       return { again: false, events: log.after(Math.max(cursor, after), limit) };
     },
 
-    async settle(sink, { again, through, rejected }) {
+    async settle(sink, { again, through, rejected, documents: changed = [] }) {
       database.transaction(() => {
         const at = clock.now();
         if (again) {
@@ -52,6 +54,7 @@ export function createOutbox(options: {
           sinks.moveTo(sink, through);
         }
         for (const { position: refused, reason } of rejected) letters.add(sink, refused, reason, at);
+        for (const change of changed) documents.change(change);
       });
     },
 

@@ -101,6 +101,11 @@ export type SnapshotName =
   | "poll"
   | "token";
 
+/** What a sink remembers, by its own keys. */
+export function memorySet(sink: string): string {
+  return `memory/${sink}`;
+}
+
 export function documentSet(name: SnapshotName, source: string): string {
   return `${name}/${source}`;
 }
@@ -128,7 +133,7 @@ export interface Outbox {
    * An offer of large events may hold fewer than `limit`, though at least one.
    */
   next(sink: string, limit: number, after?: number): Promise<Offer>;
-  /** Moves a sink past an offer, in one transaction with its dead letters. */
+  /** Moves a sink past an offer, in one transaction with its dead letters and what it remembers. */
   settle(sink: string, settlement: Settlement): Promise<void>;
   /**
    * Stops a sink for good (410 Gone, or taken out of the configuration), or lets it go on with null. An ended
@@ -182,6 +187,8 @@ export interface Settlement {
   /** Position of the last event of the offer that is settled (accepted, rejected or filtered out). */
   readonly through: number;
   readonly rejected: readonly { readonly position: number; readonly reason: string }[];
+  /** What the sink wants to be remembered with it, in the same transaction. */
+  readonly documents?: readonly DocumentChange[];
 }
 
 export interface SinkPosition {
@@ -210,6 +217,8 @@ export interface SinkLag extends SinkPosition {
   /** Events that it will get once more. */
   readonly again: number;
   readonly dropped: number;
+  /** What the sink remembers, entries. */
+  readonly remembered: number;
 }
 
 export interface DeadLetter {

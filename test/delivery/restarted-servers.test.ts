@@ -8,10 +8,9 @@ import type { ConnectorContext, Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
 import type { Event } from "#src/event.ts";
-import { createLog } from "#src/log.ts";
-import { createMetrics } from "#src/metrics.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
+import { contextFor } from "../connectors/context.ts";
 import { startCuttingProxy } from "../connectors/mqtt/cutting-proxy.ts";
 import {
   absent,
@@ -44,8 +43,8 @@ const tagged = (n: number) => valueEvent(n, String(20_000 + n));
 async function delivering(make: (context: ConnectorContext) => Sink): Promise<Delivering> {
   const folder = temporaryFolder("restarted");
   const store = await openStore({ folder, clock: systemClock });
-  const [log, metrics] = [createLog({ level: "silent" }), createMetrics()];
-  const sink = make({ name: "far", log, clock: systemClock, metrics });
+  const { log, metrics, ...context } = contextFor("far", systemClock, store);
+  const sink = make({ ...context, log, metrics });
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
   const dispatcher = createDispatcher({
     sinks: [{ name: "far", connector: "real", sink, delivery }],

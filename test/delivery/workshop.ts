@@ -1,6 +1,6 @@
 import { rmSync } from "node:fs";
 import pino from "pino";
-import type { Receipt, Sink } from "#src/connector.ts";
+import type { Accepted, Offered, Receipt, Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
 import type { Event } from "#src/event.ts";
@@ -13,7 +13,8 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 type Answer = (
   batch: readonly Event[],
   signal: AbortSignal,
-  accepted?: (count: number) => void,
+  accepted?: Accepted,
+  offer?: Offered,
 ) => Receipt | Promise<Receipt>;
 
 /** A sink whose far end does what the test says; it remembers every write, and complains when called wrongly. */
@@ -47,13 +48,13 @@ export function scriptedSink(answer: Answer = () => ({ rejected: [] })): Scripte
       opens += 1;
       await sink.onOpen(signal);
     },
-    async write(batch: readonly Event[], signal: AbortSignal, accepted?: (count: number) => void) {
+    async write(batch, signal, accepted, offer) {
       if (busy) faults.push("written to twice at a time");
       if (closes > 0) faults.push("written to after close");
       busy = true;
       try {
         sink.writes.push([...batch]);
-        return await sink.answer(batch, signal, accepted);
+        return await sink.answer(batch, signal, accepted, offer);
       } finally {
         busy = false;
       }

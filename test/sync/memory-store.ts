@@ -2,7 +2,7 @@ import type { Event } from "#src/event.ts";
 import { createStore } from "#src/store/open.ts";
 import { prepareSchema } from "#src/store/schema.ts";
 import { openDatabase } from "#src/store/sqlite.ts";
-import { Conflict, type DocumentChange, type Store } from "#src/store/store.ts";
+import { Conflict, type DocumentChange, type Settlement, type Store } from "#src/store/store.ts";
 
 /**
  * A store without a file, for tests that commit a hundred thousand times: documents are JSON texts in maps, and the log
@@ -119,7 +119,14 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),
     get outbox() {
-      return inner.outbox;
+      const { outbox } = inner;
+      return {
+        ...outbox,
+        async settle(sink: string, { documents = [], ...settlement }: Settlement) {
+          await outbox.settle(sink, settlement);
+          take(changed(documents));
+        },
+      };
     },
     get quotaMemory() {
       return inner.quotaMemory;

@@ -1,0 +1,55 @@
+import type { Tag } from "./building.ts";
+import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connector.ts";
+import { documentSet, type SnapshotName, type Store } from "./store/store.ts";
+import type { Held, HeldAlarm, HeldValue } from "./sync/snapshot.ts";
+
+/** What the snapshots of all sources say, for connectors. */
+export function createPicture(
+  store: Pick<Store, "document" | "documents">,
+  sources: readonly string[],
+): Picture {
+  async function ofAll<H, P>(
+    name: SnapshotName,
+    picture: (source: string, key: string, held: H) => P | undefined,
+  ): Promise<readonly P[]> {
+    const pictured: P[] = [];
+    for (const source of sources) {
+      for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
+        const one = picture(source, key, held);
+        if (one !== undefined) pictured.push(one);
+      }
+    }
+    return pictured;
+  }
+
+  return {
+    async activeAlarms() {
+      const alarms = await ofAll("alarm", (source, _, held: HeldAlarm) => pictured(source, held));
+      return alarms.filter(({ state }) => state === "active");
+    },
+    async alarm(source, id) {
+      const held = await store.document<HeldAlarm>(documentSet("alarm", source), id);
+      return held === undefined ? undefined : pictured(source, held);
+    },
+    inventory: (noun) => ofAll(noun, inventoried<never>),
+    async values() {
+      const tags = new Map(
+        (await ofAll("tag", inventoried<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
+      );
+      return ofAll("value", (source, id, held: HeldValue): PicturedValue | undefined => {
+        const tag = tags.get(`${source} ${id}`);
+        if (tag === undefined) return undefined;
+        const { value, quality, time } = held;
+        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time };
+      });
+    },
+  };
+}
+
+function pictured(source: string, { alarm, episode, state }: HeldAlarm): PicturedAlarm {
+  return { source, alarm, episode, state };
+}
+
+function inventoried<T>(source: string, _: string, held: Held<T>): Pictured<T> {
+  return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
+}

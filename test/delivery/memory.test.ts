@@ -1,0 +1,173 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Offered, Sink } from "#src/connector.ts";
+import { createSinkMemory } from "#src/delivery/memory.ts";
+import { ConfigError, Retryable, Throttled } from "#src/errors.ts";
+import { openStore } from "#src/store/open.ts";
+import { valueEvent } from "../sample-events.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
+const memory = () => createSinkMemory("a", workshop.store);
+const remembered = async () => Object.fromEntries(await memory().all());
+
+async function started(sink: Sink) {
+  const dispatcher = workshop.dispatcher({ a: sink });
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(0);
+  return dispatcher;
+}
+
+describe("what a sink remembers", () => {
+  test("is written with what is settled, changed and forgotten again, and counted", async () => {
+    const sink = scriptedSink((batch) => ({
+      rejected: [],
+      remember: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
+    }));
+    await started(sink);
+    await workshop.store.commit({ events: values(2) });
+    await workshop.clock.advance(0);
+    expect(await remembered()).toEqual({
+      [valueEvent(0).id]: { ticket: 1 },
+      [valueEvent(1).id]: { ticket: 1 },
+    });
+    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ remembered: 2 });
+    sink.answer = () => ({ rejected: [], remember: new Map([[valueEvent(0).id, null]]) });
+    await workshop.store.commit({ events: [valueEvent(7)] });
+    await workshop.clock.advance(0);
+    expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
+  });
+
+  test("and the cursor are one transaction: where it cannot be written, nothing is settled", async () => {
+    const sink = scriptedSink(() => ({ rejected: [], remember: new Map([["key", 1n]]) }));
+    await started(sink);
+    await workshop.store.commit({ events: values(1) });
+    await workshop.clock.advance(0);
+    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ depth: 1, remembered: 0 });
+  });
+
+  test("is written also where nothing is settled, and a sink's own word before it sends is on the disk", async () => {
+    const sink = scriptedSink(async () => {
+      await memory().put(new Map([["intent", true]]));
+      return {
+        rejected: [],
+        kept: { from: 0, error: new Retryable("away") },
+        remember: new Map([["said", 1]]),
+      };
+    });
+    await started(sink);
+    await workshop.store.commit({ events: values(1) });
+    await workshop.clock.advance(0);
+    const other = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
+    expect(await createSinkMemory("a", other).all()).toEqual(
+      new Map<string, unknown>([
+        ["intent", true],
+        ["said", 1],
+      ]),
+    );
+    await other.close();
+  });
+
+  test("with an event that is settled early comes with it, though the rest of the batch fails", async () => {
+    const sink = scriptedSink((_, _signal, accepted) => {
+      accepted?.(1, new Map([["first", "settled"]]));
+      return { rejected: [], kept: { from: 1, error: new Retryable("away") } };
+    });
+    await started(sink);
+    await workshop.store.commit({ events: values(3) });
+    await workshop.clock.advance(0);
+    expect(await remembered()).toEqual({ first: "settled" });
+    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ depth: 2 });
+  });
+
+  test("belongs to the name: another sink does not see it", async () => {
+    await memory().put(new Map([["key", 1]]));
+    expect(await createSinkMemory("b", workshop.store).all()).toEqual(new Map());
+    expect(await memory().get("key")).toBe(1);
+  });
+});
+
+describe("the place of a batch in the log", () => {
+  test("rises, and is the same when an event comes again", async () => {
+    const seen: Offered[] = [];
+    const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
+      if (offer !== undefined) seen.push(offer);
+      return { rejected: [] };
+    });
+    await started(sink);
+    await workshop.store.commit({ events: values(3) });
+    await workshop.clock.advance(0);
+    await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
+    await workshop.clock.advance(0);
+    const [first, again] = seen;
+    expect(first).toMatchObject({ again: false });
+    expect([...(first?.positions ?? [])]).toEqual([...(first?.positions ?? [])].sort((a, b) => a - b));
+    expect(first?.positions).toHaveLength(3);
+    expect(again).toEqual({ positions: first?.positions, again: true });
+  });
+});
+
+describe("a sink that is called although nothing happens", () => {
+  /** Ticks every 10 s, or does what the test says. */
+  function ticking(tick: () => Promise<void> | void = () => undefined) {
+    const at: number[] = [];
+    const sink: ScriptedSink & Sink = Object.assign(scriptedSink(), {
+      async tick() {
+        at.push(Math.round((workshop.clock.now() - START) / 1_000));
+        await tick();
+        return { inMs: 10_000, remember: new Map([["ticks", at.length]]) };
+      },
+    });
+    return { sink, at };
+  }
+  const START = Date.parse("2026-11-02T06:00:00Z");
+
+  test("is called after open and then as it wishes, and what it says is remembered", async () => {
+    const { sink, at } = ticking();
+    await started(sink);
+    await workshop.clock.advance(35_000);
+    expect(at).toEqual([0, 10, 20, 30]);
+    expect(await remembered()).toEqual({ ticks: 4 });
+  });
+
+  test("is waited for like a write when it fails, is not called while it waits, and loses no event", async () => {
+    let failure: Error | null = new Throttled("Wait.", 60_000);
+    const { sink, at } = ticking(() => {
+      if (failure !== null) throw failure;
+    });
+    const dispatcher = await started(sink);
+    await workshop.store.commit({ events: values(1) });
+    await workshop.clock.advance(30_000);
+    expect(at).toEqual([0]);
+    expect(dispatcher.status()).toMatchObject([{ state: "throttled" }]);
+    failure = new ConfigError("No.");
+    await workshop.clock.advance(60_000);
+    expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "No." }]);
+    expect(sink.writes).toEqual([]);
+    failure = null;
+    await workshop.clock.advance(6 * 60_000);
+    expect(sink.writes.flat()).toHaveLength(1);
+    expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
+  });
+
+  test("is never called while a write is under way", async () => {
+    const { sink, at } = ticking(() => expect(sink.faults).toEqual([]));
+    let finish = () => {};
+    sink.answer = () =>
+      new Promise((resolve) => {
+        finish = () => resolve({ rejected: [] });
+      });
+    await started(sink);
+    await workshop.store.commit({ events: values(1) });
+    await workshop.clock.advance(25_000);
+    expect(at).toEqual([0]);
+    finish();
+    await workshop.clock.advance(1_000);
+    expect(at).toEqual([0, 25]);
+  });
+});
