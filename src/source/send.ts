@@ -100,7 +100,10 @@ const HEADERS = {
 
 /** What each endpoint's limit is told about a reply. */
 interface Limit {
-  observe(headers: { readonly limit: number | null; readonly remaining: number | null }): void;
+  observe(
+    headers: { readonly limit: number | null; readonly remaining: number | null },
+    sentMs: number,
+  ): void;
   refused(startedMs: number, forMs: number): void;
 }
 
@@ -128,7 +131,7 @@ export function createSend(options: SendOptions): Send {
     const startedMs = clock.monotonic();
     try {
       const reply = await transport(request, signal);
-      limit.observe(rateLimitIn(reply));
+      limit.observe(rateLimitIn(reply), startedMs);
       // What a proxy kept has an age, and the time of another day.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
       const answer = decodeReply(reply, contextOf(endpoint, clock));
@@ -193,7 +196,7 @@ export function createSend(options: SendOptions): Send {
     tags(call, lane, signal) {
       const { endpoint } = call;
       const limit: Limit = {
-        observe: (headers) => limiter.observe(endpoint, headers),
+        observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
       // What was chosen once is asked for again as it is.

@@ -197,15 +197,15 @@ describe("what the service says of the quota", () => {
   };
 
   test("a lower limit than ours counts from now on, down to one; what cannot be one does not", async () => {
-    const { quota, limits } = await ready();
-    for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 });
-    quota.observe("read", { limit: 5, remaining: null });
+    const { clock, quota, limits } = await ready();
+    for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 }, clock.monotonic());
+    quota.observe("read", { limit: 5, remaining: null }, clock.monotonic());
     expect(limits()).toEqual([20]);
-    quota.observe("read", { limit: 10, remaining: 9 });
+    quota.observe("read", { limit: 10, remaining: 9 }, clock.monotonic());
     expect(limits()).toEqual([10]);
-    quota.observe("read", { limit: 15, remaining: 14 });
+    quota.observe("read", { limit: 15, remaining: 14 }, clock.monotonic());
     expect(limits()).toEqual([10]);
-    quota.observe("read", { limit: 1, remaining: 1 });
+    quota.observe("read", { limit: 1, remaining: 1 }, clock.monotonic());
     expect(limits()).toEqual([1]);
   });
 

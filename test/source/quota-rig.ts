@@ -83,9 +83,10 @@ export function createRig(
       { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {},
     ) {
       const task = async () => {
-        left.push({ name, at: clock.monotonic() });
+        const sentMs = clock.monotonic();
+        left.push({ name, at: sentMs });
         await clock.sleep(latencyMs);
-        if (remaining !== undefined) quota.observe(endpoint, { limit: 20, remaining });
+        if (remaining !== undefined) quota.observe(endpoint, { limit: 20, remaining }, sentMs);
         if (fails !== undefined) throw fails;
         return name;
       };

@@ -12,12 +12,15 @@ const COUNTING: readonly LimiterName[] = [
   "weighted counter",
 ];
 
-/** Two hours of reads with some history among them; answers when the counts were found to be separate. */
+/**
+ * Two hours of reads with some history among them; answers when the counts were found to be separate. A request is
+ * counted at any moment of its way, which takes up to `longestWayMs`.
+ */
 function separateAfterMs(
   limiter: LimiterName,
   separate: boolean,
   seed: number,
-  longestGapMs = 20_000,
+  { longestGapMs = 20_000, longestWayMs = 0 } = {},
 ): number | null {
   const random = createRandom(seed);
   const evidence = createSharingEvidence();
@@ -27,10 +30,26 @@ function separateAfterMs(
     : { read: shared, history: shared };
   const historyShare = random.between(0.05, 0.5);
   const gapMs = random.between(3_000, longestGapMs);
+  const requests: { endpoint: "read" | "history"; sentMs: number; countedMs: number; answeredMs: number }[] =
+    [];
   for (let now = random.between(0, 60_000); now < 7_200_000; now += Math.max(50, random.after(gapMs))) {
     const endpoint = random.next() < historyShare ? "history" : "read";
-    const { ok, remaining } = limiters[endpoint].arrive(now);
-    if (ok && remaining !== null && evidence.separate(endpoint, 20 - remaining, now)) return now;
+    const countedMs = now + random.between(0, longestWayMs);
+    requests.push({
+      endpoint,
+      sentMs: now,
+      countedMs,
+      answeredMs: countedMs + random.between(0, longestWayMs),
+    });
+  }
+  const answers = requests
+    .toSorted((a, b) => a.countedMs - b.countedMs)
+    .map((request) => ({ ...request, ...limiters[request.endpoint].arrive(request.countedMs) }));
+  for (const { endpoint, sentMs, answeredMs, ok, remaining } of answers.toSorted(
+    (a, b) => a.answeredMs - b.answeredMs,
+  )) {
+    if (ok && remaining !== null && evidence.separate(endpoint, 20 - remaining, sentMs, answeredMs))
+      return answeredMs;
   }
   return null;
 }
@@ -41,10 +60,20 @@ test.each(COUNTING)("%s: one shared count is never taken for separate ones", (li
   }
 });
 
+test.each(COUNTING)("%s: nor where replies overtake one another", (limiter) => {
+  for (let seed = 1; seed <= 40; seed += 1) {
+    const longestWayMs = (seed % 8) * 1_000;
+    const found = separateAfterMs(limiter, false, seed, { longestGapMs: 4_000, longestWayMs });
+    expect(found, `seed ${seed}`).toBeNull();
+  }
+});
+
 // A token bucket refills so fast that its counts seldom differ by enough; it may stay shared for an hour or two.
 const CLEAR = COUNTING.filter((limiter) => limiter !== "token bucket 20");
 
 test.each(CLEAR)("%s: separate counts are found soon when the shared one is used up", (limiter) => {
-  const found = Array.from({ length: 40 }, (_, seed) => separateAfterMs(limiter, true, seed, 4_000));
+  const found = Array.from({ length: 40 }, (_, seed) =>
+    separateAfterMs(limiter, true, seed, { longestGapMs: 4_000 }),
+  );
   expect(found.filter((at) => at !== null && at < 600_000).length).toBeGreaterThanOrEqual(36);
 });

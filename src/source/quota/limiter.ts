@@ -20,10 +20,14 @@ export interface Limiter {
   ): Promise<T>;
   /** No request leaves before `forMs` have passed: of one allowance after a 429, of every lane after a 503. */
   hold(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
-  /** What the reply's `X-RateLimit-*` headers say about the allowance; null where the reply does not say. */
+  /**
+   * What the reply's `X-RateLimit-*` headers say about the allowance; null where the reply does not say. `sentMs` is when
+   * its request left, on the monotonic clock.
+   */
   observe(
     endpoint: QuotaEndpoint,
     headers: { readonly limit: number | null; readonly remaining: number | null },
+    sentMs: number,
   ): void;
   status(): QuotaStatus;
 }

@@ -204,12 +204,13 @@ export function createQuota(options: QuotaOptions): Quota {
       if (scope === "allowance") mergeAgain();
       showHold();
     },
-    observe(endpoint, { limit, remaining }) {
+    observe(endpoint, { limit, remaining }, sentMs) {
       // A limit above the interface's is that of some wider count, of which these requests are a part.
       if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
       const taken = limit - remaining;
       allowanceOf(endpoint).observe(endpoint, taken, limit);
-      if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;
+      if (!maySplit || all().length > 1) return;
+      if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
       maySplit = false;
       const [shared] = all();
       if (shared !== undefined) regroup(SEPARATE, shared.slots(), () => shared.heldUntil());

@@ -1,3 +1,4 @@
+import type { Clock } from "#src/clock.ts";
 import { Throttled } from "#src/errors.ts";
 import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
 import type { Lane } from "#src/source/source.ts";
@@ -200,7 +201,7 @@ export function quotaClient(
           await quota.run(
             lane,
             lane === "write" ? "write" : "read",
-            () => decoded(quota, send, scenario.headers ?? true),
+            () => decoded(quota, send, scenario.headers ?? true, life.clock),
             never,
           );
         } catch (error) {
@@ -211,10 +212,16 @@ export function quotaClient(
   };
 }
 
-async function decoded(quota: Quota, send: () => Promise<Verdict>, headers: boolean): Promise<void> {
+async function decoded(
+  quota: Quota,
+  send: () => Promise<Verdict>,
+  headers: boolean,
+  clock: Pick<Clock, "monotonic">,
+): Promise<void> {
+  const sentMs = clock.monotonic();
   const verdict = await send();
   if (headers && verdict.remaining !== null)
-    quota.observe("read", { limit: 20, remaining: verdict.remaining });
+    quota.observe("read", { limit: 20, remaining: verdict.remaining }, sentMs);
   if (verdict.ok) return;
   const waitMs = (verdict.retryAfterS + 1) * 1000;
   quota.hold(waitMs, "allowance", "read");
