@@ -111,6 +111,8 @@ export interface Picture {
   alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
   values(): Promise<readonly PicturedValue[]>;
+  /** IANA zone of a source's buildings; UTC where the source is not known. */
+  timeZone(source: string): string;
 }
 
 export interface Inventory {

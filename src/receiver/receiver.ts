@@ -1,0 +1,57 @@
+import type { Incident } from "./incident.ts";
+import type { IncidentText } from "./text.ts";
+
+/** An incident and what is to be read of it, in the language of the sink. */
+export interface Told extends Incident {
+  readonly text: IncidentText;
+}
+
+/** Where an incident is at the receiver. */
+export interface Place {
+  /** What the receiver's later calls need, such as an id. Anything that JSON can say. */
+  readonly ref: unknown;
+  /** What people call it there, such as `FM-1234`; null where it has no name. */
+  readonly ticket: string | null;
+  /** https address of it; null where the answer carries none. */
+  readonly link: string | null;
+}
+
+/**
+ * One foreign system that people look at. `createReceiverSink` makes a sink of it and owns all that is hard: which
+ * incident an event is about, folding, waiting, what was opened already, and what a crash may have left in doubt. So a
+ * receiver only says things, one at a time.
+ *
+ * What a call throws means what it means of a sink's `write`; in particular `Retryable` and `Throttled` of the scope
+ * `everything` say that the call may have been carried out all the same, any other failure that it was not.
+ */
+export interface Receiver {
+  /**
+   * What opening again with the same key makes: `same` the same thing, `findable` a second one, though `find` tells,
+   * `another` a second one, and nobody can know.
+   */
+  readonly opensAgain: "same" | "findable" | "another";
+  /** Opens it: pages, posts, creates. */
+  open(told: Told, signal: AbortSignal): Promise<Place>;
+  /**
+   * Says what is new of what is open there, without calling people once more. A receiver that cannot, or that would
+   * open again what a person closed, does nothing. `gone`: it is not there any more.
+   */
+  update(told: Told, place: Place, signal: AbortSignal): Promise<Place | "gone">;
+  /** Says that it is over, and closes it. `gone`: it is not there any more, or somebody has closed it. */
+  close(told: Told, place: Place, signal: AbortSignal): Promise<Place | "gone">;
+  /**
+   * Looks for what an opening in doubt may have made; null when there surely is nothing. A receiver whose search lags
+   * behind throws `Throttled` until it is sure. `sinceMs`: when the opening began, milliseconds since 1970.
+   */
+  find?(told: Told, sinceMs: number, signal: AbortSignal): Promise<Place | null>;
+  /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */
+  readonly repeatMs?: number;
+  /** For so many milliseconds after an end `close` is repeated as well. */
+  readonly repeatClosedMs?: number;
+  /** Proves that the far end would accept us, without posting anything. */
+  probe(signal: AbortSignal): Promise<void>;
+  /** Tells one far end from another; see `Sink`. */
+  readonly farEnd?: string;
+  /** Frees what it holds; may be called more than once. */
+  dispose(): Promise<void>;
+}
