@@ -3,17 +3,17 @@ import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connecto
 import { documentSet, type SnapshotName, type Store } from "./store/store.ts";
 import type { Held, HeldAlarm, HeldValue } from "./sync/snapshot.ts";
 
-/** What the snapshots of all sources say, for connectors. */
+/** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
 export function createPicture(
   store: Pick<Store, "document" | "documents">,
-  sources: readonly string[],
+  zones: ReadonlyMap<string, string>,
 ): Picture {
   async function ofAll<H, P>(
     name: SnapshotName,
     picture: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
     const pictured: P[] = [];
-    for (const source of sources) {
+    for (const source of zones.keys()) {
       for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
         const one = picture(source, key, held);
         if (one !== undefined) pictured.push(one);
@@ -23,6 +23,7 @@ export function createPicture(
   }
 
   return {
+    timeZone: (source) => zones.get(source) ?? "UTC",
     async activeAlarms() {
       const alarms = await ofAll("alarm", (source, _, held: HeldAlarm) => pictured(source, held));
       return alarms.filter(({ state }) => state === "active");

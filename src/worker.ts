@@ -126,7 +126,10 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const { sinks, listeners } = buildSinks({
     ...shared,
     config: config.sinks,
-    picture: createPicture(store, Object.keys(config.sources)),
+    picture: createPicture(
+      store,
+      new Map(Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone])),
+    ),
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
   const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });

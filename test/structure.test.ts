@@ -121,6 +121,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   ],
   "../connectors/influxdb/": [["connectors/influxdb/sink.ts", "undici"]],
   "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
+  "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],

@@ -197,7 +197,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
       clock: systemClock,
       metrics: createMetrics(),
       memory: createSinkMemory(name, NO_STATE),
-      picture: createPicture(NO_STATE, []),
+      picture: createPicture(NO_STATE, new Map()),
     });
     if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;

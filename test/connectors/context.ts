@@ -19,7 +19,7 @@ export function contextFor(
     log: pino({ level: "silent" }),
     metrics: createMetrics(),
     memory: createSinkMemory(name, store),
-    picture: createPicture(store, ["main"]),
+    picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
   };
 }
 
