@@ -59,6 +59,8 @@ import type { Metrics } from "./metrics.ts";
  *
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
+ *
+ * `test` opens, changes and closes a marked test alarm where people look, and says of each step what came of it.
  */
 export interface Sink {
   readonly maxBatch?: number;
@@ -70,6 +72,7 @@ export interface Sink {
   look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
   probe?(signal: AbortSignal): Promise<void>;
   keepsMs?(signal: AbortSignal): Promise<number | null>;
+  test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
 }
 
 /**

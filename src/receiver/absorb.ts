@@ -1,0 +1,124 @@
+import type { Alarm } from "../building.ts";
+import type { AlarmFact, AnyEvent, Event } from "../event.ts";
+import type { Folding } from "./folding.ts";
+import { type Book, type HeldIncident, isOver } from "./held.ts";
+import { type Change, type IncidentStatus, incidentKey } from "./incident.ts";
+
+/** What a sink makes of events: changes of its book, and which incidents they are about. */
+export interface AbsorbOptions {
+  readonly folding: Folding;
+  /** Whether alarms that were active at the first sight are told. */
+  readonly initial: boolean;
+  /** For events that are sent again: whether the alarm is active in the same episode still. */
+  readonly isActive: (source: string, fact: AlarmFact) => boolean;
+}
+
+interface At {
+  readonly position: number;
+  readonly nowMs: number;
+  readonly again: boolean;
+}
+
+/** Takes an event into the book; answers the keys of the incidents that it is about. Twice is as good as once. */
+export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions): readonly string[] {
+  const one = event as AnyEvent;
+  const source = event.source.replace(/^\/sources\//, "");
+  if (one.type === "gateway-online") {
+    const before = new Map(book);
+    const back = { time: event.time, changeId: event.id, nowMs: at.nowMs };
+    options.folding.gatewayBack(book, source, one.data.gateway.id, back);
+    return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
+  }
+  if (!isAboutAlarm(one)) return [];
+  const key = incidentKey(source, "alarm", one.data.episode);
+  const held = book.get(key);
+  if (held !== undefined && at.position <= held.through) return withGroup(key, held);
+  const next = nextOf(held, one, source, at, options);
+  if (next === null) return [];
+  book.set(key, next);
+  if (held === undefined) options.folding.place(book, key, one.data.behindGateway);
+  const group = book.get(key)?.into ?? null;
+  if (held !== undefined && group !== null) options.folding.refresh(book, group, event.id, at.nowMs);
+  return withGroup(key, book.get(key) ?? next);
+}
+
+function withGroup(key: string, { into }: HeldIncident): readonly string[] {
+  return into === null ? [key] : [key, into];
+}
+
+type AlarmEvent = Extract<AnyEvent, { readonly type: `alarm-${string}` }>;
+
+function isAboutAlarm(event: AnyEvent): event is AlarmEvent {
+  return event.type.startsWith("alarm-");
+}
+
+/** What becomes of an incident by an event; null when the event does not concern this sink. */
+function nextOf(
+  held: HeldIncident | undefined,
+  event: AlarmEvent,
+  source: string,
+  { again, nowMs, position }: At,
+  options: AbsorbOptions,
+): HeldIncident | null {
+  const { alarm, episode } = event.data;
+  const change = event.type.slice("alarm-".length) as Change;
+  if (held === undefined) {
+    if (change !== "raised" && change !== "retriggered") return null;
+    if (event.type === "alarm-raised" && event.data.initial && !options.initial) return null;
+    if (again && !options.isActive(source, event.data)) return null;
+    return {
+      kind: "alarm",
+      ...{ source, episode, alarm, change },
+      site: alarm.site,
+      gateway: null,
+      priority: alarm.trigger.priority,
+      status: statusOf(alarm),
+      changeId: event.id,
+      startedAt: alarm.triggeredAt,
+      endedAt: null,
+      retriggers: 0,
+      into: null,
+      metMs: nowMs,
+      changedMs: nowMs,
+      through: position,
+      openingMs: null,
+      told: null,
+    };
+  }
+  const status = statusAfter(held, change, alarm);
+  return {
+    ...held,
+    ...{ alarm, status },
+    // A record that came after the end says more of what was, and does not change that it is over.
+    change: isOver(held) && status === "resolved" ? held.change : change,
+    changeId: event.id,
+    priority: alarm.trigger.priority,
+    endedAt: status === "resolved" ? (alarm.resolvedAt ?? held.endedAt ?? event.time) : null,
+    retriggers: held.retriggers + (change === "retriggered" ? 1 : 0),
+    changedMs: nowMs,
+    through: position,
+  };
+}
+
+function statusAfter(held: HeldIncident, change: Change, alarm: Alarm): IncidentStatus {
+  if (change === "resolved") return "resolved";
+  if (isOver(held) && change !== "retriggered" && change !== "raised") return "resolved";
+  if (change === "vanished" || change === "out-of-scope") return "unknown";
+  if (change === "recovering") return "recovering";
+  return statusOf(alarm);
+}
+
+function statusOf(alarm: Alarm): IncidentStatus {
+  return alarm.acknowledged ? "acknowledged" : alarm.recoveringUntil === null ? "active" : "recovering";
+}
+
+/** The alarms of a batch that was delivered before, to look up what has become of them. */
+export function alarmsIn(
+  events: readonly Event[],
+): readonly { readonly source: string; readonly id: string }[] {
+  return (events as readonly AnyEvent[]).flatMap((event) =>
+    isAboutAlarm(event)
+      ? [{ source: event.source.replace(/^\/sources\//, ""), id: event.data.alarm.id }]
+      : [],
+  );
+}

@@ -1,0 +1,131 @@
+import type { ReceiverConfig } from "./config.ts";
+import { type Book, type HeldIncident, isOver, keyOf, membersOf } from "./held.ts";
+
+/** Which alarms are told as one thing. */
+export interface Folding {
+  /** Puts an alarm that is to be told into what explains it, or into the storm that it is part of. */
+  place(book: Book, key: string, behindGateway: string | null): void;
+  /** A gateway is back: what is still active behind it stands by itself from now on. */
+  gatewayBack(book: Book, source: string, gatewayId: string, at: GatewayBack): void;
+  /** Brings the incident that something is folded into up to date after one of its members changed. */
+  refresh(book: Book, key: string, changeId: string, nowMs: number): void;
+}
+
+interface GatewayBack {
+  readonly time: string;
+  readonly changeId: string;
+  readonly nowMs: number;
+}
+
+export function createFolding(
+  { gateway, storm }: ReceiverConfig["fold"],
+  /** What people call a gateway. */
+  gatewayName: (source: string, id: string) => string,
+): Folding {
+  function update(book: Book, key: string, change: Partial<HeldIncident>): void {
+    const held = book.get(key);
+    if (held !== undefined) book.set(key, { ...held, ...change });
+  }
+
+  const openOf = (book: Book, fits: (held: HeldIncident) => boolean) =>
+    [...book].find(([, held]) => !isOver(held) && fits(held))?.[0];
+
+  function openGateway(book: Book, alarm: HeldIncident, id: string): string {
+    const known = openOf(
+      book,
+      (held) => held.kind === "gateway" && held.source === alarm.source && held.gateway?.id === id,
+    );
+    if (known !== undefined) return known;
+    const group: HeldIncident = {
+      ...asGroup(alarm),
+      kind: "gateway",
+      episode: `${id} ${alarm.startedAt} ${alarm.episode}`,
+      gateway: { id, displayName: gatewayName(alarm.source, id) },
+    };
+    book.set(keyOf(group), group);
+    return keyOf(group);
+  }
+
+  function openStorm(book: Book, alarm: HeldIncident): string | undefined {
+    if (storm === undefined) return undefined;
+    const isHere = (held: HeldIncident) =>
+      storm.over === "all" || (held.source === alarm.source && held.site?.id === alarm.site?.id);
+    const known = openOf(book, (held) => held.kind === "storm" && isHere(held));
+    if (known !== undefined) return known;
+    const lately = [...book.values()].filter(
+      (held) => held.kind === "alarm" && isHere(held) && held.metMs > alarm.metMs - storm.within,
+    );
+    if (lately.length <= storm.openings) return undefined;
+    const group: HeldIncident = {
+      ...asGroup(alarm),
+      kind: "storm",
+      site: storm.over === "all" ? null : alarm.site,
+      episode: `${storm.over} ${alarm.startedAt} ${alarm.episode}`,
+    };
+    book.set(keyOf(group), group);
+    return keyOf(group);
+  }
+
+  const folding: Folding = {
+    place(book, key, behindGateway) {
+      const alarm = book.get(key);
+      // What the receiver knows already stays what it is there.
+      if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
+      const into =
+        gateway && behindGateway !== null ? openGateway(book, alarm, behindGateway) : openStorm(book, alarm);
+      if (into === undefined) return;
+      update(book, key, { into });
+      folding.refresh(book, into, alarm.changeId, alarm.changedMs);
+    },
+
+    gatewayBack(book, source, gatewayId, { time, changeId, nowMs }) {
+      const key = openOf(
+        book,
+        (held) => held.kind === "gateway" && held.source === source && held.gateway?.id === gatewayId,
+      );
+      if (key === undefined) return;
+      const ended = {
+        status: "resolved",
+        change: "resolved",
+        endedAt: time,
+        changeId,
+        changedMs: nowMs,
+      } as const;
+      update(book, key, ended);
+      for (const member of membersOf(book, key)) {
+        if (isOver(member)) continue;
+        update(book, keyOf(member), { into: null, changedMs: nowMs });
+        folding.place(book, keyOf(member), null);
+      }
+    },
+
+    refresh(book, key, changeId, nowMs) {
+      const group = book.get(key);
+      if (group === undefined) return;
+      const members = membersOf(book, key);
+      const priority = members.map((member) => member.priority).sort()[0] ?? group.priority;
+      update(book, key, { changeId, priority, change: "members", changedMs: nowMs });
+      // A storm is over when all of it is; a gateway that is away stays one until it is back.
+      if (group.kind !== "storm" || members.some((member) => !isOver(member))) return;
+      const ends = members.map(({ endedAt }) => endedAt ?? "").sort();
+      update(book, key, { status: "resolved", change: "resolved", endedAt: ends.at(-1) || group.startedAt });
+    },
+  };
+  return folding;
+}
+
+/** The fields in which a group begins as its first alarm. */
+function asGroup(alarm: HeldIncident): HeldIncident {
+  const { refused: _, ...rest } = alarm;
+  return {
+    ...rest,
+    alarm: null,
+    status: "active",
+    change: "members",
+    endedAt: null,
+    retriggers: 0,
+    into: null,
+    openingMs: null,
+    told: null,
+  };
+}

@@ -1,0 +1,123 @@
+import type { Alarm, Priority, Site } from "../building.ts";
+import {
+  type Change,
+  type Incident,
+  type IncidentStatus,
+  incidentKey,
+  type Member,
+  type Members,
+} from "./incident.ts";
+import type { Place } from "./receiver.ts";
+
+/**
+ * What a sink remembers of an incident, by its key: what is true, what the receiver was told of it, and what may be on
+ * its way there. The difference between the first two is what there is to do, however many events made it.
+ */
+export interface HeldIncident {
+  readonly kind: Incident["kind"];
+  readonly source: string;
+  readonly episode: string;
+  readonly site: Site | null;
+  readonly alarm: Alarm | null;
+  readonly gateway: Incident["gateway"];
+  readonly priority: Priority;
+  readonly status: IncidentStatus;
+  readonly change: Change;
+  readonly changeId: string;
+  readonly startedAt: string;
+  readonly endedAt: string | null;
+  /** How often it came back after it had been over, or was triggered again while it was active. */
+  readonly retriggers: number;
+  /** Key of what it is folded into; null where it stands by itself. */
+  readonly into: string | null;
+  /** When this sink met it, and when something last happened to it, milliseconds since 1970. */
+  readonly metMs: number;
+  readonly changedMs: number;
+  /** Position in the log of the last event that counted for it. */
+  readonly through: number;
+  /** Since when an opening is on its way, so that it may be there although nobody knows; null when none is. */
+  readonly openingMs: number | null;
+  /** Null while the receiver knows nothing of it. */
+  readonly told: HeldTold | null;
+  /** What the receiver refused for good, as a digest: the same is not said again unasked. */
+  readonly refused?: string;
+}
+
+export interface HeldTold {
+  readonly place: Place;
+  readonly status: IncidentStatus;
+  readonly retriggers: number;
+  /** Of what was said last. */
+  readonly digest: string;
+  readonly isClosed: boolean;
+  /** When it was said, milliseconds since 1970. */
+  readonly atMs: number;
+}
+
+/** All incidents that a sink remembers. */
+export type Book = Map<string, HeldIncident>;
+
+export const keyOf = ({ source, kind, episode }: Pick<HeldIncident, "source" | "kind" | "episode">) =>
+  incidentKey(source, kind, episode);
+
+export const isOver = ({ status }: Pick<HeldIncident, "status">) => status === "resolved";
+
+const SHOWN_MEMBERS = 20;
+
+export function membersOf(book: Book, key: string): readonly HeldIncident[] {
+  return [...book.values()].filter(({ into }) => into === key);
+}
+
+/** What is to be said of an incident now. */
+export function incidentOf(
+  key: string,
+  held: HeldIncident,
+  book: Book,
+  statusUrl: string | undefined,
+): Incident {
+  const { kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt } = held;
+  const folded = held.kind === "gateway" || held.kind === "storm" ? membersOf(book, key) : [];
+  return {
+    ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
+    priority: [held.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? held.priority,
+    change: changeSince(held),
+    members: shown(folded),
+    link: statusUrl === undefined ? null : linkTo(statusUrl, held),
+  };
+}
+
+/** What happened since the receiver was told, which may be several things: the one that people have to know. */
+function changeSince({ told, status, retriggers, change }: HeldIncident): Change {
+  if (told === null || status === "resolved" || status === "unknown") return change;
+  if (retriggers !== told.retriggers || told.isClosed) return "retriggered";
+  if (status === told.status) return change === "members" ? "members" : "changed";
+  if (status === "acknowledged" || status === "recovering") return status;
+  return told.status === "acknowledged" ? "unacknowledged" : "retriggered";
+}
+
+function shown(folded: readonly HeldIncident[]): Members {
+  const rank = (member: HeldIncident) => (isOver(member) ? 1 : 0);
+  const sorted = [...folded].sort(
+    (a, b) =>
+      rank(a) - rank(b) ||
+      (isOver(a) ? 0 : a.priority.localeCompare(b.priority)) ||
+      b.startedAt.localeCompare(a.startedAt) ||
+      a.episode.localeCompare(b.episode),
+  );
+  return {
+    total: folded.length,
+    active: folded.filter((member) => !isOver(member)).length,
+    shown: sorted.slice(0, SHOWN_MEMBERS).map(memberOf),
+  };
+}
+
+function memberOf({ alarm, site, priority, status, startedAt, endedAt }: HeldIncident): Member {
+  const title = alarm?.trigger.displayName || alarm?.description || alarm?.id || "";
+  return { title, site: site?.displayName ?? "", priority, status, startedAt, endedAt };
+}
+
+function linkTo(statusUrl: string, { alarm, source }: HeldIncident): string {
+  const url = new URL(statusUrl);
+  if (alarm !== null) url.hash = `alarm/${encodeURIComponent(source)}/${encodeURIComponent(alarm.id)}`;
+  return url.href;
+}

@@ -1,0 +1,298 @@
+import { isoUtc } from "../clock.ts";
+import type { ConnectorContext, Picture, Receipt, Sink } from "../connector.ts";
+import { meaningOf, Rejected } from "../errors.ts";
+import type { AlarmFact, Event } from "../event.ts";
+import { absorb, alarmsIn } from "./absorb.ts";
+import type { ReceiverConfig } from "./config.ts";
+import { createFolding } from "./folding.ts";
+import { type Book, type HeldIncident, incidentOf, isOver, keyOf } from "./held.ts";
+import type { Place, Receiver, Told } from "./receiver.ts";
+import { createTeller, entry } from "./tell.ts";
+import { textOf } from "./text.ts";
+import { createTiming } from "./timing.ts";
+import { vocabulary } from "./words.ts";
+
+/** Events that one write takes at most: what several of them say of one alarm is said once. */
+const MAX_BATCH = 500;
+/** A thing with a list is not edited more often than this, in milliseconds, however fast the list changes. */
+const LIST_EDIT_MS = 30_000;
+/** What waits is looked at this often, in milliseconds. */
+const TICK_MS = 5_000;
+/** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
+const GATEWAY_LOOK_MS = 60_000;
+/** What was said is remembered for so long after its end, or after nothing more was heard of it, in milliseconds. */
+const REMEMBER_MS = 30 * 86_400_000;
+
+/**
+ * Makes a sink of a receiver: one thing there for one alarm.
+ *
+ *   events ─► absorb: the book says what is true ─► tell: the receiver is brought up to it ─► remembered, settled
+ *                       folding · timing                what is new of it, however many events made it
+ *
+ * An event is accepted when what it says is in the book on the disk, and the receiver has taken what follows from it or
+ * has to wait for it by a rule of the configuration.
+ */
+export function createReceiverSink(
+  receiver: Receiver,
+  config: ReceiverConfig,
+  context: ConnectorContext,
+): Sink {
+  const { clock, log, memory, picture } = context;
+  const timing = createTiming(config);
+  const words = vocabulary(config.language, config.words);
+  let book: Book | null = null;
+  let gatewayNames: ReadonlyMap<string, string> = new Map();
+  let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
+  const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
+
+  const toldOf = (held: HeldIncident): Told => {
+    const incident = incidentOf(keyOf(held), held, book ?? new Map(), config.status_url);
+    return { ...incident, text: textOf(incident, words, picture.timeZone(held.source)) };
+  };
+  const teller = createTeller({
+    receiver,
+    told: toldOf,
+    nowMs: clock.now,
+    async remember(held) {
+      await memory.put(entry(keyOf(held), held));
+      book?.set(keyOf(held), held);
+    },
+  });
+
+  async function open(): Promise<Book> {
+    book ??= new Map(await memory.all<HeldIncident>());
+    return book;
+  }
+
+  async function nameGateways(): Promise<void> {
+    const gateways = await picture.inventory("gateway");
+    gatewayNames = new Map(gateways.map(({ source, value }) => [`${source} ${value.id}`, value.displayName]));
+  }
+
+  /** Whether a rule keeps it from being opened now, or for ever. */
+  function waits(held: HeldIncident): boolean {
+    if (held.into !== null) return true;
+    const began = Date.parse(held.startedAt);
+    const beganMs = Number.isNaN(began) ? held.metMs : began;
+    const fromMs = timing.tellFromMs(held.priority, beganMs, picture.timeZone(held.source));
+    const ended = held.endedAt === null ? Number.NaN : Date.parse(held.endedAt);
+    if (isOver(held) && (Number.isNaN(ended) ? clock.now() : ended) < fromMs) return true;
+    // Quiet hours may have begun since: what waited for its `hold` waits on.
+    const now = clock.now();
+    return (
+      now < fromMs ||
+      (!isOver(held) &&
+        timing.tellFromMs(held.priority, now - config.hold, picture.timeZone(held.source)) > now)
+    );
+  }
+
+  /** Whether there is something to say of it now. */
+  function isDue(held: HeldIncident): boolean {
+    if (held.told === null) return !waits(held) && !(isOver(held) && held.into !== null);
+    if (!teller.isBehind(held)) return false;
+    const isList = held.kind === "gateway" || held.kind === "storm";
+    return !isList || isOver(held) || clock.now() - held.told.atMs >= LIST_EDIT_MS;
+  }
+
+  async function tell(key: string, again: boolean, signal: AbortSignal): Promise<void> {
+    const held = book?.get(key);
+    if (held !== undefined) await teller.tell(held, again, signal);
+  }
+
+  /** Says what there is to say; what the receiver refuses for good stops nobody else. */
+  async function tellAll(
+    keys: Iterable<string>,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<string, Rejected>> {
+    const refused = new Map<string, Rejected>();
+    for (const key of keys) {
+      const held = book?.get(key);
+      if (held === undefined || !isDue(held)) continue;
+      signal.throwIfAborted();
+      try {
+        await tell(key, false, signal);
+      } catch (error) {
+        const failure = meaningOf(error);
+        if (!(failure instanceof Rejected)) throw error;
+        refused.set(key, failure);
+        const now = book?.get(key) ?? held;
+        const known = { ...now, refused: teller.digestOf(now) };
+        await memory.put(entry(key, known));
+        book?.set(key, known);
+      }
+    }
+    return refused;
+  }
+
+  async function write(
+    batch: readonly Event[],
+    signal: AbortSignal,
+    positions: readonly number[],
+    again: boolean,
+  ): Promise<Receipt> {
+    // A copy: what could not be written down has not happened.
+    const next = new Map(await open());
+    const before = new Map(next);
+    const isActive = again ? await lookUp(picture, batch) : () => true;
+    if (batch.some((event) => mayFold(event))) await nameGateways();
+    const nowMs = clock.now();
+    /** By incident, the first event of this batch that is about it. */
+    const concerned = new Map<string, number>();
+    for (const [index, event] of batch.entries()) {
+      const at = { position: positions[index] ?? 0, nowMs, again };
+      for (const key of absorb(next, event, at, { folding, initial: config.initial, isActive })) {
+        if (!concerned.has(key)) concerned.set(key, index);
+      }
+    }
+    // First on the disk, so that what is said of it later is never said of something that is forgotten.
+    await take(next, before);
+    const refused = await tellAll(concerned.keys(), signal);
+    const [first] = [...refused].sort(([a], [b]) => (concerned.get(a) ?? 0) - (concerned.get(b) ?? 0));
+    if (first === undefined) return { rejected: [] };
+    return { rejected: [], kept: { from: concerned.get(first[0]) ?? 0, error: first[1] } };
+  }
+
+  /** What has changed is the truth once it is on the disk. */
+  async function take(next: Book, before: Book): Promise<void> {
+    await memory.put(new Map([...next].filter(([key, held]) => before.get(key) !== held)));
+    book = next;
+  }
+
+  /** Gateways that are back although no event said so. */
+  async function lookAtGateways(all: Book): Promise<void> {
+    const away = [...all.values()].filter((held) => held.kind === "gateway" && !isOver(held));
+    if (away.length === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
+    gatewaysLookedMs = clock.monotonic();
+    const offline = new Set(
+      (await picture.inventory("gateway"))
+        .filter(({ value, isThere }) => isThere && value.online !== true)
+        .map(({ source, value }) => `${source} ${value.id}`),
+    );
+    const next = new Map(all);
+    for (const { source, gateway, changeId } of away) {
+      if (gateway === null || offline.has(`${source} ${gateway.id}`)) continue;
+      const nowMs = clock.now();
+      folding.gatewayBack(next, source, gateway.id, { time: isoUtc(nowMs), changeId, nowMs });
+    }
+    await take(next, all);
+  }
+
+  async function forget(all: Book): Promise<void> {
+    const old = [...all].filter(
+      ([, held]) =>
+        clock.now() - held.changedMs > REMEMBER_MS ||
+        // Nobody was told of it and nobody will be.
+        (isOver(held) && held.told === null && held.openingMs === null && held.into === null && waits(held)),
+    );
+    if (old.length === 0) return;
+    await memory.put(new Map(old.map(([key]) => [key, null])));
+    for (const [key] of old) all.delete(key);
+  }
+
+  function isToRepeat({ told: last, status, changedMs }: HeldIncident): boolean {
+    const { repeatMs, repeatClosedMs = 0 } = receiver;
+    if (repeatMs === undefined || last === null || clock.now() - last.atMs < repeatMs) return false;
+    return status !== "resolved" || clock.now() - changedMs < repeatClosedMs;
+  }
+
+  return {
+    maxBatch: MAX_BATCH,
+    ...(receiver.farEnd === undefined ? {} : { farEnd: receiver.farEnd }),
+
+    async open(signal) {
+      signal.throwIfAborted();
+      await open();
+    },
+
+    async write(batch, signal, _accepted, offer) {
+      signal.throwIfAborted();
+      return write(
+        batch,
+        signal,
+        offer?.positions ?? batch.map((_, index) => index + 1),
+        offer?.again ?? false,
+      );
+    },
+
+    async tick(signal) {
+      await lookAtGateways(await open());
+      const all = await open();
+      const due = [...all].filter(
+        ([, held]) => held.refused === undefined || held.refused !== teller.digestOf(held),
+      );
+      await tellAll(
+        due.map(([key]) => key),
+        signal,
+      );
+      for (const [key, held] of [...all]) {
+        signal.throwIfAborted();
+        if (isToRepeat(held)) await tell(key, true, signal);
+      }
+      await forget(all);
+      log.trace({ incidents: all.size }, "what waits was looked at");
+      return { inMs: TICK_MS };
+    },
+
+    async test(say, signal) {
+      const steps = [
+        ["opened", { status: "active", change: "raised" }],
+        ["changed", { status: "acknowledged", change: "acknowledged" }],
+        ["closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) }],
+      ] as const;
+      let place: Place | null = null;
+      for (const [done, state] of steps) {
+        const told = toldOf({ ...testIncident(clock.now()), ...state });
+        const answer: Place | "gone" = await (place === null
+          ? receiver.open(told, signal)
+          : state.status === "resolved"
+            ? receiver.close(told, place, signal)
+            : receiver.update(told, place, signal));
+        if (answer === "gone") return say(`${done}: it is not there any more`);
+        place = answer;
+        say([done, place.ticket, place.link].filter((text) => text !== null).join(" "));
+      }
+    },
+
+    probe: (signal) => receiver.probe(signal),
+    close: () => receiver.dispose(),
+  };
+}
+
+/** An incident that is none, to see how one looks there. */
+function testIncident(nowMs: number): HeldIncident {
+  return {
+    kind: "test",
+    source: "plenum",
+    episode: String(nowMs),
+    site: null,
+    alarm: null,
+    gateway: null,
+    priority: "C",
+    status: "active",
+    change: "raised",
+    changeId: `test.${nowMs}`,
+    startedAt: isoUtc(nowMs),
+    endedAt: null,
+    retriggers: 0,
+    into: null,
+    metMs: nowMs,
+    changedMs: nowMs,
+    through: 0,
+    openingMs: null,
+    told: null,
+  };
+}
+
+function mayFold(event: Event): boolean {
+  return (event.data as Partial<AlarmFact>).behindGateway != null;
+}
+
+/** What has become of the alarms of a batch that was delivered before. */
+async function lookUp(picture: Picture, batch: readonly Event[]) {
+  const active = new Set<string>();
+  for (const { source, id } of alarmsIn(batch)) {
+    const now = await picture.alarm(source, id);
+    if (now?.state === "active") active.add(`${source} ${now.episode}`);
+  }
+  return (source: string, { episode }: AlarmFact) => active.has(`${source} ${episode}`);
+}

@@ -1,0 +1,135 @@
+import { createHash } from "node:crypto";
+import type { Remembered } from "../connector.ts";
+import { ConfigError, meaningOf, Rejected, Throttled } from "../errors.ts";
+import { type HeldIncident, isOver } from "./held.ts";
+import type { Incident } from "./incident.ts";
+import type { Place, Receiver, Told } from "./receiver.ts";
+
+/**
+ * Brings what the receiver knows of one incident up to what is true. What was said is remembered before anything else
+ * is said, and an opening that could be made twice is written down before it leaves:
+ *
+ *   remember "opening" → open → remember where it is       a crash in between leaves "opening": it is looked for
+ *
+ * A receiver that opens the same thing again needs no such word: it is simply said again.
+ */
+export interface Teller {
+  /**
+   * Says what is to be said; answers the incident as it is remembered now. Throws what the receiver threw. `again`: also
+   * where nothing is new.
+   */
+  tell(held: HeldIncident, again: boolean, signal: AbortSignal): Promise<HeldIncident>;
+  /** Whether there is anything to say. */
+  isBehind(held: HeldIncident): boolean;
+  /** A digest of what would be said. */
+  digestOf(held: HeldIncident): string;
+}
+
+export function createTeller(options: {
+  readonly receiver: Receiver;
+  readonly told: (held: HeldIncident) => Told;
+  readonly nowMs: () => number;
+  readonly remember: (held: HeldIncident) => Promise<void>;
+}): Teller {
+  const { receiver, nowMs, remember } = options;
+
+  async function keep(held: HeldIncident): Promise<HeldIncident> {
+    await remember(held);
+    return held;
+  }
+
+  const known = (
+    held: HeldIncident,
+    place: Place,
+    isClosed: boolean,
+    digest = digestOf(held),
+  ): HeldIncident => ({
+    ...held,
+    openingMs: null,
+    told: {
+      place,
+      status: held.status,
+      retriggers: held.retriggers,
+      digest,
+      isClosed,
+      atMs: nowMs(),
+    },
+  });
+
+  const digestOf = (held: HeldIncident) => digestOfTold(options.told(held));
+
+  async function open(before: HeldIncident, signal: AbortSignal): Promise<HeldIncident> {
+    const isInDoubt = before.openingMs !== null;
+    if (isInDoubt && receiver.find !== undefined) {
+      const found = await receiver.find(options.told(before), before.openingMs ?? nowMs(), signal);
+      if (found !== null) {
+        // What it says is not known: it may be older than what is true now.
+        return keep(known(before, found, false, ""));
+      }
+    }
+    let held = before;
+    if (!isInDoubt && receiver.opensAgain !== "same") held = await keep({ ...before, openingMs: nowMs() });
+    try {
+      return await keep(known(held, await receiver.open(options.told(held), signal), false));
+    } catch (error) {
+      if (!isInDoubt && held.openingMs !== null && surelyNot(error)) await keep({ ...held, openingMs: null });
+      throw error;
+    }
+  }
+
+  async function say(held: HeldIncident, signal: AbortSignal): Promise<HeldIncident> {
+    const { told } = held;
+    if (told === null) return open(held, signal);
+    const over = isOver(held);
+    if (told.isClosed && !over && receiver.opensAgain !== "findable") {
+      return open({ ...held, openingMs: null }, signal);
+    }
+    const text = options.told(held);
+    const place = await (over
+      ? receiver.close(text, told.place, signal)
+      : receiver.update(text, told.place, signal));
+    if (place !== "gone") return keep(known(held, place, over));
+    // Somebody has removed it there. What is over needs nothing more; what is not gets a new one.
+    if (over) return keep(known(held, told.place, true));
+    return open({ ...held, told: null, openingMs: null }, signal);
+  }
+
+  function isBehind(held: HeldIncident): boolean {
+    const { told } = held;
+    if (told === null) return true;
+    if (isOver(held)) return !told.isClosed;
+    return told.isClosed || told.digest !== digestOf(held);
+  }
+
+  return {
+    digestOf,
+    isBehind,
+
+    async tell(held, again, signal) {
+      if (again && held.told !== null) return say(held, signal);
+      let now = held;
+      // Opening and closing are two things to say, also where both are late; so is what is not known of one found again.
+      for (let steps = 0; steps < 3 && isBehind(now); steps += 1) now = await say(now, signal);
+      return now;
+    },
+  };
+}
+
+/** A failure after which nothing was carried out; of any other nobody knows. */
+function surelyNot(error: unknown): boolean {
+  const failure = meaningOf(error);
+  if (failure instanceof Throttled) return failure.scope === "allowance";
+  return failure instanceof ConfigError || failure instanceof Rejected;
+}
+
+/** What people would see: the id of the last event and the word for it are not part of it. */
+function digestOfTold({ text, status, priority, link }: Incident & Pick<Told, "text">): string {
+  return createHash("sha256")
+    .update(JSON.stringify([text, status, priority, link]))
+    .digest("base64url");
+}
+
+/** One entry to remember. */
+export function entry(key: string, held: HeldIncident | null): Remembered {
+  return new Map([[key, held]]);
+}

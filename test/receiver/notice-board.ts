@@ -1,0 +1,91 @@
+import { Retryable } from "#src/errors.ts";
+import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
+
+/** A thing on the board: what people see of one incident. */
+export interface Note {
+  readonly id: number;
+  readonly key: string;
+  isOpen: boolean;
+  /** `open …`, `update …`, `close …`, in order, with status and title. */
+  readonly said: string[];
+  told: Told;
+}
+
+export interface NoticeBoard extends Receiver {
+  readonly notes: Note[];
+  /** Everything that was said, in order. */
+  readonly said: string[];
+  /** Called before (`false`) and after (`true`) something is put on the board; what it throws is thrown. */
+  trouble: (isDone: boolean, what: string, told: Told) => void;
+  /** Whether `find` sees what was put there. */
+  isSearchable: boolean;
+  readonly finds: () => number;
+}
+
+/** A receiver in memory, of any of the three sorts. */
+export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
+  const notes: Note[] = [];
+  let finds = 0;
+
+  function put(what: string, told: Told, change: () => Note | undefined): Place | "gone" {
+    board.trouble(false, what, told);
+    const line = `${what} ${told.status} ${told.text.title}`;
+    const note = change();
+    if (note === undefined) return "gone";
+    note.said.push(line);
+    note.told = told;
+    board.said.push(line);
+    board.trouble(true, what, told);
+    return { ref: note.id, ticket: `N-${note.id}`, link: null };
+  }
+
+  const at = ({ ref }: Place) => notes.find(({ id }) => id === ref);
+  const board: NoticeBoard = {
+    opensAgain,
+    notes,
+    said: [],
+    trouble: () => undefined,
+    isSearchable: true,
+    finds: () => finds,
+    async open(told) {
+      const place = put("open", told, () => {
+        const same = opensAgain === "same" ? notes.find(({ key }) => key === told.key) : undefined;
+        if (same !== undefined) {
+          same.isOpen = true;
+          return same;
+        }
+        const note: Note = { id: notes.length + 1, key: told.key, isOpen: true, said: [], told };
+        notes.push(note);
+        return note;
+      });
+      if (place === "gone") throw new Error("A board takes everything.");
+      return place;
+    },
+    update: async (told, place) =>
+      put("update", told, () => {
+        const note = at(place);
+        if (note !== undefined && told.change === "retriggered") note.isOpen = true;
+        return note;
+      }),
+    close: async (told, place) =>
+      put("close", told, () => {
+        const note = at(place);
+        if (note !== undefined) note.isOpen = false;
+        return note;
+      }),
+    ...(opensAgain === "findable"
+      ? {
+          async find(told) {
+            finds += 1;
+            if (!board.isSearchable) throw new Retryable("The search is not to be had.");
+            const note = notes.find(({ key }) => key === told.key);
+            return note === undefined ? null : { ref: note.id, ticket: `N-${note.id}`, link: null };
+          },
+        }
+      : {}),
+    probe: async () => undefined,
+    dispose: async () => undefined,
+    ...more,
+  };
+  return board;
+}

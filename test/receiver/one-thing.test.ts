@@ -1,0 +1,312 @@
+import { describe, expect, test } from "vitest";
+import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import type { Receiver } from "#src/receiver/receiver.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm, receiving } from "./trial.ts";
+
+const SORTS: readonly Receiver["opensAgain"][] = ["same", "findable", "another"];
+
+describe("one alarm is one thing", () => {
+  test("opened once, edited in place, closed when it is over", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.acknowledged());
+    await trial.offer(one.changed("Colder still"));
+    await trial.offer(one.resolved(9, { acknowledged: true }));
+    expect(trial.board.notes).toHaveLength(1);
+    expect(trial.board.said).toEqual([
+      "open active Alarm 1, Building 1",
+      "update acknowledged Alarm 1, Building 1",
+      "update active Alarm 1, Building 1",
+      "close resolved Alarm 1, Building 1",
+    ]);
+    expect(trial.board.notes[0]).toMatchObject({ isOpen: false });
+  });
+
+  test("what several events say is said once", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised(), one.acknowledged(), one.changed("Colder still"));
+    expect(trial.board.said).toEqual(["open active Alarm 1, Building 1"]);
+  });
+
+  test("an acknowledgement that came together with something else is still told as one", async () => {
+    const trial = receiving(noticeBoard("same"));
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    const changes: string[] = [];
+    trial.board.trouble = (_, __, told) => changes.push(told.change);
+    const later = { acknowledged: true, acknowledgedBy: "Kim" };
+    const changed = one.changed("Colder still", 3);
+    await trial.offer(one.acknowledged(), {
+      ...changed,
+      data: { ...changed.data, alarm: { ...one.record, ...later, description: "Colder still" } } as never,
+    });
+    expect(new Set(changes)).toEqual(new Set(["acknowledged"]));
+  });
+
+  test("an end whose beginning was never told there says nothing", async () => {
+    const trial = receiving();
+    await trial.offer(alarm(1).resolved(3), alarm(2).acknowledged(), alarm(3).vanished(4));
+    expect(trial.board.said).toEqual([]);
+  });
+
+  test("one that vanishes is of unknown state and never closed", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.vanished(4));
+    expect(trial.board.notes[0]).toMatchObject({ isOpen: true });
+    expect(trial.board.said.at(-1)).toBe("update unknown Alarm 1, Building 1");
+    expect(trial.board.notes[0]?.told.text.fields).toContainEqual({
+      label: "State unknown",
+      text: "The service does not show the alarm any more and does not say that it is over.",
+    });
+  });
+
+  test("triggered again after its end it is the same thing, open again", async () => {
+    for (const sort of SORTS) {
+      const trial = receiving(noticeBoard(sort));
+      const one = alarm(1);
+      await trial.offer(one.raised());
+      await trial.offer(one.resolved(3));
+      await trial.offer(one.retriggered(4));
+      const open = trial.board.notes.filter(({ isOpen }) => isOpen);
+      expect(open, sort).toHaveLength(1);
+      expect(trial.board.notes, sort).toHaveLength(sort === "another" ? 2 : 1);
+      await trial.offer(one.resolved(5));
+      expect(
+        trial.board.notes.filter(({ isOpen }) => isOpen),
+        sort,
+      ).toEqual([]);
+    }
+  });
+
+  test("a later word about one that is over does not open it", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.resolved(3));
+    await trial.offer(one.acknowledged(4));
+    expect(trial.board.said).toHaveLength(2);
+  });
+
+  test("alarms that were active at the first sight are told only where that is wished", async () => {
+    for (const initial of [false, true]) {
+      const trial = receiving(noticeBoard("same"), { initial });
+      const one = alarm(1);
+      await trial.offer(one.raised(true));
+      await trial.offer(one.resolved(3));
+      expect(trial.board.notes).toHaveLength(initial ? 1 : 0);
+    }
+  });
+
+  test("events of other kinds say nothing and cost nothing", async () => {
+    const { sampleOfEveryKind } = await import("../sample-events.ts");
+    const trial = receiving();
+    const others = sampleOfEveryKind().filter(({ type }) => !type.startsWith("alarm-"));
+    expect(await trial.offer(...others)).toEqual({ rejected: [] });
+    expect(trial.board.said).toEqual([]);
+    expect(await trial.memory.all()).toEqual(new Map());
+  });
+
+  test("what people removed is opened anew while the alarm is active, and left alone when it is over", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    trial.board.notes.length = 0;
+    await trial.offer(one.acknowledged());
+    expect(trial.board.notes).toHaveLength(1);
+    trial.board.notes.length = 0;
+    await trial.offer(one.resolved(5));
+    expect(trial.board.notes).toHaveLength(0);
+  });
+
+  test("an end is forgotten after thirty days, and what it was too", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.resolved(3));
+    await trial.pass(29 * 86_400_000, 3_600_000);
+    expect((await trial.memory.all()).size).toBe(1);
+    await trial.pass(2 * 86_400_000, 3_600_000);
+    expect((await trial.memory.all()).size).toBe(0);
+  });
+});
+
+describe("a crash between what is said and what is remembered", () => {
+  class Crash extends Error {}
+
+  /** The process ends when something is (or is about to be) put on the board; what is on the disk stays. */
+  async function crashing(sort: Receiver["opensAgain"], isDone: boolean, what: string) {
+    const trial = receiving(noticeBoard(sort));
+    const one = alarm(1);
+    const story = [[one.raised()], [one.acknowledged()], [one.resolved(4)]];
+    let isArmed = true;
+    trial.board.trouble = (done, said) => {
+      if (!isArmed || done !== isDone || said !== what) return;
+      isArmed = false;
+      throw new Crash();
+    };
+    for (const batch of story) {
+      const crashed = await trial.offer(...batch).then(
+        () => false,
+        () => true,
+      );
+      if (!crashed) continue;
+      trial.restart();
+      await trial.offerAgain(batch);
+    }
+    expect(isArmed).toBe(false);
+    return trial.board.notes;
+  }
+
+  test.each(
+    SORTS.flatMap((sort) =>
+      ["open", "update", "close"].flatMap((what) => [true, false].map((done) => [sort, what, done] as const)),
+    ),
+  )("%s: at %s, done %s, leaves one thing that is closed", async (sort, what, isDone) => {
+    const notes = await crashing(sort, isDone, what);
+    const most = sort === "another" && what === "open" && isDone ? 2 : 1;
+    expect(notes.length).toBe(most);
+    expect(notes.filter(({ isOpen }) => isOpen)).toHaveLength(most - 1);
+  });
+
+  test("an opening in doubt is looked for, and not made while the search is not to be had", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Retryable("The answer was lost.");
+    };
+    await expect(trial.offer(one.raised())).rejects.toThrow("lost");
+    trial.board.trouble = () => undefined;
+    trial.board.isSearchable = false;
+    await expect(trial.offerAgain([one.raised()])).rejects.toThrow("search");
+    trial.board.isSearchable = true;
+    await trial.offerAgain([one.raised()]);
+    expect(trial.board.notes).toHaveLength(1);
+  });
+
+  test.each([
+    ["told to wait", new Throttled("Wait.", 1_000)],
+    ["refused", new Rejected("No.")],
+    ["not accepted", new ConfigError("No.")],
+  ])("%s: it surely was not made, so nobody looks for it", async (_, failure) => {
+    const trial = receiving();
+    const one = alarm(1);
+    trial.board.trouble = (isDone) => {
+      if (!isDone) throw failure;
+    };
+    await trial.offer(one.raised()).catch(() => undefined);
+    trial.board.trouble = () => undefined;
+    await trial.offerAgain([one.raised()]);
+    expect(trial.board.notes).toHaveLength(1);
+    expect(trial.board.finds()).toBe(0);
+  });
+
+  test("one that was in doubt before stays in doubt when the second try is told to wait", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    let failure: Error = new Retryable("lost");
+    trial.board.trouble = (isDone) => {
+      if (isDone === failure instanceof Retryable) throw failure;
+    };
+    await trial.offer(one.raised()).catch(() => undefined);
+    trial.board.find = async () => {
+      throw failure;
+    };
+    failure = new Throttled("Wait.", 1_000);
+    await trial.offerAgain([one.raised()]).catch(() => undefined);
+    const [held] = (await trial.memory.all<{ openingMs: number | null }>()).values();
+    expect(held?.openingMs).not.toBeNull();
+  });
+});
+
+describe("trouble at the receiver", () => {
+  test("one that it refuses is kept and stops nobody else", async () => {
+    const trial = receiving();
+    trial.board.trouble = (isDone, _, told) => {
+      if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
+    };
+    const all = [1, 2, 3].map((n) => alarm(n));
+    const receipt = await trial.offer(...all.map((one) => one.raised()));
+    expect(receipt.kept).toMatchObject({ from: 1, error: expect.objectContaining({ kind: "rejected" }) });
+    expect(trial.board.notes).toHaveLength(2);
+    // As the engine offers from there on, again and again: nothing is said twice.
+    await trial.offerAgain(all.slice(1).map((one) => one.raised()));
+    expect(trial.board.said).toHaveLength(2);
+    // Given up there, it is not tried again by itself, only with news.
+    await trial.pass(60_000);
+    expect(trial.board.said).toHaveLength(2);
+    trial.board.trouble = () => undefined;
+    await trial.offer(all[1]?.acknowledged() ?? alarm(2).acknowledged());
+    expect(trial.board.notes).toHaveLength(3);
+  });
+
+  test("while it is away nothing is lost, and what came and went meanwhile is opened and closed", async () => {
+    const trial = receiving();
+    trial.board.trouble = (isDone) => {
+      if (!isDone) throw new Retryable("away");
+    };
+    const [one, two] = [alarm(1), alarm(2)];
+    const batch = [one.raised(), two.raised(), one.resolved(4), two.acknowledged()];
+    await expect(trial.offer(...batch)).rejects.toThrow("away");
+    trial.board.trouble = () => undefined;
+    await trial.offerAgain(batch);
+    expect(trial.board.notes.map(({ isOpen, said }) => [isOpen, said.length])).toEqual([
+      [false, 2],
+      [true, 1],
+    ]);
+  });
+
+  test("where the state cannot be written nothing is said", async () => {
+    const trial = receiving();
+    const { commit } = trial.store;
+    trial.store.commit = () => Promise.reject(new Error("The disk is full."));
+    await expect(trial.offer(alarm(1).raised())).rejects.toThrow("disk");
+    expect(trial.board.said).toEqual([]);
+    trial.store.commit = commit;
+    await trial.offerAgain([alarm(1).raised()]);
+    expect(trial.board.said).toHaveLength(1);
+  });
+});
+
+describe("events that are sent again", () => {
+  test("of what is known nothing is said, of what is over neither, and what is active still is opened", async () => {
+    const trial = receiving();
+    const [known, over, active] = [alarm(1), alarm(2), alarm(3)];
+    await trial.offer(known.raised());
+    await trial.offer(known.resolved(3));
+    await trial.holdsActive(active.record, active.episode);
+    await trial.replay([known.raised(), known.resolved(3), over.raised(), over.resolved(2), active.raised()]);
+    expect(trial.board.notes.map(({ isOpen, told }) => [isOpen, told.text.title])).toEqual([
+      [false, "Alarm 1, Building 1"],
+      [true, "Alarm 3, Building 1"],
+    ]);
+    expect(trial.board.said).toHaveLength(3);
+  });
+});
+
+describe("a far end that forgets", () => {
+  test("is told again what is open, and for a while what is closed", async () => {
+    const trial = receiving(noticeBoard("same", { repeatMs: 60_000, repeatClosedMs: 300_000 }));
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.pass(10 * 60_000);
+    expect(trial.board.said.filter((line) => line.startsWith("update"))).toHaveLength(10);
+    await trial.offer(one.resolved(10));
+    await trial.pass(20 * 60_000);
+    expect(trial.board.said.filter((line) => line.startsWith("close"))).toHaveLength(5);
+  });
+});
+
+test("a test opens, changes and closes a marked thing, and nothing is remembered", async () => {
+  const trial = receiving();
+  const lines: string[] = [];
+  await trial.test((line) => lines.push(line));
+  expect(lines).toEqual(["opened N-1", "changed N-1", "closed N-1"]);
+  expect(trial.board.said.map((line) => line.split(" ")[0])).toEqual(["open", "update", "close"]);
+  expect(trial.board.said[0]).toContain("Test alarm from Plenum");
+  expect((await trial.memory.all()).size).toBe(0);
+});

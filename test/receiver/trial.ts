@@ -1,0 +1,139 @@
+import { z } from "zod";
+import type { Alarm } from "#src/building.ts";
+import type { Receipt, Sink } from "#src/connector.ts";
+import { createSinkMemory } from "#src/delivery/memory.ts";
+import { type AlarmFact, type Event, type Kind, makeEvent, sourceUri } from "#src/event.ts";
+import { RECEIVER, type ReceiverConfig } from "#src/receiver/config.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { ALARM, GATEWAY } from "../sample-events.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { type NoticeBoard, noticeBoard } from "./notice-board.ts";
+
+export const START = Date.parse("2026-11-02T12:00:00Z");
+const Options = z.strictObject(RECEIVER);
+
+/** One sink over a board in memory, in virtual time; a batch that is kept is offered again as the engine would. */
+export function receiving(
+  board: NoticeBoard = noticeBoard("findable"),
+  options: z.input<typeof Options> = {},
+) {
+  const clock = createVirtualClock(START);
+  const store = createMemoryStore(() => clock.now());
+  const config: ReceiverConfig = Options.parse(options);
+  let position = 0;
+  let sink = make();
+
+  function make(): Sink {
+    return createReceiverSink(board, config, contextFor("chat", clock, store));
+  }
+
+  async function write(events: readonly Event[], from: number, again = false): Promise<Receipt> {
+    const positions = events.map((_, index) => from + index);
+    return sink.write(events, never(), undefined, { positions, again });
+  }
+
+  return {
+    board,
+    clock,
+    store,
+    memory: createSinkMemory("chat", store),
+    /** As after a crash: nothing is known but what is on the disk. */
+    restart() {
+      sink = make();
+    },
+    /** Offers events at new places of the log. */
+    async offer(...events: readonly Event[]): Promise<Receipt> {
+      const from = position + 1;
+      position += events.length;
+      return write(events, from);
+    },
+    /** Offers the last so many again, at their old places, as after a crash or what was kept. */
+    offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
+    replay: (events: readonly Event[]) => write(events, position - events.length + 1, true),
+    tick: () => sink.tick?.(never()),
+    async pass(ms: number, everyMs = 5_000) {
+      for (let left = ms; left > 0; left -= everyMs) {
+        await clock.advance(Math.min(everyMs, left));
+        await sink.tick?.(never());
+      }
+    },
+    test: (say: (line: string) => void) => sink.test?.(say, never()),
+    async holdsActive(alarm: Alarm, episode: string) {
+      const held: HeldAlarm = {
+        alarm,
+        episode,
+        state: "active",
+        since: alarm.triggeredAt,
+        misses: 0,
+        returns: 0,
+      };
+      await store.commit({ documents: [{ set: "alarm/main", put: [[alarm.id, held]] }] });
+    },
+  };
+}
+
+/** An alarm that has a life. Times are minutes after the start of the trial. */
+export function alarm(
+  n: number,
+  { priority = "B", site = 1, at = 0, behind = null as string | null, name = `Alarm ${n}` } = {},
+) {
+  const id = String(600_000 + n);
+  const time = (minutes: number) => new Date(START + minutes * 60_000).toISOString();
+  const record: Alarm = {
+    ...ALARM,
+    id,
+    site: { id: site, displayName: `Building ${site}` },
+    trigger: { ...ALARM.trigger, id: n, displayName: name, priority },
+    triggeredAt: time(at),
+    triggeredAtRaw: time(at),
+  };
+  const episode = `${id} ${time(at)}`;
+  const event = (type: Kind, minutes: number, changes: Partial<Alarm> = {}, data: object = {}): Event => {
+    const fact: AlarmFact = {
+      alarm: { ...record, ...changes },
+      episode,
+      late: false,
+      behindGateway: behind,
+    };
+    return makeEvent({
+      type,
+      source: sourceUri("main"),
+      subject: `site/${site}/alarm/${id}`,
+      time: time(minutes),
+      siteId: site,
+      priority,
+      data: { ...fact, ...data } as never,
+      facts: [episode, minutes, type],
+    });
+  };
+  return {
+    record,
+    episode,
+    raised: (initial = false) => event("alarm-raised", at, {}, { initial }),
+    acknowledged: (minutes = at + 1) =>
+      event("alarm-acknowledged", minutes, { acknowledged: true, acknowledgedBy: "Kim" }),
+    recovering: (minutes = at + 1) =>
+      event("alarm-recovering", minutes, { recoveringUntil: time(minutes + 5) }),
+    changed: (description: string, minutes = at + 1) =>
+      event("alarm-changed", minutes, { description }, { before: {} }),
+    retriggered: (minutes: number) => event("alarm-retriggered", minutes),
+    vanished: (minutes: number) => event("alarm-vanished", minutes),
+    resolved: (minutes: number, changes: Partial<Alarm> = {}) =>
+      event("alarm-resolved", minutes, { status: "resolved", resolvedAt: time(minutes), ...changes }),
+  };
+}
+
+export function gatewayOnline(minutes: number, id = GATEWAY.id): Event {
+  return makeEvent({
+    type: "gateway-online",
+    source: sourceUri("main"),
+    subject: `site/1/gateway/${id}`,
+    time: new Date(START + minutes * 60_000).toISOString(),
+    siteId: 1,
+    data: { gateway: { ...GATEWAY, id }, hosts: [], wholeSite: true },
+    facts: [minutes],
+  });
+}
