@@ -1,0 +1,196 @@
+import { describe, expect, test } from "vitest";
+import { documentSet } from "#src/store/store.ts";
+import { GATEWAY } from "../sample-events.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm, gatewayOnline, receiving, START } from "./trial.ts";
+
+const MINUTE = 60_000;
+const titles = (trial: ReturnType<typeof receiving>) =>
+  trial.board.notes.map(({ isOpen, told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
+
+async function named(trial: ReturnType<typeof receiving>, online: boolean) {
+  const held = {
+    value: { ...GATEWAY, online },
+    siteId: 1,
+    since: "2026-01-01T00:00:00.000Z",
+    missingSince: null,
+  };
+  await trial.store.commit({
+    documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }],
+  });
+}
+
+describe("alarms behind a gateway that is offline", () => {
+  const behind = (n: number) => alarm(n, { behind: GATEWAY.id });
+
+  test("are one thing with a list, edited as the list changes", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised(), behind(2).raised());
+    expect(titles(trial)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
+    expect(trial.board.notes[0]?.told.text.list).toEqual([
+      "B Alarm 1 (Active, 2026-11-02 13:00:00 +01:00)",
+      "B Alarm 2 (Active, 2026-11-02 13:00:00 +01:00)",
+    ]);
+    await trial.offer(behind(3).raised());
+    // Not at each change: thirty seconds lie between two edits.
+    expect(trial.board.said).toHaveLength(1);
+    await trial.pass(MINUTE);
+    expect(trial.board.said).toHaveLength(2);
+    expect(titles(trial)[0]).toContain("3 of 3");
+    await trial.offer(behind(1).resolved(2));
+    await trial.pass(MINUTE);
+    expect(titles(trial)[0]).toContain("2 of 3");
+  });
+
+  test("get things of their own when it is back and they are still active", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised(), behind(2).raised());
+    await trial.offer(behind(1).resolved(3));
+    await trial.offer(gatewayOnline(5));
+    expect(titles(trial)).toEqual([
+      expect.stringMatching(/^closed: Gateway Basement gateway/),
+      "open: Alarm 2, Building 1",
+    ]);
+    await trial.offer(behind(2).resolved(8));
+    expect(titles(trial)[1]).toMatch(/^closed/);
+  });
+
+  test("also where the event of its return never comes", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised());
+    await trial.pass(5 * MINUTE);
+    expect(titles(trial)).toHaveLength(1);
+    await named(trial, true);
+    await trial.pass(2 * MINUTE);
+    expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
+  });
+
+  test("stand by themselves where folding is off, and where they were told before", async () => {
+    const apart = receiving(noticeBoard("same"), { fold: { gateway: false } });
+    await apart.offer(behind(1).raised(), behind(2).raised());
+    expect(apart.board.notes).toHaveLength(2);
+    const trial = receiving();
+    await trial.offer(alarm(1).raised());
+    await trial.offer(behind(2).raised(), alarm(1).acknowledged());
+    expect(titles(trial)[0]).toBe("open: Alarm 1, Building 1");
+    expect(trial.board.notes).toHaveLength(2);
+  });
+
+  test("survive a crash at any moment as one thing", async () => {
+    for (const isDone of [true, false]) {
+      const trial = receiving();
+      await named(trial, false);
+      let isArmed = true;
+      trial.board.trouble = (done) => {
+        if (isArmed && done === isDone) {
+          isArmed = false;
+          throw new Error("crash");
+        }
+      };
+      const batch = [behind(1).raised(), behind(2).raised()];
+      await expect(trial.offer(...batch)).rejects.toThrow();
+      trial.restart();
+      await trial.offerAgain(batch);
+      expect(trial.board.notes).toHaveLength(1);
+    }
+  });
+});
+
+describe("a storm", () => {
+  const storm = { fold: { storm: { openings: 5, within: "5m" } } } as const;
+
+  test("is told as one thing from the sixth opening on, and closed when all of it is over", async () => {
+    const trial = receiving(noticeBoard("findable"), storm);
+    const all = Array.from({ length: 30 }, (_, n) => alarm(n));
+    await trial.offer(...all.map((one) => one.raised()));
+    expect(trial.board.notes).toHaveLength(6);
+    expect(titles(trial).at(-1)).toBe("open: 25 alarms at Building 1, 25 active");
+    await trial.offer(...all.map((one) => one.resolved(3)));
+    await trial.pass(MINUTE);
+    expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+    expect(trial.board.notes[5]?.told.text.list).toHaveLength(21);
+    expect(trial.board.notes[5]?.told.text.list.at(-1)).toBe("and 5 more");
+  });
+
+  test("is counted by site, or over all of them", async () => {
+    const bySite = receiving(noticeBoard("same"), storm);
+    const spread = Array.from({ length: 12 }, (_, n) => alarm(n, { site: n % 3 }));
+    await bySite.offer(...spread.map((one) => one.raised()));
+    expect(bySite.board.notes).toHaveLength(12);
+    const overAll = receiving(noticeBoard("same"), { fold: { storm: { openings: 5, over: "all" } } });
+    await overAll.offer(...spread.map((one) => one.raised()));
+    expect(titles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
+  });
+
+  test("begins anew after a quiet time", async () => {
+    const trial = receiving(noticeBoard("same"), storm);
+    await trial.offer(...[0, 1, 2, 3, 4].map((n) => alarm(n).raised()));
+    await trial.pass(6 * MINUTE);
+    await trial.offer(alarm(7, { at: 6 }).raised());
+    expect(titles(trial).at(-1)).toBe("open: Alarm 7, Building 1");
+  });
+});
+
+describe("an alarm that ends soon", () => {
+  test("is not told at all, and one that lasts is told when it has lasted", async () => {
+    const trial = receiving(noticeBoard("findable"), { hold: "2m" });
+    const [short, long] = [alarm(1), alarm(2)];
+    await trial.offer(short.raised(), long.raised());
+    expect(trial.board.said).toEqual([]);
+    await trial.pass(MINUTE);
+    await trial.offer(short.resolved(1));
+    await trial.pass(90_000);
+    expect(titles(trial)).toEqual(["open: Alarm 2, Building 1"]);
+    await trial.offer(long.resolved(3));
+    expect(titles(trial)).toEqual(["closed: Alarm 2, Building 1"]);
+    // What was never told is not remembered either.
+    expect((await trial.memory.all()).size).toBe(1);
+  });
+
+  test("is not told either when the sink was away and hears of both at once", async () => {
+    const trial = receiving(noticeBoard("findable"), { hold: "2m" });
+    const [short, long] = [alarm(1), alarm(2)];
+    await trial.clock.advance(60 * MINUTE);
+    await trial.offer(short.raised(), short.resolved(1), long.raised(), long.resolved(30));
+    expect(trial.board.said.map((line) => line.split(",")[0])).toEqual([
+      "open resolved Alarm 2",
+      "close resolved Alarm 2",
+    ]);
+  });
+});
+
+describe("quiet hours", () => {
+  // 12:00 UTC is 13:00 in Oslo.
+  const quiet = { quiet: [{ priorities: ["C"], from: "13:30", to: "07:00" }] };
+
+  test("hold back what is not urgent, in the zone of the site; what is active at their end is told then", async () => {
+    const trial = receiving(noticeBoard("findable"), quiet);
+    await trial.pass(40 * MINUTE, MINUTE);
+    const [urgent, rest, over] = [
+      alarm(1, { priority: "A", at: 40 }),
+      alarm(2, { priority: "C", at: 40 }),
+      alarm(3, { priority: "C", at: 40 }),
+    ];
+    await trial.offer(urgent.raised(), rest.raised(), over.raised());
+    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
+    await trial.offer(over.resolved(90));
+    await trial.pass(17 * 60 * MINUTE, MINUTE);
+    expect(titles(trial)).toHaveLength(1);
+    // 07:00 in Oslo is 06:00 UTC, 18 hours after the start.
+    await trial.pass(30 * MINUTE, MINUTE);
+    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1", "open: Alarm 2, Building 1"]);
+    expect(trial.clock.now()).toBeGreaterThan(START + 18 * 60 * MINUTE);
+  });
+
+  test("keep no end from whoever got the beginning", async () => {
+    const trial = receiving(noticeBoard("findable"), quiet);
+    const one = alarm(1, { priority: "C" });
+    await trial.offer(one.raised());
+    await trial.pass(60 * MINUTE, MINUTE);
+    await trial.offer(one.resolved(60));
+    expect(titles(trial)).toEqual(["closed: Alarm 1, Building 1"]);
+  });
+});
