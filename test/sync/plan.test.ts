@@ -144,9 +144,13 @@ describe("the next group", () => {
   });
 
   test("does not let those that are kept apart starve", () => {
-    expect(
-      planGroup([tag("s1", 121_000, 60_000, "slow"), ...crowd(5, 58_500, 60_000)], 0, RULES).group,
-    ).toEqual(["s1"]);
+    const starving = tag("s1", 121_000, 60_000, "slow");
+    const inNeed = crowd(5, 58_500, 60_000);
+    expect(planGroup([starving, ...inNeed], 0, RULES)).toEqual({ group: ["s1"], displaces: true });
+    // Nor do they take slot after slot from those in need.
+    const after = { ...RULES, mayDisplace: false };
+    expect(planGroup([starving, ...inNeed], 0, after)).toEqual({ group: inNeed.map(({ id }) => id) });
+    expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });
   });
 
   test("is the same on every machine, whatever the order of the list", () => {

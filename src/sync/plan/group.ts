@@ -49,6 +49,11 @@ export interface PlanRules {
   readonly jitterMs?: number;
   /** Nobody else wants the slot. */
   readonly eager: boolean;
+  /**
+   * False after a slot that starving tags took from the ordinary ones: seven that travel each alone would otherwise take
+   * seven slots in a row, 42 s where one lasts 6 s, and make everybody late.
+   */
+  readonly mayDisplace?: boolean;
 }
 
 /** The tags of the next request, most urgent first; empty when the slot is free for others. */
@@ -56,6 +61,8 @@ export interface Plan {
   readonly group: readonly string[];
   /** It is a search among those that are `patient`, in a slot that no promise needs. */
   readonly isSearch?: true;
+  /** It takes a slot that ordinary tags need. */
+  readonly displaces?: true;
 }
 
 /** Stands for the time of what never was; finite, so that the difference of two is a number. */
@@ -143,11 +150,13 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
     // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
     const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
-    const isStarving = worst >= STARVING && !isUnread && turn !== "patient";
+    const mayDisplace = needs.length === 0 || rules.mayDisplace !== false;
+    const isStarving = worst >= STARVING && !isUnread && turn !== "patient" && mayDisplace;
     const isWaiting = worst >= 1 || (isLastSlot && turn !== "patient");
     if (hasTurn || isOldest || isStarving || (isWaiting && isFree)) {
       const group = fill(candidates, [], rules.size);
-      return turn === "patient" ? { group, isSearch: true } : { group };
+      if (turn === "patient") return { group, isSearch: true };
+      return needs.length > 0 && !hasTurn ? { group, displaces: true } : { group };
     }
   }
   if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };

@@ -64,6 +64,8 @@ const UNDER_WAY_MAX = 6;
 const TRYING_MAX = 1;
 /** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
 const SEARCH_EVERY_SLOTS = 20;
+/** Starving tags take at most every other slot that others need; half a slot for what is not exact. */
+const EVERY_OTHER = 1.5;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
 
@@ -85,6 +87,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
   let searchedAtMs = Number.NEGATIVE_INFINITY;
+  /** When starving tags last took a slot that others needed, on the monotonic clock. */
+  let displacedAtMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
     const { buckets } = source.quota();
@@ -168,8 +172,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       searchedAtMs = nowMs;
       return searched;
     }
-    const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs() };
+    const mayDisplace = nowMs - displacedAtMs >= EVERY_OTHER * slotMs();
+    const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs(), mayDisplace };
     const due = planGroup(planned, nowMs, { ...rules, eager: false });
+    if (due.displaces === true) displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
     // A search among tags that are all refused would find nobody and never end.
     const control = controls.isWorth(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
