@@ -2,25 +2,23 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Command } from "commander";
-import { CATALOG } from "../../connectors/catalog.ts";
 import { buildSource } from "../build-source.ts";
 import { systemClock } from "../clock.ts";
 import { approvalState } from "../commands/approval/approving.ts";
 import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
-import type { ConnectorDefinition } from "../connector.ts";
+import type { Sink } from "../connector.ts";
 import { matches } from "../delivery/filter.ts";
-import { createSinkMemory } from "../delivery/memory.ts";
 import { formatDuration } from "../duration.ts";
 import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
 import { type Event, sourceUri } from "../event.ts";
 import { createLog, withoutCredentials } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
-import { createPicture } from "../picture.ts";
 import { readCredentials } from "../status/credentials.ts";
 import { openStore } from "../store/open.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { questionOf } from "./approval.ts";
 import type { CliContext } from "./context.ts";
+import { loneSink } from "./lone-sink.ts";
 
 interface CheckLine {
   readonly what: string;
@@ -172,33 +170,15 @@ function neededAbilities(entry: SourceEntry, config: Config, source: string): re
   return needs.filter(([needed]) => needed).map(([, ability]) => ability);
 }
 
-/** A probe needs no past, and the worker may be using the state. */
-const NO_STATE = {
-  document: async () => undefined,
-  documents: async () => new Map<string, never>(),
-  commit: async () => {
-    throw new Error("A probe remembers nothing.");
-  },
-};
-
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
   if (entry === undefined || !entry.enabled)
     return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
   const connector = connectorOf(entry);
-  const definition = CATALOG[connector] as ConnectorDefinition;
-  const log = createLog({ level: "silent" });
-  let sink: ReturnType<NonNullable<typeof definition.sink>> | undefined;
+  let sink: Sink | undefined;
   try {
-    sink = definition.sink?.(entry[connector], {
-      name,
-      log,
-      clock: systemClock,
-      metrics: createMetrics(),
-      memory: createSinkMemory(name, NO_STATE),
-      picture: createPicture(NO_STATE, new Map()),
-    });
+    sink = loneSink(name, entry);
     if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;
     await within(signal, async (limited) => asked.probe?.(limited));

@@ -15,6 +15,7 @@ import { addRead } from "./read.ts";
 import { addRun } from "./run.ts";
 import { addSchema } from "./schema.ts";
 import { addSimulate } from "./simulate.ts";
+import { addSink } from "./sink.ts";
 import { addSites } from "./sites.ts";
 import { addState } from "./state.ts";
 import { addStatus } from "./status.ts";
@@ -49,7 +50,7 @@ export function createProgram(
   const context = createCliContext(program, signal);
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
-  for (const add of [addOutbox, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
+  for (const add of [addOutbox, addSink, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
   for (const add of [addPlan, addGaps, addBackfill, addExplain, addState]) add(program, context);
   addSchema(program, context);
   return program;
