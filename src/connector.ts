@@ -87,6 +87,8 @@ export interface Offered {
   readonly positions: readonly number[];
   /** They were delivered before, and somebody wants them once more. */
   readonly again: boolean;
+  /** They stand nowhere in the log: they tell what is believed. Their positions are that of the last event before. */
+  readonly snapshot?: true;
 }
 
 export interface Ticked {
@@ -151,6 +153,8 @@ export interface PicturedValue {
   readonly quality: Quality;
   /** When it was read, UTC. */
   readonly time: string;
+  /** The last value that was not null, and its time; null when there never was one. */
+  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
 }
 
 export interface Life {

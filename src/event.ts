@@ -233,6 +233,11 @@ export interface Event<K extends Kind = Kind> {
   readonly siteid?: string;
   /** CloudEvents extension attribute: alarm priority; only on alarm events. */
   readonly priority?: Priority;
+  /**
+   * CloudEvents extension attribute: nothing happened; it tells one sink what is believed already (`from: state`,
+   * `plenum outbox snapshot`), in the words of an event.
+   */
+  readonly snapshot?: true;
   readonly data: EventData[K];
 }
 

@@ -40,8 +40,8 @@ export function createPicture(
       return ofAll("value", (source, id, held: HeldValue): PicturedValue | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
-        const { value, quality, time } = held;
-        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time };
+        const { lastGood, quality, time, value } = held;
+        return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood };
       });
     },
   };

@@ -123,16 +123,15 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
+  const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
+  const picture = createPicture(store, new Map(zones));
   const { sinks, listeners } = buildSinks({
     ...shared,
     config: config.sinks,
-    picture: createPicture(
-      store,
-      new Map(Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone])),
-    ),
+    picture,
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
-  const dispatcher = createDispatcher({ ...shared, sinks, outbox: store.outbox });
+  const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
   const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });
 

@@ -4,6 +4,7 @@ import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher } from "#src/delivery/dispatcher.ts";
 import { createPruning } from "#src/delivery/pruning.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { createPicture } from "#src/picture.ts";
 import { breakable, countingLog, WAYS } from "./broken-parts.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./commands/rig.ts";
 import { openWorkshop, scriptedSink, type Workshop } from "./delivery/workshop.ts";
@@ -105,7 +106,16 @@ describe.each(WAYS)("a state that %s", (way) => {
     }));
     for (const brokenFrom of ["the start", "later"]) {
       isBroken = brokenFrom === "the start";
-      const shared = { sinks: configured, outbox: state.part, store, clock, log, metrics: createMetrics() };
+      const picture = createPicture(store, new Map());
+      const shared = {
+        sinks: configured,
+        outbox: state.part,
+        store,
+        picture,
+        clock,
+        log,
+        metrics: createMetrics(),
+      };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
       const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockDoubt({ clock, log }) });

@@ -1,6 +1,7 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { shownConfig } from "../build-status.ts";
-import { systemClock } from "../clock.ts";
+import { isoUtc, systemClock } from "../clock.ts";
+import { snapshotWish } from "../delivery/snapshot.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
 import { behind } from "../status/sink-report.ts";
@@ -15,7 +16,7 @@ export function addOutbox(program: Command, context: CliContext): void {
     .description("what each sink has still to get, and what it refused")
     .addHelpText(
       "after",
-      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox revive tickets",
+      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
     )
     .action(() => withStore(context, true, showLag(context)));
 
@@ -73,6 +74,22 @@ export function addOutbox(program: Command, context: CliContext): void {
         async (store) => {
           const count = await store.outbox.replay(sink, options.since);
           context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
+        },
+        sink,
+      ),
+    );
+
+  outbox
+    .command("snapshot")
+    .description("send what is believed now (inventory, active alarms, last values) to a sink, by its filter")
+    .argument("<sink>", "name of a sink")
+    .action((sink: string) =>
+      withStore(
+        context,
+        false,
+        async (store) => {
+          await store.commit({ documents: [snapshotWish(sink, isoUtc(systemClock.now()))] });
+          context.terminal().object({ sink }, [`${sink} gets what is believed now, marked as a snapshot.`]);
         },
         sink,
       ),

@@ -15,8 +15,9 @@ const Retry = z
 export const DeliveryConfig = z
   .strictObject({
     filter: Filter.prefault({}),
-    from: z.enum(["now", "beginning"]).default("now").meta({
-      description: "Where a new sink starts: with what happens from now on, or with all that is kept.",
+    from: z.enum(["now", "beginning", "state"]).default("now").meta({
+      description:
+        "Where a new sink starts: with what happens from now on, with all that is kept, or with what is believed now (inventory, active alarms, last values).",
     }),
     batch: z.int().min(1).max(5_000).default(100).meta({
       description: "Most events in one write, and so the most that can arrive twice after a crash.",

@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import type { Sink } from "../connector.ts";
+import type { Picture, Sink } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
@@ -24,6 +24,7 @@ export interface DispatcherOptions {
   readonly sinks: readonly ConfiguredSink[];
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "commit">;
+  readonly picture: Picture;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -61,7 +62,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
   );
-  const registration = createRegistration({ outbox, store: options.store, log });
+  const registration = createRegistration({ outbox, store: options.store, log, clock });
   const wanted = wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
   let lags: ReadonlyMap<string, SinkLag> = new Map();
   let running: readonly Promise<void>[] | null = null;
@@ -122,7 +123,16 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
         const signals = { draining: draining.signal, forced: forced.signal };
         const { onRestart } = state;
         const own = { name, sink, config, state, lookEveryMs, onRestart };
-        const shared = { ...own, outbox, store: options.store, clock, log, metrics, random };
+        const shared = {
+          ...own,
+          outbox,
+          store: options.store,
+          picture: options.picture,
+          clock,
+          log,
+          metrics,
+          random,
+        };
         const endForGood = (reason: string) => registration.endForGood(configured, reason);
         delivery ??= createDelivery({ ...shared, ...signals, endForGood });
         const againMs = await delivery.turn();

@@ -1,7 +1,9 @@
+import { type Clock, isoUtc } from "../clock.ts";
 import type { Sink } from "../connector.ts";
 import type { Log } from "../log.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
+import { snapshotWish } from "./snapshot.ts";
 
 /** The reason with which a sink is ended that the configuration does not name any more; it may come back. */
 export const NOT_CONFIGURED = "not in the configuration";
@@ -33,8 +35,17 @@ export function createRegistration(options: {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "commit">;
   readonly log: Log;
+  readonly clock: Pick<Clock, "now">;
 }): Registration {
-  const { outbox, store, log } = options;
+  const { clock, outbox, store, log } = options;
+
+  /** First the wish, then the name: a crash in between leaves a sink that is new still. */
+  async function known(name: string, from: DeliveryConfig["from"]) {
+    if (from !== "state") return outbox.register(name, from);
+    const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
+    if (isNew) await store.commit({ documents: [snapshotWish(name, isoUtc(clock.now()))] });
+    return outbox.register(name, "now");
+  }
 
   /** Whoever said that it wants no more was another one than the sink leads to now. */
   async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
@@ -45,7 +56,7 @@ export function createRegistration(options: {
   return {
     async register(configured) {
       const { name, delivery } = configured;
-      const { ended } = await outbox.register(name, delivery.from);
+      const { ended } = await known(name, delivery.from);
       if (ended === null) return null;
       if (ended !== NOT_CONFIGURED) {
         if (!(await leadsElsewhere(configured))) return ended;

@@ -1,7 +1,8 @@
 import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
-import type { Receipt, Remembered, Sink } from "../connector.ts";
+import type { Offered, Picture, Receipt, Remembered, Sink } from "../connector.ts";
 import { meaningOf, OwnTrouble, Retryable, sentence } from "../errors.ts";
+import type { Event } from "../event.ts";
 import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
@@ -15,6 +16,7 @@ import { keptFrom, memoryChange, type Outcome, outcomeOf, type Portion, portionO
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
+import { createSnapshot } from "./snapshot.ts";
 
 /** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
 const RECHECK_MS = 5 * 60_000;
@@ -42,6 +44,7 @@ export interface DeliveryOptions {
   readonly outbox: Outbox;
   readonly state: SinkState;
   readonly store: Pick<Store, "document" | "commit">;
+  readonly picture: Picture;
   readonly log: Log;
   readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
@@ -80,6 +83,15 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     log: options.log,
     onRestart: options.onRestart,
   });
+  const snapshot = createSnapshot({
+    sink: name,
+    store: options.store,
+    picture: options.picture,
+    passes: (event) => matches(config.filter, event),
+    log: options.log,
+  });
+  /** When it is looked again whether somebody wants one, on the monotonic clock. */
+  let snapshotLookMs = Number.NEGATIVE_INFINITY;
   let isOpen = false;
   /** Whose turn it is, and how often it failed in a row. */
   let head: string | null = null;
@@ -107,6 +119,13 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (failure !== null) return (await endedBy(failure.error, "tick", null)) ? null : 0;
     }
 
+    if (clock.monotonic() >= snapshotLookMs) {
+      const events = await stored(() => snapshot.next(most));
+      if (events === null) return null;
+      if (events.length > 0) return tellState(events);
+      snapshotLookMs = clock.monotonic() + options.lookEveryMs;
+    }
+
     const offer = await stored(() => outbox.next(name, limit, skipped.through()));
     if (offer === null) return null;
     const portion = portionOf(offer, (event) => matches(config.filter, event), most);
@@ -120,12 +139,42 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));
     }
 
-    const outcome = await write(portion);
+    const outcome = await write(portion, {}, (settlement) => outbox.settle(name, settlement));
     const { settlement } = outcome;
     if (settlement !== null) {
       await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
       skipped.forget(settlement);
       await settle(settlement);
+    }
+    return after(outcome, `${portion.again} ${outcome.kept?.head.position}`, () => giveUp(portion, outcome));
+  }
+
+  /** Tells what is believed already: the same as with the log, but it has its own place to go on from. */
+  async function tellState(events: readonly Event[]): Promise<number | null> {
+    const batch = events.map((event) => ({ position: 0, committedAt: "", event }));
+    const portion = { again: false, batch, through: 0, seen: batch.length };
+    const outcome = await write(portion, { snapshot: true }, async () => undefined);
+    const settled = batch.length - (outcome.kept?.count ?? 0);
+    const rejected = outcome.settlement?.rejected ?? [];
+    if (rejected.length > 0)
+      options.log.warn(
+        { sink: name, rejected },
+        "some of what is believed was refused; it is told when it changes",
+      );
+    await stored(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
+    return after(outcome, `state ${events[settled]?.id}`, async () => {
+      options.log.warn({ sink: name, event: events[settled]?.id }, "what is believed was refused too often");
+      await stored(() => snapshot.settle(settled + 1, []));
+    });
+  }
+
+  /** What follows from a write; `giveUpHead` lets go of the event whose turn it is, for good. */
+  async function after(
+    outcome: Outcome,
+    what: string,
+    giveUpHead: () => Promise<void>,
+  ): Promise<number | null> {
+    if (outcome.settlement !== null) {
       head = null;
       attempts = 0;
       refusals = 0;
@@ -138,15 +187,19 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       return 0;
     }
     if (forced.aborted) return null;
-    const what = `${portion.again} ${outcome.kept.head.position}`;
-    return (await endedBy(outcome.kept.error, what, { portion, outcome })) ? null : 0;
+    return (await endedBy(outcome.kept.error, what, giveUpHead)) ? null : 0;
   }
 
-  async function write(portion: Portion): Promise<Outcome> {
+  async function write(
+    portion: Portion,
+    more: Pick<Offered, "snapshot">,
+    settleEarly: (settlement: Settlement) => Promise<void>,
+  ): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
-    const offered = { positions: portion.batch.map(({ position }) => position), again: portion.again };
+    const positions = portion.batch.map(({ position }) => position);
+    const offered: Offered = { positions, again: portion.again, ...more };
     let receipt: Receipt | undefined;
-    const early = createEarly(name, portion, (settlement) => outbox.settle(name, settlement));
+    const early = createEarly(name, portion, settleEarly);
     state.writing();
     const failure = await attempt(async () => {
       receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted, offered), forced);
@@ -176,7 +229,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   async function endedBy(
     error: unknown,
     what: string,
-    kept: { readonly portion: Portion; readonly outcome: Outcome } | null,
+    giveUpHead: (() => Promise<void>) | null,
   ): Promise<boolean> {
     const failure = meaningOf(error);
     if (failure.kind === "config") {
@@ -208,12 +261,15 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
     failures += 1;
     attempts = head === what ? attempts + 1 : 1;
-    const judged = failure.kind === "rejected" && kept !== null;
+    const judged = failure.kind === "rejected" && giveUpHead !== null;
     if (head !== what) refusals = 0;
     if (judged) refusals += 1;
     head = what;
     if (judged && config.schedule !== undefined && refusals > config.schedule.length) {
-      await giveUp(kept.portion, kept.outcome, failure);
+      await giveUpHead();
+      head = null;
+      attempts = 0;
+      refusals = 0;
       return false;
     }
     const waitMs =
@@ -229,17 +285,14 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   /** The first kept event has used up its schedule; the others have their turn. */
-  async function giveUp(portion: Portion, { kept }: Outcome, error: unknown): Promise<void> {
+  async function giveUp(portion: Portion, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
-    const reason = `attempts-exhausted: ${withoutCredentials(sentence(error))}`;
+    const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
     const settlement = { again: portion.again, through: position, rejected: [{ position, reason }] };
     skipped.forget(settlement);
     await settle(settlement);
     options.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
-    head = null;
-    attempts = 0;
-    refusals = 0;
   }
 
   function count({ accepted, settlement, kept }: Outcome): void {

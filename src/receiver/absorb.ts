@@ -64,7 +64,8 @@ function nextOf(
   const change = event.type.slice("alarm-".length) as Change;
   if (held === undefined) {
     if (change !== "raised" && change !== "retriggered") return null;
-    if (event.type === "alarm-raised" && event.data.initial && !options.initial) return null;
+    if (event.type === "alarm-raised" && event.data.initial && !options.initial && event.snapshot !== true)
+      return null;
     if (again && !options.isActive(source, event.data)) return null;
     return {
       kind: "alarm",

@@ -48,7 +48,7 @@ async function delivering(make: (context: ConnectorContext) => Sink): Promise<De
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
   const dispatcher = createDispatcher({
     sinks: [{ name: "far", connector: "real", sink, delivery }],
-    ...{ outbox: store.outbox, store, clock: systemClock, log, metrics },
+    ...{ outbox: store.outbox, store, clock: systemClock, log, metrics, picture: context.picture },
   });
   onTestFinished(async () => {
     await dispatcher.stop(1_000);

@@ -5,6 +5,7 @@ import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
 import type { Event } from "#src/event.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { createPicture } from "#src/picture.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -99,6 +100,7 @@ export async function openWorkshop(): Promise<Workshop> {
         })),
         outbox: store.outbox,
         store,
+        picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
         clock,
         log,
         metrics: createMetrics(),

@@ -1,0 +1,168 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Offered } from "#src/connector.ts";
+import { snapshotWish } from "#src/delivery/snapshot.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { documentSet } from "#src/store/store.ts";
+import { syncSet } from "#src/sync/snapshot.ts";
+import { ALARM, GATEWAY, SITE, TAG, valueEvent } from "../sample-events.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+const AT = "2026-11-01T00:00:00.000Z";
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+  const held = (value: unknown, siteId: number | null = SITE.id, missingSince: string | null = null) => ({
+    ...{ value, siteId, missingSince },
+    since: AT,
+  });
+  const alarm = (state: string) => ({
+    alarm: ALARM,
+    episode: `${ALARM.id} e`,
+    state,
+    since: AT,
+    misses: 0,
+    returns: 0,
+  });
+  const tags = Array.from({ length: 250 }, (_, n) => ({ ...TAG, id: String(20_000 + n) }));
+  const value = { value: 21.5, quality: "good", time: AT, lastGood: { value: 21.5, time: AT }, nulls: 0 };
+  await workshop.store.commit({
+    documents: [
+      {
+        set: documentSet("site", "main"),
+        put: [
+          ["1", held(SITE, null)],
+          ["9", held({ ...SITE, id: 9 }, null, AT)],
+        ],
+      },
+      { set: documentSet("gateway", "main"), put: [[GATEWAY.id, held(GATEWAY)]] },
+      { set: documentSet("tag", "main"), put: tags.map((tag) => [tag.id, held(tag)] as const) },
+      {
+        set: documentSet("alarm", "main"),
+        put: [
+          ["500001", alarm("active")],
+          ["500002", alarm("resolved")],
+        ],
+      },
+      {
+        set: documentSet("value", "main"),
+        put: [
+          ["20007", value],
+          ["99999", value],
+        ],
+      },
+      { set: syncSet("quarantine", "main"), put: [] },
+    ],
+  });
+});
+afterEach(() => workshop.dispose());
+
+async function started(sink: ScriptedSink, delivery: Record<string, unknown> = { from: "state" }) {
+  const dispatcher = workshop.dispatcher(
+    { a: sink },
+    { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery },
+  );
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(3_000);
+  return dispatcher;
+}
+
+const counts = (events: readonly Event[]) => {
+  const all: Record<string, number> = {};
+  for (const { type } of events) all[type] = (all[type] ?? 0) + 1;
+  return all;
+};
+const ALL = { "site-added": 1, "gateway-added": 1, "tag-added": 250, "alarm-raised": 1, "tag-value": 1 };
+
+describe("what is believed now", () => {
+  test("is where a sink that comes later begins: everything once, marked, what contains before what is contained", async () => {
+    await workshop.store.commit({ events: [valueEvent(1)] });
+    const sink = scriptedSink();
+    await started(sink);
+    const events = sink.writes.flat();
+    expect(counts(events)).toEqual(ALL);
+    expect(events.every(({ snapshot }) => snapshot === true)).toBe(true);
+    expect([...new Set(events.map(({ type }) => type))]).toEqual(Object.keys(ALL));
+    expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
+    expect(events.find(({ type }) => type === "alarm-raised")?.data).toMatchObject({ initial: true });
+    expect(events.find(({ type }) => type === "tag-value")).toMatchObject({
+      time: AT,
+      siteid: "1",
+      subject: "site/1/tag/20007",
+    });
+    // And then what happens, not what had happened.
+    await workshop.store.commit({ events: [valueEvent(2)] });
+    await workshop.clock.advance(0);
+    expect(sink.writes.at(-1)?.map(({ id }) => id)).toEqual([valueEvent(2).id]);
+  });
+
+  test("is told once, not at every start, and only what passes the filter", async () => {
+    const sink = scriptedSink();
+    const dispatcher = await started(sink, { from: "state", filter: { kinds: ["alarm-*", "site-*"] } });
+    expect(counts(sink.writes.flat())).toEqual({ "site-added": 1, "alarm-raised": 1 });
+    const stopped = dispatcher.stop(100);
+    await workshop.clock.advance(100);
+    await stopped;
+    const again = scriptedSink();
+    await started(again);
+    expect(again.writes).toEqual([]);
+  });
+
+  test("is told at any time to whoever asks, again and again, with ids of its own", async () => {
+    const sink = scriptedSink();
+    await started(sink, { from: "beginning" });
+    expect(sink.writes).toEqual([]);
+    for (const askedAt of ["2026-11-02T06:00:01.000Z", "2026-11-02T06:00:02.000Z"]) {
+      await workshop.store.commit({ documents: [snapshotWish("a", askedAt)] });
+      await workshop.clock.advance(3_000);
+    }
+    const events = sink.writes.flat();
+    expect(counts(events)["tag-added"]).toBe(500);
+    expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
+  });
+
+  test("goes on where it was after a stop, with the same ids, and repeats at most one batch", async () => {
+    const seen: string[] = [];
+    let left = 2;
+    const sink = scriptedSink((batch) => {
+      if (left === 0) throw new Retryable("away");
+      left -= 1;
+      seen.push(...batch.map(({ id }) => id));
+      return { rejected: [] };
+    });
+    const dispatcher = await started(sink);
+    const stopped = dispatcher.stop(100);
+    await workshop.clock.advance(100);
+    await stopped;
+    const next = scriptedSink();
+    await started(next);
+    seen.push(...next.writes.flat().map(({ id }) => id));
+    expect(seen).toHaveLength(254);
+    expect(new Set(seen).size).toBe(254);
+  });
+
+  test("one that the far end refuses is let go by the schedule, and the rest comes", async () => {
+    const sink = scriptedSink((batch) => {
+      const bad = batch.findIndex(({ subject }) => subject === "site/1/tag/20003");
+      if (bad < 0) return { rejected: [] };
+      return { rejected: [], kept: { from: bad, error: new Rejected("No.") } };
+    });
+    await started(sink, { from: "state", schedule: ["1s"] });
+    await workshop.clock.advance(10_000);
+    const last = sink.writes.flat().filter(({ type }) => type === "tag-value");
+    expect(last).toHaveLength(1);
+    expect(await workshop.store.outbox.deadLetters("a")).toEqual([]);
+  });
+
+  test("says of itself that it stands nowhere in the log, and remembers what the sink says", async () => {
+    const offers: (Offered | undefined)[] = [];
+    const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
+      offers.push(offer);
+      return { rejected: [], remember: new Map([["pages", offers.length]]) };
+    });
+    await started(sink);
+    expect(offers[0]).toMatchObject({ snapshot: true, again: false });
+    expect(new Set(offers[0]?.positions)).toEqual(new Set([0]));
+    expect(await workshop.store.document("memory/a", "pages")).toBe(offers.length);
+  });
+});
