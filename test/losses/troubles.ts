@@ -34,6 +34,8 @@ export interface Trouble {
   readonly refusesTags?: ReadonlySet<string>;
   /** The token is refused as such: after five minutes of that it is tried every eight minutes only. */
   readonly refusesToken?: boolean;
+  /** Everything is answered with 503. */
+  readonly isMaintenance?: boolean;
   /** It looks as if the service itself were away: nothing is refused. */
   readonly seemsAway?: boolean;
   /** Tags that lists do not show, or that cannot be listed. */
@@ -236,6 +238,7 @@ const maintenance: Make = (_world, random) => {
   const stated = random.chance(0.5) ? { retry_after: 20 + random.below(100) } : {};
   return {
     name: `503 ${"retry_after" in stated ? "with" : "without"} Retry-After`,
+    isMaintenance: true,
     concerns: ALL,
     rules: [{ fault: { kind: "maintenance", body, ...stated } }],
     dead: ["read", "history"],

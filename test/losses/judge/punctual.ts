@@ -11,6 +11,8 @@ import type { Trouble } from "../troubles.ts";
 
 /** After what concerned a tag itself it may take so long to find back into the rhythm. */
 const RECOVERY_MS = 180_000;
+/** What a probe and a first read take once a wait is over. */
+const LOOK_MS = 60_000;
 /** The same where the token was refused for more than five minutes, with or without a break: eight, and a look. */
 const LONG_REFUSED_MS = 540_000;
 const LONG_MS = 300_000;
@@ -110,9 +112,12 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
         const isRested = trouble.refusesTags?.has(id) === true;
         // What lists did not show comes back with the next listing, every 10 minutes here.
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
-        const isLongRefused = trouble.refusesToken === true && refusedMs(stage, toMs) > LONG_MS;
+        const isLongRefused =
+          trouble.refusesToken === true && lastedMs(stage, "refusesToken", toMs) > LONG_MS;
+        // Where nobody says how long, the wait doubles: it is at most as long as all that went before.
+        const waitMs = trouble.isMaintenance === true ? lastedMs(stage, "isMaintenance", toMs) + LOOK_MS : 0;
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
-        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + recoveryMs];
+        return [fromMs, isRested ? untilMs : Math.min(toMs, untilMs) + Math.max(recoveryMs, waitMs)];
       }),
     // A stop takes two seconds of it before.
     ...stage.starts.map((atMs): Span => [atMs - 3_000, atMs + START_MS]),
@@ -127,11 +132,11 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
   return spans.filter(([beginMs, endMs]) => endMs > beginMs);
 }
 
-/** For how long the token was refused in the last quarter of an hour before, in milliseconds. */
-function refusedMs({ troubles }: Stage, untilMs: number): number {
+/** For how long in the last quarter of an hour before the token was refused, or all was 503, in milliseconds. */
+function lastedMs({ troubles }: Stage, what: "refusesToken" | "isMaintenance", untilMs: number): number {
   const sinceMs = untilMs - 900_000;
   return troubles
-    .filter(({ trouble, toMs }) => trouble.refusesToken === true && toMs > sinceMs && toMs <= untilMs)
+    .filter(({ trouble, toMs }) => trouble[what] === true && toMs > sinceMs && toMs <= untilMs)
     .reduce((sum, { fromMs, toMs }) => sum + toMs - Math.max(sinceMs, fromMs), 0);
 }
 
