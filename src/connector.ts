@@ -116,6 +116,8 @@ export interface Picture {
   alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
   values(): Promise<readonly PicturedValue[]>;
+  /** Agreed times in which people are not told of alarms, those to come included. */
+  silences(): Promise<readonly PicturedSilence[]>;
   /** IANA zone of a source's buildings; UTC where the source is not known. */
   timeZone(source: string): string;
 }
@@ -143,6 +145,13 @@ export interface PicturedAlarm {
   readonly episode: string;
   /** As in the snapshot: `resolved` and `vanished` are ends. */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
+}
+
+export interface PicturedSilence {
+  /** Milliseconds since 1970. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  covers(source: string, alarm: Alarm): boolean;
 }
 
 export interface PicturedValue {

@@ -56,6 +56,9 @@ export interface EventData {
   "command-not-restored": CommandNotRestored;
   "audit-head": AuditHead;
 
+  "silence-started": SilenceFact;
+  "silence-ended": SilenceFact;
+
   "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
   "source-unavailable": { readonly reason: string; readonly since: string };
   "source-available": { readonly unavailableSince: string };
@@ -212,6 +215,25 @@ export interface CommandNotRestored {
   readonly message: string;
 }
 
+/** An agreed time in which alarms that fit in every part that is not null are not told to people. */
+export interface SilenceFact {
+  readonly silence: {
+    readonly id: string;
+    readonly source: string | null;
+    readonly site: number | null;
+    readonly priorities: readonly string[] | null;
+    /** A pattern of the alarm's name, with `*` for any letters. */
+    readonly name: string | null;
+    readonly alarm: string | null;
+    readonly from: string;
+    readonly to: string;
+    readonly reason: string;
+    readonly madeBy: string;
+  };
+  /** Who began or ended it; null when its time was over. */
+  readonly by: string | null;
+}
+
 export interface DeliveryGap {
   readonly sink: string;
   readonly reason: "age" | "size";
@@ -279,6 +301,8 @@ export const KINDS = Object.keys({
   "command-result": 1,
   "command-not-restored": 1,
   "audit-head": 1,
+  "silence-started": 1,
+  "silence-ended": 1,
   "token-expiring": 1,
   "source-unavailable": 1,
   "source-available": 1,

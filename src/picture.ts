@@ -1,5 +1,6 @@
 import type { Tag } from "./building.ts";
 import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connector.ts";
+import { covers, silencesIn } from "./silence/silence.ts";
 import { documentSet, type SnapshotName, type Store } from "./store/store.ts";
 import type { Held, HeldAlarm, HeldValue } from "./sync/snapshot.ts";
 
@@ -24,6 +25,13 @@ export function createPicture(
 
   return {
     timeZone: (source) => zones.get(source) ?? "UTC",
+    async silences() {
+      return (await silencesIn(store)).map((silence) => ({
+        fromMs: Date.parse(silence.from),
+        toMs: Date.parse(silence.to),
+        covers: (source, alarm) => covers(silence, source, alarm),
+      }));
+    },
     async activeAlarms() {
       const alarms = await ofAll("alarm", (source, _, held: HeldAlarm) => pictured(source, held));
       return alarms.filter(({ state }) => state === "active");

@@ -19,6 +19,7 @@ import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
 import { createPicture } from "./picture.ts";
+import { createSilenceKeeper } from "./silence/keeper.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
@@ -132,6 +133,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
   const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });
+  const silences = createSilenceKeeper({ store, clock, log });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
   const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });
 
@@ -202,6 +204,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: door, share: 0.1 },
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
+      { service: silences, share: 0.1 },
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listening(listeners, commands.accept), share: 0.1 },

@@ -56,6 +56,19 @@ const SYSTEM: System = {
   datapointsCount: 18,
 };
 
+const SILENCE = {
+  id: "s1",
+  source: null,
+  site: 1,
+  priorities: ["C"],
+  name: "VS1*",
+  alarm: null,
+  from: "2026-11-02T06:00:00.000Z",
+  to: "2026-11-02T10:00:00.000Z",
+  reason: "The pump is exchanged.",
+  madeBy: "cli",
+};
+
 export const ALARM: Alarm = {
   id: "500001",
   site: SITE,
@@ -232,6 +245,8 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
     },
   },
   "audit-head": { subject: "audit", data: { records: 12, head: "ab".repeat(32) } },
+  "silence-started": { subject: "silence/s1", data: { silence: SILENCE, by: "cli" } },
+  "silence-ended": { subject: "silence/s1", data: { silence: SILENCE, by: null } },
   "token-expiring": { subject: "token", data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
   "source-unavailable": { subject: "source", data: { reason: "maintenance (503)", since: TIME } },
   "source-available": { subject: "source", data: { unavailableSince: TIME } },

@@ -38,6 +38,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/event.ts", "node:sqlite"],
   ],
   connector: [["src/connector.ts", "src/source/source.ts"]],
+  "silence/": [["src/silence/silence.ts", "src/sync/snapshot.ts"]],
   picture: [["src/picture.ts", "src/store/open.ts"]],
   "store/": [
     ["src/store/outbox.ts", "src/source/source.ts"],

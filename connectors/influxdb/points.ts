@@ -55,6 +55,8 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
     case "command-not-restored":
       return [notRestoredPoint(event)];
     case "audit-head":
+    case "silence-started":
+    case "silence-ended":
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
@@ -241,7 +243,16 @@ function notRestoredPoint({ id, time, data }: Event<"command-not-restored">): Pa
 
 type WorkerEvent = Extract<
   AnyEvent,
-  { type: "audit-head" | "token-expiring" | "source-unavailable" | "source-available" | "delivery-gap" }
+  {
+    type:
+      | "audit-head"
+      | "silence-started"
+      | "silence-ended"
+      | "token-expiring"
+      | "source-unavailable"
+      | "source-available"
+      | "delivery-gap";
+  }
 >;
 
 function workerPoint(event: WorkerEvent): Parts {
@@ -251,6 +262,11 @@ function workerPoint(event: WorkerEvent): Parts {
     case "audit-head": {
       const { records, head } = event.data;
       return { ...common, tags, fields: { records, head, event_id: event.id } };
+    }
+    case "silence-started":
+    case "silence-ended": {
+      const { id, reason, from, to } = event.data.silence;
+      return { ...common, tags, fields: { silence: id, reason, since: from, until: to, event_id: event.id } };
     }
     case "token-expiring": {
       const { expiresAt, daysLeft } = event.data;

@@ -165,6 +165,8 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
       return [say(at("tag", event.data.tagId, "not-restored"), notRestored(event), false)];
 
     case "audit-head":
+    case "silence-started":
+    case "silence-ended":
     case "token-expiring":
     case "source-unavailable":
     case "source-available":

@@ -14,6 +14,7 @@ import { addPlan } from "./plan.ts";
 import { addRead } from "./read.ts";
 import { addRun } from "./run.ts";
 import { addSchema } from "./schema.ts";
+import { addSilenceCommands } from "./silence.ts";
 import { addSimulate } from "./simulate.ts";
 import { addSink } from "./sink.ts";
 import { addSites } from "./sites.ts";
@@ -50,7 +51,8 @@ export function createProgram(
   const context = createCliContext(program, signal);
   for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
     add(program, context);
-  for (const add of [addOutbox, addSink, addStatus, addWrites, addAudit, addSimulate]) add(program, context);
+  for (const add of [addOutbox, addSink, addSilenceCommands, addStatus, addWrites, addAudit, addSimulate])
+    add(program, context);
   for (const add of [addPlan, addGaps, addBackfill, addExplain, addState]) add(program, context);
   addSchema(program, context);
   return program;

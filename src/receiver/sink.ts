@@ -1,11 +1,11 @@
 import { isoUtc } from "../clock.ts";
-import type { ConnectorContext, Picture, Receipt, Sink } from "../connector.ts";
+import type { ConnectorContext, Picture, PicturedSilence, Receipt, Sink } from "../connector.ts";
 import { meaningOf, Rejected } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
-import { type Book, type HeldIncident, incidentOf, isOver, keyOf } from "./held.ts";
+import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf } from "./held.ts";
 import type { Place, Receiver, Told } from "./receiver.ts";
 import { createTeller, entry } from "./tell.ts";
 import { textOf } from "./text.ts";
@@ -42,6 +42,7 @@ export function createReceiverSink(
   const words = vocabulary(config.language, config.words);
   let book: Book | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
+  let silences: readonly PicturedSilence[] = [];
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
@@ -77,12 +78,29 @@ export function createReceiverSink(
     const fromMs = timing.tellFromMs(held.priority, beganMs, picture.timeZone(held.source));
     const ended = held.endedAt === null ? Number.NaN : Date.parse(held.endedAt);
     if (isOver(held) && (Number.isNaN(ended) ? clock.now() : ended) < fromMs) return true;
-    // Quiet hours may have begun since: what waited for its `hold` waits on.
+    // Quiet hours or a silence may have begun since: what waited for its `hold` waits on.
     const now = clock.now();
+    if (!isOver(held) && isSilenced(held, now)) return true;
+    // What began and ended within one silence is told to nobody.
+    if (isOver(held) && isSilenced(held, beganMs) && isSilenced(held, Number.isNaN(ended) ? now : ended))
+      return true;
     return (
       now < fromMs ||
       (!isOver(held) &&
         timing.tellFromMs(held.priority, now - config.hold, picture.timeZone(held.source)) > now)
+    );
+  }
+
+  /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
+  function isSilenced(held: HeldIncident, atMs: number): boolean {
+    const now = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    if (now.length === 0) return false;
+    const alarms = held.alarm === null ? membersOf(book ?? new Map(), keyOf(held)) : [held];
+    return (
+      alarms.length > 0 &&
+      alarms.every(
+        ({ alarm, source }) => alarm !== null && now.some((silence) => silence.covers(source, alarm)),
+      )
     );
   }
 
@@ -135,6 +153,7 @@ export function createReceiverSink(
     const before = new Map(next);
     const isActive = again ? await lookUp(picture, batch) : () => true;
     if (batch.some((event) => mayFold(event))) await nameGateways();
+    silences = await picture.silences();
     const nowMs = clock.now();
     /** By incident, the first event of this batch that is about it. */
     const concerned = new Map<string, number>();
@@ -215,6 +234,7 @@ export function createReceiverSink(
     },
 
     async tick(signal) {
+      silences = await picture.silences();
       await lookAtGateways(await open());
       const all = await open();
       const due = [...all].filter(

@@ -110,6 +110,9 @@ function gistOf(event: AnyEvent): string {
       return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
     case "audit-head":
       return `${event.data.records} records, ${event.data.head.slice(0, 12)}…`;
+    case "silence-started":
+    case "silence-ended":
+      return `until ${event.data.silence.to}: ${event.data.silence.reason}`;
     case "token-expiring":
       return `in ${event.data.daysLeft} days`;
     case "delivery-gap":

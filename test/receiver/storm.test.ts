@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { addSilence, endSilence } from "#src/silence/silence.ts";
 import { documentSet } from "#src/store/store.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
@@ -192,5 +193,48 @@ describe("quiet hours", () => {
     await trial.pass(60 * MINUTE, MINUTE);
     await trial.offer(one.resolved(60));
     expect(titles(trial)).toEqual(["closed: Alarm 1, Building 1"]);
+  });
+});
+
+describe("a silence", () => {
+  const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();
+  async function silenced(minutes: number, more = {}) {
+    const trial = receiving();
+    await addSilence(trial.store, {
+      ...{ id: "s1", source: null, site: 1, priorities: null, name: null, alarm: null, isTold: true },
+      ...{ from: time(0), to: time(minutes), reason: "Repair", by: "cli", ...more },
+    });
+    return trial;
+  }
+
+  test("keeps alarms from people; what is active at its end is told then, what came and went is not", async () => {
+    const trial = await silenced(60);
+    const [rest, over, elsewhere] = [alarm(1), alarm(2), alarm(3, { site: 2 })];
+    await trial.offer(rest.raised(), over.raised(), elsewhere.raised());
+    expect(titles(trial)).toEqual(["open: Alarm 3, Building 2"]);
+    await trial.offer(over.resolved(10));
+    await trial.pass(59 * MINUTE);
+    expect(titles(trial)).toHaveLength(1);
+    await trial.pass(2 * MINUTE);
+    expect(titles(trial)).toEqual(["open: Alarm 3, Building 2", "open: Alarm 1, Building 1"]);
+  });
+
+  test("keeps no end from whoever got the beginning", async () => {
+    const trial = await silenced(60, { from: time(5) });
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.pass(10 * MINUTE);
+    await trial.offer(one.resolved(10));
+    expect(titles(trial)).toEqual(["closed: Alarm 1, Building 1"]);
+  });
+
+  test("that is ended early tells what is active at once", async () => {
+    const trial = await silenced(600);
+    await trial.offer(alarm(1).raised());
+    await trial.pass(5 * MINUTE);
+    expect(titles(trial)).toEqual([]);
+    await endSilence(trial.store, "s1", time(5), "cli");
+    await trial.pass(10_000);
+    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
   });
 });

@@ -1,0 +1,164 @@
+import { randomBytes } from "node:crypto";
+import { type Command, InvalidArgumentError } from "commander";
+import { isoUtc, systemClock } from "../clock.ts";
+import { parseDuration } from "../duration.ts";
+import { ConfigError } from "../errors.ts";
+import { addSilence, endSilence, type Silence, silencesIn } from "../silence/silence.ts";
+import { openStore } from "../store/open.ts";
+import type { Store } from "../store/store.ts";
+import type { CliContext } from "./context.ts";
+
+interface AddOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly priority?: readonly string[];
+  readonly name?: string;
+  readonly alarm?: string;
+  readonly all?: boolean;
+  readonly from?: string;
+  readonly for?: number;
+  readonly to?: string;
+  readonly reason: string;
+}
+
+/** A silence longer than this is a mistake, or a matter for the configuration, in milliseconds. */
+const LONGEST_MS = 366 * 86_400_000;
+
+/** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
+export function addSilenceCommands(program: Command, context: CliContext): void {
+  const silence = program
+    .command("silence")
+    .description("agreed times in which tickets, messages and pages are not made of alarms")
+    .addHelpText(
+      "after",
+      '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c',
+    )
+    .action(() => withStore(context, true, (store) => list(context, store)));
+
+  silence
+    .command("add")
+    .description("begin one, or agree on one to come; an alarm has to fit in every part that is given")
+    .option("--source <name>", "only alarms of this source")
+    .option("--site <id>", "only alarms of this site", siteId)
+    .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
+    .option("--name <pattern>", "only alarms of this name; * stands for any letters")
+    .option("--alarm <id>", "only this alarm")
+    .option("--all", "every alarm")
+    .option("--from <time>", "beginning, ISO 8601; now when left out", time)
+    .option("--for <duration>", "how long, such as 90m or 2d", duration)
+    .option("--to <time>", "end, ISO 8601, in place of --for", time)
+    .requiredOption("--reason <text>", "why, for whoever wonders")
+    .action((options: AddOptions) => withStore(context, false, (store) => add(context, store, options)));
+
+  silence
+    .command("end")
+    .description("end one before its time; what is active is told then")
+    .argument("<id>", "id that `plenum silence` shows")
+    .action((id: string) =>
+      withStore(context, false, async (store) => {
+        if (!(await endSilence(store, id, isoUtc(systemClock.now()), "cli")))
+          throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
+        context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
+      }),
+    );
+}
+
+async function add(context: CliContext, store: Store, options: AddOptions): Promise<void> {
+  const { alarm, all, name, priority, site, source } = options;
+  if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
+    throw new ConfigError("That would silence every alarm of every building.", {
+      hint: "Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
+    });
+  }
+  const nowMs = systemClock.now();
+  const fromMs = options.from === undefined ? nowMs : Date.parse(options.from);
+  if ((options.for === undefined) === (options.to === undefined))
+    throw new ConfigError("Say how long, with either --for or --to.");
+  const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
+  if (toMs <= Math.max(fromMs, nowMs))
+    throw new ConfigError("The end has to be after the beginning, and after now.");
+  if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");
+  if (source !== undefined && context.config().sources[source] === undefined)
+    throw new ConfigError(
+      `There is no source ${source}; known are: ${Object.keys(context.config().sources).join(", ")}.`,
+    );
+  const silence: Silence = {
+    id: randomBytes(3).toString("hex"),
+    source: source ?? null,
+    site: site ?? null,
+    priorities: priority ?? null,
+    name: name ?? null,
+    alarm: alarm ?? null,
+    from: isoUtc(fromMs),
+    to: isoUtc(toMs),
+    reason: options.reason,
+    by: "cli",
+    isTold: false,
+  };
+  await addSilence(store, silence);
+  context
+    .terminal()
+    .object(silence, [`Silence ${silence.id} until ${silence.to}: ${whom(silence)}. ${silence.reason}`]);
+}
+
+async function list(context: CliContext, store: Store): Promise<void> {
+  context.terminal().rows<Silence>(await silencesIn(store), [
+    { title: "id", value: ({ id }) => id },
+    { title: "from", value: ({ from }) => from },
+    { title: "to", value: ({ to }) => to },
+    { title: "alarms", value: whom },
+    { title: "reason", value: ({ reason }) => reason },
+    { title: "by", value: ({ by }) => by },
+  ]);
+}
+
+/** Which alarms it is about, in words. */
+function whom({ alarm, name, priorities: letters, site, source }: Silence): string {
+  const parts = [
+    alarm === null ? null : `alarm ${alarm}`,
+    name === null ? null : `named ${name}`,
+    letters === null ? null : `of priority ${letters.join(", ")}`,
+    site === null ? null : `of site ${site}`,
+    source === null ? null : `of source ${source}`,
+  ].filter((part) => part !== null);
+  return parts.length === 0 ? "all alarms" : parts.join(" ");
+}
+
+async function withStore(
+  context: CliContext,
+  readOnly: boolean,
+  use: (store: Store) => Promise<void>,
+): Promise<void> {
+  const { folder } = context.config().state;
+  const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
+  try {
+    await use(store);
+  } finally {
+    await store.close();
+  }
+}
+
+function siteId(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, a whole number.");
+  return Number(text);
+}
+
+function priorities(text: string): readonly string[] {
+  const letters = text.split(",").map((letter) => letter.trim());
+  if (letters.some((letter) => !/^[A-Z]$/.test(letter)))
+    throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");
+  return letters;
+}
+
+function duration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms < 60_000)
+    throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
+  return ms;
+}
+
+function time(text: string): string {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) || Number.isNaN(Date.parse(text)))
+    throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
+  return text;
+}

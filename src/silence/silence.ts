@@ -1,0 +1,99 @@
+import type { Alarm } from "../building.ts";
+import { type Event, makeEvent } from "../event.ts";
+import type { Store } from "../store/store.ts";
+
+/**
+ * An agreed time in which alarms are not told to people: a lift is repaired, a boiler is exchanged. What is selected has
+ * to fit in every part that is given. An alarm that is active at the end is told then; who was told of a beginning is
+ * told of the end, silence or not.
+ */
+export interface Silence {
+  readonly id: string;
+  /** Name of a source, a site's id, alarm priorities, an alarm's id; null for any. */
+  readonly source: string | null;
+  readonly site: number | null;
+  readonly priorities: readonly string[] | null;
+  /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
+  readonly name: string | null;
+  readonly alarm: string | null;
+  /** UTC. */
+  readonly from: string;
+  readonly to: string;
+  readonly reason: string;
+  /** Who made it. */
+  readonly by: string;
+  /** Whether its beginning was told as an event. */
+  readonly isTold: boolean;
+}
+
+const SET = "silence";
+
+export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
+  const all = [...(await store.documents<Silence>(SET)).values()];
+  return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
+}
+
+export async function addSilence(store: Pick<Store, "commit">, silence: Silence): Promise<void> {
+  await store.commit({ documents: [{ set: SET, insert: [[silence.id, silence]] }] });
+}
+
+/** Ends a silence, at its time or before; tells it where the beginning was told. False when there is none. */
+export async function endSilence(
+  store: Pick<Store, "commit" | "document">,
+  id: string,
+  at: string,
+  by: string | null,
+): Promise<boolean> {
+  const silence = await store.document<Silence>(SET, id);
+  if (silence === undefined) return false;
+  await store.commit({
+    documents: [{ set: SET, remove: [id] }],
+    events: silence.isTold ? [silenceEvent("silence-ended", silence, at, by)] : [],
+  });
+  return true;
+}
+
+/** Tells that a silence has begun. */
+export async function beginSilence(
+  store: Pick<Store, "commit">,
+  silence: Silence,
+  at: string,
+): Promise<void> {
+  await store.commit({
+    documents: [{ set: SET, put: [[silence.id, { ...silence, isTold: true }]] }],
+    events: [silenceEvent("silence-started", silence, at, silence.by)],
+  });
+}
+
+/** Whether it concerns an alarm, at whatever time. */
+export function covers(silence: Silence, source: string, alarm: Alarm): boolean {
+  return (
+    (silence.source === null || silence.source === source) &&
+    (silence.site === null || silence.site === alarm.site.id) &&
+    (silence.priorities === null || silence.priorities.includes(alarm.trigger.priority)) &&
+    (silence.alarm === null || silence.alarm === alarm.id) &&
+    (silence.name === null || likeName(silence.name, alarm.trigger.displayName))
+  );
+}
+
+function likeName(pattern: string, name: string): boolean {
+  const parts = pattern.split("*").map((part) => part.replaceAll(/[\\^$.+?()[\]{}|]/g, "\\$&"));
+  return new RegExp(`^${parts.join(".*")}$`, "isu").test(name);
+}
+
+function silenceEvent(
+  type: "silence-started" | "silence-ended",
+  { isTold: _, by: madeBy, ...silence }: Silence,
+  time: string,
+  by: string | null,
+): Event {
+  return makeEvent({
+    type,
+    source: "/plenum",
+    subject: `silence/${silence.id}`,
+    time,
+    siteId: silence.site,
+    data: { silence: { ...silence, madeBy }, by },
+    facts: [silence.id],
+  });
+}

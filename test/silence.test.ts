@@ -1,0 +1,96 @@
+import pino from "pino";
+import { describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { createPicture } from "#src/picture.ts";
+import { createSilenceKeeper } from "#src/silence/keeper.ts";
+import { addSilence, covers, endSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
+import { ALARM } from "./sample-events.ts";
+import { describeService } from "./suites/service-suite.ts";
+import { createMemoryStore } from "./sync/memory-store.ts";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+const START = Date.parse("2026-11-02T12:00:00Z");
+const at = (minutes: number) => new Date(START + minutes * 60_000).toISOString();
+
+function silence(more: Partial<Silence> = {}): Silence {
+  return {
+    ...{ id: "s1", source: null, site: null, priorities: null, name: null, alarm: null, isTold: false },
+    ...{ from: at(0), to: at(60), reason: "Repair", by: "cli" },
+    ...more,
+  };
+}
+
+describe("which alarms a silence covers", () => {
+  const alarm = { ...ALARM, trigger: { ...ALARM.trigger, displayName: "VS1 (roof) low", priority: "B" } };
+
+  test.each<[string, Partial<Silence>, boolean]>([
+    ["any", {}, true],
+    ["its source", { source: "main" }, true],
+    ["another source", { source: "other" }, false],
+    ["its site", { site: alarm.site.id }, true],
+    ["another site", { site: 99 }, false],
+    ["its priority", { priorities: ["B", "C"] }, true],
+    ["another priority", { priorities: ["C"] }, false],
+    ["its name with a star, in other letters", { name: "vs1 (roof)*" }, true],
+    ["a part of its name", { name: "VS1" }, false],
+    ["a pattern that is no expression", { name: ".*" }, false],
+    ["itself", { alarm: alarm.id }, true],
+    ["all parts but one", { site: alarm.site.id, alarm: "1" }, false],
+  ])("%s", (_, parts, is) => {
+    expect(covers(silence(parts), "main", alarm)).toBe(is);
+  });
+});
+
+describe("a silence", () => {
+  async function keeping(...all: Silence[]) {
+    const clock = createVirtualClock(START);
+    const store = createMemoryStore(() => clock.now());
+    for (const each of all) await addSilence(store, each);
+    const keeper = createSilenceKeeper({ store, clock, log: pino({ level: "silent" }) });
+    await keeper.start(new AbortController().signal);
+    await clock.advance(0);
+    return { clock, store, keeper };
+  }
+  const told = (store: ReturnType<typeof createMemoryStore>) =>
+    store.events.map(({ type, subject, time }) => [type, subject, time]);
+
+  test("is told when it begins and when it ends, each once, and is gone then", async () => {
+    const { clock, store, keeper } = await keeping(silence({ from: at(10), to: at(20) }));
+    expect(told(store)).toEqual([]);
+    await clock.advance(11 * 60_000);
+    expect(told(store)).toEqual([["silence-started", "silence/s1", at(10)]]);
+    await clock.advance(60 * 60_000);
+    expect(told(store)).toEqual([
+      ["silence-started", "silence/s1", at(10)],
+      ["silence-ended", "silence/s1", at(20)],
+    ]);
+    expect(await silencesIn(store)).toEqual([]);
+    await keeper.stop(1_000);
+  });
+
+  test("that is ended by somebody says by whom; one that never began is not told of", async () => {
+    const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
+    expect(await endSilence(store, "s1", at(1), "cli")).toBe(true);
+    expect(await endSilence(store, "s2", at(1), "cli")).toBe(true);
+    expect(await endSilence(store, "s3", at(1), "cli")).toBe(false);
+    await clock.advance(120 * 60_000);
+    expect(store.events.map(({ type, data }) => [type, (data as { by: unknown }).by])).toEqual([
+      ["silence-started", "cli"],
+      ["silence-ended", "cli"],
+    ]);
+    await keeper.stop(1_000);
+  });
+
+  test("that began and ended while nothing ran leaves without a word", async () => {
+    const { store, keeper } = await keeping(silence({ from: at(-90), to: at(-30) }));
+    expect(store.events).toEqual([]);
+    expect(await createPicture(store, new Map()).silences()).toEqual([]);
+    await keeper.stop(1_000);
+  });
+});
+
+describeService("silences", async () => {
+  const store = createMemoryStore();
+  const service = createSilenceKeeper({ store, clock: systemClock, log: pino({ level: "silent" }) });
+  return { service, dispose: async () => store.close() };
+});
