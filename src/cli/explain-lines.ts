@@ -1,3 +1,4 @@
+import type { Ticket } from "../receiver/tickets.ts";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
 import { reasonOf } from "./gaps.ts";
@@ -97,6 +98,7 @@ export function alarmLines({
   told,
   polls,
   sinks,
+  tickets,
   worker,
 }: AlarmExplanation): readonly string[] {
   const { alarm, state, since, misses, returns } = held;
@@ -122,7 +124,13 @@ export function alarmLines({
     "",
     "Sinks",
     ...sinkLines(sinks),
+    ...tickets.map(ticketLine),
   ];
+}
+
+function ticketLine({ sink, ticket, link, isOpen, isFolded }: Ticket): string {
+  const where = [ticket, link].filter((text) => text !== null).join(" ") || "told there";
+  return `  ${sink}: ${where}, ${isOpen ? "open" : "closed"}${isFolded ? ", together with others" : ""}`;
 }
 
 function nextWords(worker: WorkerThere, nextAt: string | null): string {

@@ -8,6 +8,7 @@ import { ConfigError } from "../errors.ts";
 import { type Event, isTelemetry, KINDS, sourceUri, subjectOf } from "../event.ts";
 import { findWorker } from "../operator/remote.ts";
 import { askPolls, askTag, type TagWork } from "../operator/work.ts";
+import { ticketKey, ticketsOf } from "../receiver/tickets.ts";
 import type { StateConfig } from "../store/config.ts";
 import { documentSet, type LoggedEvent, type Store, type Wanted } from "../store/store.ts";
 import { pastFromState } from "../sync/facts-for-plan.ts";
@@ -43,7 +44,7 @@ export function addExplain(program: Command, context: CliContext): void {
       const config = context.config();
       const [name, entry] = choose(config, options.source);
       await lookAtState(config.state.folder, async (store) => {
-        const known = { store, name, entry, state: config.state, wanted: shownConfig(config).wanted };
+        const known = { store, name, entry, state: config.state, ...shownConfig(config) };
         const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
         if (tag !== undefined) {
           const found = await findWorker(config.state.folder, context.signal);
@@ -72,6 +73,7 @@ interface Known {
   readonly entry: SourceEntry;
   readonly state: StateConfig;
   readonly wanted: ReadonlyMap<string, Wanted>;
+  readonly sinks: readonly string[];
 }
 
 async function explainTag(
@@ -116,7 +118,7 @@ async function explainTag(
 }
 
 async function explainAlarm(
-  { store, name, entry, wanted }: Known,
+  { store, name, entry, sinks, wanted }: Known,
   held: HeldAlarm,
   lastPolls: Readonly<Record<string, string>>,
   worker: WorkerThere,
@@ -151,6 +153,7 @@ async function explainAlarm(
     polls: jobs,
     worker,
     sinks: await sinkPlaces(store, wanted, events[0]),
+    tickets: (await ticketsOf((set) => store.documents(set), sinks)).get(ticketKey(name, held.episode)) ?? [],
   };
 }
 

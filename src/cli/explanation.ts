@@ -1,6 +1,7 @@
 import type { Tag } from "../building.ts";
 import type { CommandResult, Kind } from "../event.ts";
 import type { TagWork } from "../operator/work.ts";
+import type { Ticket } from "../receiver/tickets.ts";
 import type { Hole } from "../sync/history/holes.ts";
 import type { HeldAlarm, HeldHistory, HeldPoll, HeldQuarantine, HeldValue } from "../sync/snapshot.ts";
 
@@ -35,6 +36,8 @@ export interface AlarmExplanation {
   readonly polls: readonly (HeldPoll & { readonly job: string; readonly nextAt: string | null })[];
   readonly worker: WorkerThere;
   readonly sinks: readonly SinkPlace[];
+  /** Where people find it at the receivers. */
+  readonly tickets: readonly Ticket[];
 }
 
 /** Where a sink is, seen from the last event of the thing. */

@@ -92,7 +92,7 @@ function changeSince({ told, status, retriggers, change }: HeldIncident): Change
   if (retriggers !== told.retriggers || told.isClosed) return "retriggered";
   if (status === told.status) return change === "members" ? "members" : "changed";
   if (status === "acknowledged" || status === "recovering") return status;
-  return told.status === "acknowledged" ? "unacknowledged" : "retriggered";
+  return told.status === "acknowledged" ? "unacknowledged" : "changed";
 }
 
 function shown(folded: readonly HeldIncident[]): Members {

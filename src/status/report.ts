@@ -110,7 +110,7 @@ export function createStatus(options: StatusOptions): Status {
       };
     },
 
-    alarms: () => alarmRows(remembered, names),
+    alarms: () => alarmRows(remembered, names, options.sinks ?? []),
     values: (filter) => valueRows(remembered, names, filter),
   };
 }

@@ -1,5 +1,6 @@
 import type { Alarm, Tag } from "../building.ts";
 import type { AnyEvent } from "../event.ts";
+import { type Ticket, ticketKey, ticketsOf } from "../receiver/tickets.ts";
 import { documentSet, type LoggedEvent } from "../store/store.ts";
 import type { Held, HeldAlarm, HeldValue } from "../sync/snapshot.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
@@ -9,18 +10,23 @@ export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
   readonly state: HeldAlarm["state"];
+  /** Where people find it at the receivers. */
+  readonly tickets: readonly Ticket[];
 }
 
 /** Highest priority first, then the newest. */
 export async function alarmRows(
   remembered: Remembered,
   sources: readonly string[],
+  sinks: readonly string[],
 ): Promise<readonly AlarmRow[]> {
+  const tickets = await ticketsOf((set) => remembered.documents(set, WATCHED_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
     const held = await remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS);
-    for (const { alarm, state } of held.values()) {
-      if (state !== "resolved" && state !== "vanished") rows.push({ source, alarm, state });
+    for (const { alarm, episode, state } of held.values()) {
+      if (state === "resolved" || state === "vanished") continue;
+      rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [] });
     }
   }
   return rows.toSorted(

@@ -154,7 +154,7 @@ export function Alarms({ alarms, sources, chosen, choose, now }) {
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" now=${now} />`)}
     ${rows.length === 0 && isWhole && html`<p class="quiet">The service lists none.</p>`}
     <ul class="scroll">${rows.slice(0, 100).map(
-      ({ source, alarm, state }) => html`<li key=${`${source} ${alarm.id}`}>
+      ({ source, alarm, state, tickets }) => html`<li key=${`${source} ${alarm.id}`}>
         <span class=${`priority p${alarm.trigger.priority}`}>${alarm.trigger.priority}</span>
         <div>
           <b>${alarm.trigger.displayName}</b>
@@ -162,11 +162,20 @@ export function Alarms({ alarms, sources, chosen, choose, now }) {
             alarm.acknowledged ? ` · acknowledged by ${alarm.acknowledgedBy ?? "somebody"}` : ""
           }${state === "active" ? "" : ` · ${state}`}</span>
           <span class="of">${without(alarm.description, alarm.trigger.displayName)}</span>
+          ${tickets.length > 0 && html`<span class="of">${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
         </div>
       </li>`,
     )}</ul>
     ${rows.length > 100 && html`<p class="quiet">and ${rows.length - 100} more</p>`}
   </section>`;
+}
+
+/** Where people find an alarm at a receiver. */
+function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
+  const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? " (together with others)" : ""}${isOpen ? "" : " (closed)"}`;
+  return link === null
+    ? html`<span class="ticket">${name}</span> `
+    : html`<a class="ticket" href=${link} target="_blank" rel="noreferrer noopener">${name}</a> `;
 }
 
 export function Values({ values, chosen, choose, search, setSearch, now }) {

@@ -1,0 +1,45 @@
+import { memorySet } from "../store/store.ts";
+import type { HeldIncident } from "./held.ts";
+
+/** Where people find an alarm at a receiver. */
+export interface Ticket {
+  readonly sink: string;
+  /** What it is called there; null where it has no name. */
+  readonly ticket: string | null;
+  /** https address; null where none is known. */
+  readonly link: string | null;
+  readonly isOpen: boolean;
+  /** It is told as a part of something larger: a gateway that is away, a storm. */
+  readonly isFolded: boolean;
+}
+
+/** Tickets by `<source> <episode>` of an alarm. */
+export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
+
+export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
+
+/** What the sinks remember of where they told alarms. `documents` reads a set of the state. */
+export async function ticketsOf(
+  documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
+  sinks: readonly string[],
+): Promise<Tickets> {
+  const tickets = new Map<string, Ticket[]>();
+  for (const sink of sinks) {
+    const book = await documents<Partial<HeldIncident>>(memorySet(sink));
+    for (const { kind, source, episode, into, told } of book.values()) {
+      // Other connectors remember other things.
+      if (kind !== "alarm" || source === undefined || episode === undefined) continue;
+      const group = into == null ? undefined : book.get(into);
+      const at = group?.told ?? told;
+      if (at == null) continue;
+      const { ticket, link } = at.place;
+      const key = ticketKey(source, episode);
+      const isWeb = link !== null && /^https?:\/\//.test(link);
+      tickets.set(key, [
+        ...(tickets.get(key) ?? []),
+        { sink, ticket, link: isWeb ? link : null, isOpen: !at.isClosed, isFolded: group !== undefined },
+      ]);
+    }
+  }
+  return tickets;
+}

@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import { ticketKey, ticketsOf } from "#src/receiver/tickets.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm, receiving } from "./trial.ts";
+
+test("of each alarm is known where people find it, by itself or together with others, open or closed", async () => {
+  const trial = receiving(noticeBoard("findable"));
+  const [own, behind, over] = [alarm(1), alarm(2, { behind: "7" }), alarm(3)];
+  await trial.offer(own.raised(), behind.raised(), over.raised());
+  await trial.offer(over.resolved(4));
+  await trial.memory.put(new Map([["something", { of: "another connector" }]]));
+  const tickets = await ticketsOf((set) => trial.store.documents(set), ["chat", "absent"]);
+  const of = (one: ReturnType<typeof alarm>) => tickets.get(ticketKey("main", one.episode));
+  const chat = { sink: "chat", link: null };
+  expect(of(own)).toEqual([{ ...chat, ticket: "N-1", isOpen: true, isFolded: false }]);
+  expect(of(behind)).toEqual([{ ...chat, ticket: "N-2", isOpen: true, isFolded: true }]);
+  expect(of(over)).toEqual([{ ...chat, ticket: "N-3", isOpen: false, isFolded: false }]);
+});
+
+test("only an address of the web is a link", async () => {
+  const trial = receiving(noticeBoard("same"));
+  for (const [n, link] of ["https://example.com/1", "javascript:alert(1)", "file:///etc/passwd"].entries()) {
+    trial.board.open = async () => ({ ref: n, ticket: null, link });
+    await trial.offer(alarm(n).raised());
+  }
+  const tickets = await ticketsOf((set) => trial.store.documents(set), ["chat"]);
+  expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
+});
