@@ -9,7 +9,7 @@ import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./bloc
 import type { SlackConfig } from "./config.ts";
 import { isAboutChannel } from "./outcome.ts";
 import { proveChannel } from "./probe.ts";
-import { type Mark, messageWith } from "./search.ts";
+import { listMarked, type Mark } from "./search.ts";
 
 /** Where a message is, and whether it says that its alarm is over. */
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
@@ -94,28 +94,34 @@ export function createSlackReceiver(
     return answer.error === "message_not_found" ? "gone" : "fixed";
   }
 
-  /** One reply for one change, also where the last attempt was carried out and its answer was lost. */
+  /**
+   * One reply, also where an attempt was carried out and its answer was lost, or the process ended: what the last reply
+   * of ours says is not said again. An end and a return follow one another, so neither is told by a change of details.
+   */
   async function replied(
     told: Told,
     ref: Ref,
+    news: "over" | "back" | null,
     isEdited: boolean,
-    broadcast: boolean,
     signal: AbortSignal,
   ): Promise<"said" | "gone"> {
-    const mark = replyMarkOf(told);
+    const message = (sizes: Sizes) => (isEdited ? lineOf(told, sizes) : messageOf(told, sizes));
+    const said = news ?? digestOf(message(FULL));
+    const mark = { ...markOf(told.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
-    const before = await messageWith(api, "conversations.replies", thread, mark, signal, NO_THREAD);
+    const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
     if (before.error !== null) return "gone";
-    if (before.ts !== null) return "said";
+    if (before.isWhole && before.marked.at(-1)?.payload.said === said) return "said";
+    const isForAll = news !== null && config.broadcast.includes(told.priority);
     const answer = await posted(
       {
         channel: ref.channel,
         thread_ts: ref.ts,
-        metadata: mark,
-        ...(broadcast ? { reply_broadcast: true } : {}),
+        metadata: { ...mark, event_payload: { ...mark.event_payload, said } },
+        ...(isForAll ? { reply_broadcast: true } : {}),
       },
-      `${ref.channel} ${ref.ts} ${told.changeId}`,
-      (sizes) => (isEdited ? lineOf(told, sizes) : messageOf(told, sizes)),
+      `${ref.channel} ${ref.ts} ${told.changeId} ${said}`,
+      message,
       signal,
       [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
     );
@@ -141,11 +147,10 @@ export function createSlackReceiver(
     try {
       const outcome = await edited(incident, ref, signal);
       if (outcome === "gone") return "gone";
-      const returns = change === "update" && (ref.closed ?? incident.change === "retriggered");
-      const isNews = change === "close" || returns;
-      if (isNews || outcome === "fixed") {
-        const broadcast = isNews && config.broadcast.includes(incident.priority);
-        const said = await replied(incident, ref, outcome === "edited", broadcast, signal);
+      const returns = ref.closed ?? incident.change === "retriggered";
+      const news = change === "close" ? "over" : returns ? "back" : null;
+      if (news !== null || outcome === "fixed") {
+        const said = await replied(incident, ref, news, outcome === "edited", signal);
         if (said === "gone") return "gone";
       }
     } catch (error) {
@@ -177,10 +182,6 @@ export function createSlackReceiver(
     return { event_type: "plenum_incident", event_payload: { key, sink: name } };
   }
 
-  function replyMarkOf({ key, changeId }: Told): Mark {
-    return { event_type: "plenum_reply", event_payload: { key, sink: name, change: changeId } };
-  }
-
   return {
     opensAgain: "findable",
     farEnd: createHash("sha256")
@@ -206,12 +207,12 @@ export function createSlackReceiver(
 
     async find(incident, sinceMs, signal) {
       const { channel } = config;
-      const oldest = (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6);
       const mark = markOf(incident.key);
-      const query = { channel, oldest };
-      const { ts, isSure } = await messageWith(api, "conversations.history", query, mark, signal);
-      if (ts !== null) return placeAt(channel, ts, signal);
-      if (!isSure) {
+      const query = { channel, oldest: (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6) };
+      const { marked, isWhole } = await listMarked(api, "conversations.history", query, mark, signal);
+      const [oldest] = marked;
+      if (oldest !== undefined) return placeAt(channel, oldest.ts, signal);
+      if (!isWhole) {
         log.warn(
           { sink: name },
           "Slack's channel has too many messages to be sure that an alarm is not there already",
@@ -229,6 +230,10 @@ export function createSlackReceiver(
 /** `parse` and `link_names` are said each time: left out of an edit, Slack would make links of names in `text`. */
 function formatted(message: Message): object {
   return { ...message, parse: "none", link_names: false };
+}
+
+function digestOf(message: Message): string {
+  return createHash("sha256").update(JSON.stringify(message)).digest("hex").slice(0, 32);
 }
 
 function isOneOf({ error }: Answer, words: readonly string[]): boolean {

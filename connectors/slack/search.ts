@@ -2,16 +2,22 @@ import { z } from "zod";
 import { Retryable } from "../../src/errors.ts";
 import { type SlackApi, TOO_LONG } from "./api.ts";
 
-/** What is looked for: metadata that we gave to a message of ours. */
+/** What we give to a message of ours beside its text; nobody sees it, and apps can read it. */
 export interface Mark {
-  readonly event_type: string;
+  readonly event_type: "plenum_incident" | "plenum_reply";
   readonly event_payload: Readonly<Record<string, string>>;
 }
 
-export interface Found {
-  readonly ts: string | null;
-  /** False where there are more messages than are looked at, so that it may be among them. */
-  readonly isSure: boolean;
+export interface Marked {
+  readonly ts: string;
+  readonly payload: Readonly<Record<string, unknown>>;
+}
+
+export interface Listed {
+  /** The oldest first. */
+  readonly marked: readonly Marked[];
+  /** False where there are more messages than are looked at. */
+  readonly isWhole: boolean;
   /** One of the words that are `understood`; null where Slack said yes. */
   readonly error: string | null;
 }
@@ -36,17 +42,22 @@ const Message = z.looseObject({
   }),
 });
 
-/** The oldest message with such a mark, by `conversations.history` or `conversations.replies`. */
-export async function messageWith(
+/**
+ * The messages that have such a mark, of a channel or of a thread; more in their payload does no harm. Of a channel those
+ * of the first page that has any.
+ */
+export async function listMarked(
   api: SlackApi,
   method: "conversations.history" | "conversations.replies",
   query: Readonly<Record<string, string>>,
   mark: Mark,
   signal: AbortSignal,
   understood: readonly string[] = [],
-): Promise<Found> {
+): Promise<Listed> {
+  let marked: readonly Marked[] = [];
   let cursor = "";
   let sizes: readonly string[] = PAGE_SIZES;
+  const listed = (isWhole: boolean, error: string | null = null) => ({ marked, isWhole, error });
   for (let page = 0; page < MOST_PAGES; page += 1) {
     const [limit = "1", ...smaller] = sizes;
     const asked = { ...query, include_all_metadata: "true", limit, ...(cursor === "" ? {} : { cursor }) };
@@ -56,25 +67,26 @@ export async function messageWith(
       sizes = smaller;
       continue;
     }
-    if (answer.error !== null) return { ts: null, isSure: true, error: answer.error };
+    if (answer.error !== null) return listed(true, answer.error);
     const listing = Listing.safeParse(answer.json);
     if (!listing.success) throw new Retryable(`Slack answered ${method} without messages.`);
     const { messages, has_more, response_metadata } = listing.data;
-    const ts = messages.flatMap((message) => tsOf(message, mark)).toSorted()[0];
-    if (ts !== undefined) return { ts, isSure: true, error: null };
+    marked = [...marked, ...messages.flatMap((message) => markedWith(message, mark))].toSorted((a, b) =>
+      a.ts < b.ts ? -1 : 1,
+    );
     cursor = response_metadata.next_cursor;
-    if (cursor === "") {
-      if (has_more) throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
-      return { ts: null, isSure: true, error: null };
+    if (cursor === "" && has_more) {
+      throw new Retryable(`Slack answered ${method} with a part and no word of the rest.`);
     }
+    if (cursor === "" || (method === "conversations.history" && marked.length > 0)) return listed(true);
   }
-  return { ts: null, isSure: false, error: null };
+  return listed(false);
 }
 
-function tsOf(message: unknown, mark: Mark): string[] {
+function markedWith(message: unknown, { event_type, event_payload }: Mark): Marked[] {
   const told = Message.safeParse(message);
-  if (!told.success || told.data.metadata.event_type !== mark.event_type) return [];
+  if (!told.success || told.data.metadata.event_type !== event_type) return [];
   const payload = told.data.metadata.event_payload;
-  const isIt = Object.entries(mark.event_payload).every(([name, value]) => payload[name] === value);
-  return isIt ? [told.data.ts] : [];
+  const fits = Object.entries(event_payload).every(([name, value]) => payload[name] === value);
+  return fits ? [{ ts: told.data.ts, payload }] : [];
 }

@@ -45,8 +45,8 @@ export interface SlackEnd extends ReceiverFarEnd {
   ): void;
   /** Somebody deletes a message. */
   remove(ts: string): void;
-  /** Somebody else says something. */
-  chatter(count: number, text?: string): void;
+  /** Somebody else says something, in a thread where one is given. */
+  chatter(count: number, text?: string, threadTs?: string | null): void;
   /** Whatever stands in `<…>` anywhere, which Slack obeys: mentions and links. */
   obeyed(): readonly string[];
 }
@@ -315,12 +315,12 @@ export async function startSlackEnd(): Promise<SlackEnd> {
     remove(ts) {
       deleted.add(ts);
     },
-    chatter(count, text = "Has anybody seen my keys?") {
+    chatter(count, text = "Has anybody seen my keys?", threadTs = null) {
       for (let n = 0; n < count; n += 1) {
         messages.push({
           channel: CHANNEL,
           ts: newTs(),
-          threadTs: null,
+          threadTs,
           isBroadcast: false,
           metadata: null,
           versions: [{ text, blocks: [] }],

@@ -171,12 +171,17 @@ describe("slack: one message for one alarm", () => {
     expect(await receiver.update(again, closed, never())).toEqual(place);
     expect(end.messages.map(({ versions }) => versions.at(-1)?.text.slice(0, 2))).toEqual(["🔴", "🟢", "🔴"]);
     expect(end.messages[2]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: true });
-    // A place of which nobody knows whether it was over.
+  });
+
+  test("of a place that does not say whether it was over, the change says it", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.close(over(), place, never());
     const bare = { ...place, ref: { channel: CHANNEL, ts: end.messages[0]?.ts } };
-    await receiver.update(told({ change: "retriggered", changeId: "third" }), bare, never());
-    expect(end.messages).toHaveLength(4);
-    await receiver.update(told({ change: "changed", changeId: "fourth" }), bare, never());
-    expect(end.messages).toHaveLength(4);
+    await receiver.update(told({ change: "changed" }), bare, never());
+    expect(end.messages).toHaveLength(2);
+    await receiver.update(told({ change: "retriggered" }), bare, never());
+    expect(end.messages).toHaveLength(3);
   });
 
   test("a gateway or a storm has a list, of which no member is lost", async () => {
@@ -399,11 +404,41 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await failureOf(receiver.close(over(), place, never()))).toMatchObject({ kind: "retryable" });
     expect(end.messages).toHaveLength(2);
     end.answer("conversations.replies", null);
-    end.loseAnswers(0);
-    // As after a crash, nobody remembers.
-    const closed = await receiverFor(end).close(over(), place, never());
+    // As after a crash, nobody remembers; and the service has said more of it meanwhile.
+    const closed = sure(await receiverFor(end).close(over({ changeId: "later" }), place, never()));
     expect(closed).toMatchObject({ ref: { closed: true } });
     expect(end.messages).toHaveLength(2);
+    // The same of a return; and the next end is news again.
+    const again = told({ change: "retriggered", changeId: "again" });
+    end.answer("conversations.replies", () => {
+      end.loseAnswers(1);
+      return null;
+    });
+    expect(await failureOf(receiver.update(again, closed, never()))).toMatchObject({ kind: "retryable" });
+    end.answer("conversations.replies", null);
+    const back = sure(await receiver.update(again, closed, never()));
+    expect(end.messages).toHaveLength(3);
+    await receiver.close(over(), back, never());
+    expect(end.messages).toHaveLength(4);
+  });
+
+  test("a thread is looked through to its end, page by page, and where it is too long it is said again", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.close(over(), place, never());
+    await receiver.update(
+      told({ change: "retriggered" }),
+      { ...place, ref: { ...(place.ref as object), closed: true } },
+      never(),
+    );
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(4);
+    end.workspace.mostOfPage = 1;
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(4);
+    end.chatter(30, "Who looks after it?", end.messages[0]?.ts);
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(35);
   });
 
   test("Slack obeys the request key, and its message is gone: it is posted without", async () => {
@@ -454,13 +489,13 @@ describe("slack: what people do there", () => {
     expect(await receiver.update(acknowledged, place, never())).toEqual(place);
     expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
     expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
+    // The same again, as after a lost answer.
+    await receiver.update(acknowledged, place, never());
+    expect(end.messages).toHaveLength(2);
     const closed = await receiver.close(over(), place, never());
     expect(closed).toMatchObject({ ref: { closed: true } });
     expect(end.messages[2]).toMatchObject({ isBroadcast: true });
     expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
-    // The same again, as after a lost answer.
-    await receiver.update(acknowledged, place, never());
-    expect(end.messages).toHaveLength(3);
   });
 
   test("the workspace's own edit settings are met as well", async () => {
