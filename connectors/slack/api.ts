@@ -56,8 +56,9 @@ export function createSlackApi(config: SlackConfig, context: ConnectorContext, l
     const told = Body.safeParse(said.json);
     const scopes = scopesOf(said);
     if (!told.success) {
-      if (beginsAsJson(said) && understood.includes(TOO_LONG))
+      if (isUnfinished(said) && understood.includes(TOO_LONG)) {
         return { error: TOO_LONG, json: undefined, scopes };
+      }
       throw notUnderstood(said, `${end.origin} answered ${method}`);
     }
     const { ok, error: code, needed, response_metadata } = told.data;
@@ -104,7 +105,7 @@ function bearerOf(token: Secret): string {
 
 /** A yes and a no are JSON with `ok`; whatever else came with status 200, nobody knows what was done. */
 function notUnderstood(said: Said, who: string): Retryable {
-  if (beginsAsJson(said) && said.json === undefined) {
+  if (isUnfinished(said)) {
     return new Retryable(`${who} with more than can be read, or not to the end.`);
   }
   return new Retryable(`${who} with something that is not Slack's.`, {
@@ -112,8 +113,8 @@ function notUnderstood(said: Said, who: string): Retryable {
   });
 }
 
-function beginsAsJson(said: Said): boolean {
-  return said.body.trimStart().startsWith("{");
+function isUnfinished({ body, json }: Said): boolean {
+  return json === undefined && body.trimStart().startsWith("{");
 }
 
 function scopesOf(said: Said): readonly string[] | null {

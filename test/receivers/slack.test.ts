@@ -386,6 +386,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
 
   test.each([
     ["no messages", { ok: true }],
+    ["no word of Slack's", { messages: [] }],
     ["a part without a way to the rest", { ok: true, messages: [], has_more: true }],
   ])("a search that is answered with %s is no proof", async (_what, answer) => {
     const { end, receiver } = await started();
