@@ -337,6 +337,8 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
     await receiver.close(over({ key }), place, never());
     expect(end.messages.at(-1)?.isBroadcast).toBe(true);
+    end.remove((place.ref as { ts: string }).ts);
+    expect(await receiver.find?.(told({ key }), Date.now(), never())).toBeNull();
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
     await receiver.open(told(), never());
     end.remove(end.messages.at(-1)?.ts ?? "");
