@@ -30,7 +30,15 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
 describe("config/example.yaml", () => {
   test("is valid as it stands, once its environment variables are set", () => {
     const config = loadYaml({ schema: Config, file, environment });
-    expect(Object.keys(config.sinks)).toEqual(["broker", "lake", "old-lake", "tickets", "files", "pipe"]);
+    expect(Object.keys(config.sinks)).toEqual([
+      "broker",
+      "lake",
+      "old-lake",
+      "tickets",
+      "chat",
+      "files",
+      "pipe",
+    ]);
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
@@ -61,6 +69,7 @@ describe("config/example.yaml", () => {
         broker: { mqtt: { url: "mqtt://x" } },
         lake: { influxdb: { url: "http://x", bucket: "b" } },
         tickets: { webhook: { url: "https://x", unsigned: true } },
+        chat: { slack: { token: { env: "T" }, channel: "C0123ABCD" } },
         files: { file: { folder: "f" } },
       },
     });
@@ -91,6 +100,16 @@ describe("config/example.yaml", () => {
           (name) => `sinks.tickets.webhook.${name}`,
         ),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
+        ...[
+          "token.file",
+          "token.env",
+          "fold.storm",
+          "quiet",
+          "status_url",
+          "proxy",
+          "ca_file",
+          "allow_networks",
+        ].map((name) => `sinks.chat.slack.${name}`),
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",

@@ -1,0 +1,153 @@
+import { printable } from "../../src/printable.ts";
+import type { IncidentStatus } from "../../src/receiver/incident.ts";
+import type { Told } from "../../src/receiver/receiver.ts";
+import { cut } from "../../src/receiver/text.ts";
+
+/**
+ * What is shown of an incident, in blocks of Slack's Block Kit.
+ *
+ * Everything that comes from the service stands in `plain_text`, where Slack obeys neither its markup (`*bold*`) nor its
+ * emoji names, and is escaped besides, so that `<!channel>` or a link in a name is text everywhere.
+ */
+export interface Message {
+  /** What a phone shows, and a client that knows no blocks. */
+  readonly text: string;
+  readonly blocks: Block[];
+}
+
+export type Block =
+  | { readonly type: "header"; readonly text: Plain }
+  | { readonly type: "section"; readonly text: Plain }
+  | { readonly type: "section"; readonly fields: (Plain | Marked)[] }
+  | { readonly type: "context"; readonly elements: Marked[] };
+
+interface Plain {
+  readonly type: "plain_text";
+  readonly text: string;
+  readonly emoji: false;
+}
+
+interface Marked {
+  readonly type: "mrkdwn";
+  readonly text: string;
+  readonly verbatim: true;
+}
+
+/** The largest sizes, in UTF-16 units after escaping. */
+export interface Sizes {
+  readonly text: number;
+  readonly header: number;
+  readonly field: number;
+  readonly list: number;
+}
+
+/** Slack's limits: header 150, field 2,000, text of a section 3,000; 4,000 is its advice for `text`. */
+export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000 };
+
+/** For when Slack finds the message too large as a whole, for which it names no limit. */
+export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000 };
+
+/** Fields of one section (Slack: 10): a label and its text are two, which stand beside one another. */
+const PAIRS_OF_A_SECTION = 5;
+
+/** Slack's limit for an address in a link. */
+const LONGEST_LINK = 3_000;
+
+const MARKS: Readonly<Record<IncidentStatus, string>> = {
+  active: "🔴",
+  acknowledged: "🟠",
+  recovering: "🟡",
+  unknown: "⚪",
+  resolved: "🟢",
+};
+
+/** All that is known of it. */
+export function messageOf(told: Told, sizes: Sizes): Message {
+  const { fields, list } = told.text;
+  return {
+    text: within(headingOf(told), sizes.text),
+    blocks: [
+      { type: "header", text: plain(headingOf(told), sizes.header) },
+      ...sectionsOf(fields, sizes.field),
+      ...listOf(list, sizes.list),
+      ...linkOf(told),
+    ],
+  };
+}
+
+/** The one line that says how it stands now. */
+export function lineOf(told: Told, sizes: Sizes): Message {
+  return {
+    text: within(headingOf(told), sizes.text),
+    blocks: [{ type: "section", text: plain(headingOf(told), sizes.list) }],
+  };
+}
+
+/** 🔴 Active: Supply temperature low, Kvarnholmen 4 */
+function headingOf({ status, text }: Told): string {
+  return `${MARKS[status]} ${shown(text.status)}: ${shown(text.title)}`;
+}
+
+function sectionsOf(fields: Told["text"]["fields"], most: number): Block[] {
+  const pairs = fields
+    .map(({ label, text }): [Marked, Plain] => [
+      marked(`*${within(shown(label), 200)}*`),
+      plain(shown(text), most),
+    ])
+    .filter(([, { text }]) => text !== "");
+  return Array.from({ length: Math.ceil(pairs.length / PAIRS_OF_A_SECTION) }, (_, n) => ({
+    type: "section",
+    fields: pairs.slice(n * PAIRS_OF_A_SECTION, (n + 1) * PAIRS_OF_A_SECTION).flat(),
+  }));
+}
+
+/** Every line has the same room, so that no member is lost: of 21 lines each has 141 characters. */
+function listOf(list: readonly string[], most: number): Block[] {
+  const lines = list.map(shown).filter((line) => line !== "");
+  if (lines.length === 0) return [];
+  const room = Math.floor(most / lines.length) - 1;
+  const text = lines.map((line) => cut(line, room)).join("\n");
+  return [{ type: "section", text: plain(text, most) }];
+}
+
+/** A link and no button: a button asks the app for an answer, and where none comes Slack shows a warning. */
+function linkOf({ link, text }: Told): Block[] {
+  const url = link === null ? null : URL.parse(link);
+  if (url === null || !/^https?:$/.test(url.protocol)) return [];
+  const address = escaped(url.href.replaceAll("|", "%7C"));
+  if (address.length > LONGEST_LINK) return [];
+  const words = within(shown(text.linkText).replaceAll("|", " "), 75);
+  return [{ type: "context", elements: [marked(`<${address}|${words}>`)] }];
+}
+
+function plain(text: string, most: number): Plain {
+  return { type: "plain_text", text: within(text, most), emoji: false };
+}
+
+function marked(text: string): Marked {
+  return { type: "mrkdwn", text, verbatim: true };
+}
+
+/** Lines stay; control characters, and those that turn the direction or are not seen, go. */
+function shown(text: string): string {
+  return text
+    .split(/\r\n?|\n/)
+    .map(printable)
+    .join("\n")
+    .trim();
+}
+
+/** Slack's three characters, and no others. */
+function escaped(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+/** Escaped, and at most so long then: cut before it is escaped, so that no `&am` is left at the end. */
+function within(text: string, most: number): string {
+  for (let room = most; ; ) {
+    const kept = escaped(cut(text, room));
+    if (kept.length <= most) return kept;
+    // Escaping makes at most 5 units of one, so this cuts never more than has to go.
+    room -= Math.ceil((kept.length - most) / 5);
+  }
+}

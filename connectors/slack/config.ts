@@ -1,0 +1,41 @@
+import { z } from "zod";
+import { OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+export const SlackConfig = z
+  .strictObject({
+    token: SecretRef.meta({ description: "Token of the app's bot (xoxb-…), by reference." }),
+    channel: z
+      .string()
+      .regex(
+        /^[CG][A-Z0-9]{5,30}$/,
+        "Write the channel's id, such as C0123ABCD, not its name; Slack shows it at the end of the channel's details.",
+      )
+      .meta({
+        description: "Id of the channel; the bot has to be a member of it.",
+        examples: ["C0123ABCD"],
+      }),
+    broadcast: z
+      .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+      .default(["A"])
+      .meta({
+        description:
+          "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
+      }),
+    base_url: ReceiverUrl.refine(isBase, "Write the address without `?` and `#`.")
+      .default("https://slack.com")
+      .meta({ description: "Where Slack's Web API is, without `/api`; for a gateway in between." }),
+    ...RECEIVER,
+    ...OUTBOUND,
+  })
+  .refine((config) => config.proxy === undefined || URL.parse(config.base_url)?.protocol !== "http:", {
+    path: ["base_url"],
+    message: "Through a proxy use https://, because the proxy would read the token and every message.",
+  })
+  .meta({ description: "One message for every alarm in a Slack channel, edited in place." });
+export type SlackConfig = z.infer<typeof SlackConfig>;
+
+function isBase(text: string): boolean {
+  return !/[?#]/.test(text);
+}

@@ -1,0 +1,249 @@
+import { createHash } from "node:crypto";
+import { z } from "zod";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { Retryable } from "../../src/errors.ts";
+import type { Lookup } from "../../src/outbound/guard.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import { type Answer, createSlackApi } from "./api.ts";
+import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
+import type { SlackConfig } from "./config.ts";
+import { isAboutChannel } from "./outcome.ts";
+import { proveChannel } from "./probe.ts";
+import { listMarked, type Mark } from "./search.ts";
+
+/** Where a message is, and whether it says that its alarm is over. */
+const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
+type Ref = z.infer<typeof Ref>;
+
+/** What Slack answers to a message that it took. */
+const Posted = z.looseObject({ channel: z.string().min(1), ts: z.string().min(1) });
+
+/** Slack counts sizes in ways of its own; the message is then sent once more with cut texts. */
+const TOO_LARGE = ["msg_too_long", "msg_blocks_too_long", "invalid_blocks", "invalid_blocks_format"];
+
+/** The message with that `client_msg_id` was there and is gone, so a new one has to go without it. */
+const NO_DUPLICATE = ["duplicate_message_not_found", "duplicate_channel_not_found"];
+
+/** Nobody may change the message any more: the workspace forbids it after some time, or another app made it. */
+const NOT_TO_BE_EDITED = ["edit_window_closed", "cant_update_message"];
+
+const NO_THREAD = ["thread_not_found", "message_not_found"];
+
+/** This one thread takes no replies, while the channel takes messages. */
+const NO_REPLIES = [
+  "restricted_action_thread_locked",
+  "restricted_action_non_threadable_channel",
+  "cannot_reply_to_message",
+];
+
+/** A message may be so much older than the opening began by our clock: the clocks differ. An hour. */
+const CLOCKS_MS = 3_600_000;
+
+/** Addresses that are longer are none that people open. */
+const LONGEST_LINK = 2_000;
+
+/** Made once at random, so that no other program's names give the same UUIDs. */
+const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
+
+/** One message for an incident, edited in place, and replies in its thread where people shall notice. */
+export function createSlackReceiver(
+  config: SlackConfig,
+  context: ConnectorContext,
+  lookup?: Lookup,
+): Receiver {
+  const api = createSlackApi(config, context, lookup);
+  const { log, name } = context;
+
+  /** Posts with a request key, which Slack may obey or not. */
+  async function posted(
+    what: object,
+    seed: string,
+    message: (sizes: Sizes) => Message,
+    signal: AbortSignal,
+    understood: readonly string[] = [],
+  ): Promise<Answer> {
+    const send = (sizes: Sizes, id: object, words: readonly string[]) =>
+      api.post(
+        "chat.postMessage",
+        { ...what, ...formatted(message(sizes)), ...id, unfurl_links: false, unfurl_media: false },
+        signal,
+        [...understood, ...words],
+      );
+    const id = { client_msg_id: uuidOf(seed) };
+    const answer = await send(FULL, id, [...TOO_LARGE, ...NO_DUPLICATE]);
+    if (isOneOf(answer, NO_DUPLICATE)) return send(FULL, {}, []);
+    return isOneOf(answer, TOO_LARGE) ? send(SMALL, id, []) : answer;
+  }
+
+  async function edited(told: Told, ref: Ref, signal: AbortSignal): Promise<"edited" | "fixed" | "gone"> {
+    const send = (sizes: Sizes, words: readonly string[]) =>
+      api.post(
+        "chat.update",
+        {
+          channel: ref.channel,
+          ts: ref.ts,
+          metadata: markOf(told.key),
+          ...formatted(messageOf(told, sizes)),
+        },
+        signal,
+        [...NOT_TO_BE_EDITED, "message_not_found", ...words],
+      );
+    const full = await send(FULL, TOO_LARGE);
+    const answer = isOneOf(full, TOO_LARGE) ? await send(SMALL, []) : full;
+    if (answer.error === null) return "edited";
+    return answer.error === "message_not_found" ? "gone" : "fixed";
+  }
+
+  /**
+   * One reply, also where an attempt was carried out and its answer was lost, or the process ended: what the last reply
+   * of ours says is not said again. An end and a return follow one another, so neither is told by a change of details.
+   */
+  async function replied(
+    told: Told,
+    ref: Ref,
+    news: "over" | "back" | null,
+    isEdited: boolean,
+    signal: AbortSignal,
+  ): Promise<"said" | "gone"> {
+    const message = (sizes: Sizes) => (isEdited ? lineOf(told, sizes) : messageOf(told, sizes));
+    const said = news ?? digestOf(message(FULL));
+    const mark = { ...markOf(told.key), event_type: "plenum_reply" } as const;
+    const thread = { channel: ref.channel, ts: ref.ts };
+    const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
+    if (before.error !== null) return "gone";
+    if (before.isWhole && before.marked.at(-1)?.payload.said === said) return "said";
+    const isForAll = news !== null && config.broadcast.includes(told.priority);
+    const answer = await posted(
+      {
+        channel: ref.channel,
+        thread_ts: ref.ts,
+        metadata: { ...mark, event_payload: { ...mark.event_payload, said } },
+        ...(isForAll ? { reply_broadcast: true } : {}),
+      },
+      `${ref.channel} ${ref.ts} ${told.changeId} ${said}`,
+      message,
+      signal,
+      [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
+    );
+    if (isOneOf(answer, NO_THREAD)) return "gone";
+    if (answer.error !== null) {
+      log.warn(
+        { sink: name, reason: answer.error },
+        "Slack takes no reply in a thread; its message says it all",
+      );
+    }
+    return "said";
+  }
+
+  /** Edits the message; a reply says what people shall notice, or what no edit can say any more. */
+  async function changed(
+    incident: Told,
+    place: Place,
+    change: "update" | "close",
+    signal: AbortSignal,
+  ): Promise<Place | "gone"> {
+    const { data: ref } = Ref.safeParse(place.ref);
+    if (ref === undefined) return "gone";
+    try {
+      const outcome = await edited(incident, ref, signal);
+      if (outcome === "gone") return "gone";
+      const returns = ref.closed ?? incident.change === "retriggered";
+      const news = change === "close" ? "over" : returns ? "back" : null;
+      if (news !== null || outcome === "fixed") {
+        const said = await replied(incident, ref, news, outcome === "edited", signal);
+        if (said === "gone") return "gone";
+      }
+    } catch (error) {
+      // The channel of the settings is another now, and nobody has to mend the one before.
+      if (ref.channel !== config.channel && isAboutChannel(error)) return "gone";
+      throw error;
+    }
+    return { ...place, ref: { channel: ref.channel, ts: ref.ts, closed: change === "close" } };
+  }
+
+  async function placeAt(channel: string, ts: string, signal: AbortSignal): Promise<Place> {
+    return { ref: { channel, ts, closed: false }, ticket: null, link: await linkTo(channel, ts, signal) };
+  }
+
+  /** The message is there already, so nothing that happens here may hide where. */
+  async function linkTo(channel: string, ts: string, signal: AbortSignal): Promise<string | null> {
+    try {
+      const answer = await api.get("chat.getPermalink", { channel, message_ts: ts }, signal);
+      const { permalink } = z.looseObject({ permalink: z.string().max(LONGEST_LINK) }).parse(answer.json);
+      return URL.parse(permalink)?.protocol === "https:" ? permalink : null;
+    } catch (error) {
+      log.debug({ sink: name, err: error }, "Slack gave no link to a message");
+      return null;
+    }
+  }
+
+  /** Two sinks may tell the same alarm in the same channel; each has its own message. */
+  function markOf(key: string): Mark {
+    return { event_type: "plenum_incident", event_payload: { key, sink: name } };
+  }
+
+  return {
+    opensAgain: "findable",
+    farEnd: createHash("sha256")
+      .update(JSON.stringify([config.base_url, config.channel]))
+      .digest("hex"),
+
+    async open(incident, signal) {
+      const { channel } = config;
+      const answer = await posted(
+        { channel, metadata: markOf(incident.key) },
+        `${name} ${channel} ${incident.key}`,
+        (sizes) => messageOf(incident, sizes),
+        signal,
+      );
+      const place = Posted.safeParse(answer.json);
+      if (!place.success) throw new Retryable("Slack says that it took a message, but not where it is.");
+      return placeAt(place.data.channel, place.data.ts, signal);
+    },
+
+    update: (incident, place, signal) => changed(incident, place, "update", signal),
+
+    close: (incident, place, signal) => changed(incident, place, "close", signal),
+
+    async find(incident, sinceMs, signal) {
+      const { channel } = config;
+      const mark = markOf(incident.key);
+      const query = { channel, oldest: (Math.max(0, sinceMs - CLOCKS_MS) / 1_000).toFixed(6) };
+      const { marked, isWhole } = await listMarked(api, "conversations.history", query, mark, signal);
+      const [oldest] = marked;
+      if (oldest !== undefined) return placeAt(channel, oldest.ts, signal);
+      if (!isWhole) {
+        log.warn(
+          { sink: name },
+          "Slack's channel has too many messages to be sure that an alarm is not there already",
+        );
+      }
+      return null;
+    },
+
+    probe: (signal) => proveChannel(api, config.channel, signal),
+
+    dispose: () => api.close(),
+  };
+}
+
+/** `parse` and `link_names` are said each time: left out of an edit, Slack would make links of names in `text`. */
+function formatted(message: Message): object {
+  return { ...message, parse: "none", link_names: false };
+}
+
+function digestOf(message: Message): string {
+  return createHash("sha256").update(JSON.stringify(message)).digest("hex").slice(0, 32);
+}
+
+function isOneOf({ error }: Answer, words: readonly string[]): boolean {
+  return error !== null && words.includes(error);
+}
+
+/** A UUID of version 5 (RFC 9562), the same for the same text. */
+function uuidOf(text: string): string {
+  const hex = createHash("sha1").update(NAMESPACE).update(text).digest("hex");
+  const variant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
+  const parts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variant + hex.slice(17, 20)];
+  return [...parts, hex.slice(20, 32)].join("-");
+}

@@ -1,0 +1,349 @@
+import { rmSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
+import { join } from "node:path";
+import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import { complaintAboutBlocks, obeyedIn } from "./slack-rules.ts";
+
+export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
+export const CHANNEL = "C0123ABCD";
+
+type Json = Record<string, unknown>;
+
+export interface SlackMessage {
+  readonly channel: string;
+  readonly ts: string;
+  readonly threadTs: string | null;
+  readonly isBroadcast: boolean;
+  readonly metadata: Json | null;
+  /** The first is what was posted, the others are edits. */
+  readonly versions: readonly { readonly text: string; readonly blocks: readonly Json[] }[];
+}
+
+export interface SlackCall {
+  readonly method: string;
+  readonly args: Json;
+  readonly seen: Seen;
+}
+
+/**
+ * Slack's Web API as far as an app with a bot token needs it, by its documentation: yes and no are both status 200; the
+ * metadata of messages comes only when it is asked for; a message left without blocks keeps its old ones. It assumes the
+ * worst where the documentation is silent: `client_msg_id` is ignored.
+ */
+export interface SlackEnd extends ReceiverFarEnd {
+  readonly url: string;
+  readonly calls: readonly SlackCall[];
+  readonly messages: readonly SlackMessage[];
+  /** The state of the workspace, for the test to change. */
+  readonly workspace: Workspace;
+  /** Answers one method by hand, until `null` is given; a null answer lets the call through. */
+  answer(
+    method: string,
+    by: ((call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined) | null,
+  ): void;
+  /** Somebody deletes a message. */
+  remove(ts: string): void;
+  /** Somebody else says something, in a thread where one is given. */
+  chatter(count: number, text?: string, threadTs?: string | null): void;
+  /** Whatever stands in `<…>` anywhere, which Slack obeys: mentions and links. */
+  obeyed(): readonly string[];
+}
+
+interface Workspace {
+  tokens: string[];
+  scopes: string[];
+  isArchived: boolean;
+  isMember: boolean;
+  isPrivate: boolean;
+  isEditable: boolean;
+  /** Messages of one page at most, whatever is asked for. */
+  mostOfPage: number;
+  hasPermalinks: boolean;
+  /** Bytes of further text in every answer. */
+  padding: number;
+}
+
+/** What each method needs, for a public channel. */
+const SCOPES: Readonly<Record<string, string | null>> = {
+  "auth.test": null,
+  "chat.postMessage": "chat:write",
+  "chat.update": "chat:write",
+  "chat.getPermalink": null,
+  "conversations.info": "channels:read",
+  "conversations.history": "channels:history",
+  "conversations.replies": "channels:history",
+};
+
+export async function startSlackEnd(): Promise<SlackEnd> {
+  const stub = await startStub();
+  const folder = temporaryFolder("slack");
+  const tokenFile = join(folder, "token");
+  writeFileSync(tokenFile, `${TOKEN}\n`, { mode: 0o600 });
+  const messages: { -readonly [K in keyof SlackMessage]: SlackMessage[K] }[] = [];
+  const calls: SlackCall[] = [];
+  const byHand = new Map<
+    string,
+    (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined
+  >();
+  const deleted = new Set<string>();
+  let toLose = 0;
+  let toWait = 0;
+  let lastTs = 0;
+  const workspace: Workspace = {
+    tokens: [TOKEN],
+    scopes: ["chat:write", "channels:read", "channels:history"],
+    isArchived: false,
+    isMember: true,
+    isPrivate: false,
+    isEditable: true,
+    mostOfPage: 999,
+    hasPermalinks: true,
+    padding: 0,
+  };
+
+  /** Microseconds since 1970, never the same twice. */
+  function newTs(): string {
+    lastTs = Math.max(lastTs + 100, Date.now() * 1_000);
+    return `${Math.floor(lastTs / 1e6)}.${String(lastTs % 1e6).padStart(6, "0")}`;
+  }
+
+  const messageAt = (channel: unknown, ts: unknown) =>
+    messages.find((one) => one.channel === channel && one.ts === ts && !deleted.has(one.ts));
+
+  const isPosting = (method: string) => method === "chat.postMessage" || method === "chat.update";
+
+  function refusalOfContent(args: Json, isEdit: boolean): Json | null {
+    const { text, blocks, metadata } = args;
+    if (typeof text !== "string" || text.trim() === "") return { error: "no_text" };
+    if (text.length > 40_000) return { error: "msg_too_long" };
+    const complaint = complaintAboutBlocks(blocks, isEdit);
+    if (complaint !== null) return { error: "invalid_blocks", response_metadata: { messages: [complaint] } };
+    if (metadata !== undefined) {
+      const { event_type, event_payload } = metadata as Json;
+      const isFlat =
+        typeof event_payload === "object" &&
+        Object.values(event_payload ?? {}).every((value) => typeof value !== "object");
+      if (typeof event_type !== "string" || !isFlat) return { error: "invalid_metadata_format" };
+    }
+    return null;
+  }
+
+  const methods: Readonly<Record<string, (args: Json) => Json>> = {
+    "auth.test": () => ({ url: "https://example.slack.com/", team: "Example", user: "plenum", bot_id: "B1" }),
+
+    "conversations.info": ({ channel }) => ({
+      channel: {
+        id: channel,
+        name: "alarms",
+        is_archived: workspace.isArchived,
+        is_member: workspace.isMember,
+        is_private: workspace.isPrivate,
+      },
+    }),
+
+    "chat.postMessage"(args) {
+      const { channel, thread_ts, metadata = null, text, blocks = [], reply_broadcast } = args;
+      if (workspace.isArchived) return { error: "is_archived" };
+      if (!workspace.isMember) return { error: "not_in_channel" };
+      const refusal = refusalOfContent(args, false);
+      if (refusal !== null) return refusal;
+      if (thread_ts !== undefined && messageAt(channel, thread_ts) === undefined)
+        return { error: "thread_not_found" };
+      const ts = newTs();
+      messages.push({
+        channel: String(channel),
+        ts,
+        threadTs: typeof thread_ts === "string" ? thread_ts : null,
+        isBroadcast: reply_broadcast === true,
+        metadata: metadata as Json | null,
+        versions: [{ text: String(text), blocks: blocks as Json[] }],
+      });
+      return { channel, ts, message: { type: "message", bot_id: "B1", text, ts } };
+    },
+
+    "chat.update"(args) {
+      const { channel, ts, text, blocks, metadata } = args;
+      if (workspace.isArchived) return { error: "is_inactive" };
+      const message = messageAt(channel, ts);
+      if (message === undefined) return { error: "message_not_found" };
+      if (!workspace.isEditable) return { error: "edit_window_closed" };
+      const refusal = refusalOfContent(args, true);
+      if (refusal !== null) return refusal;
+      const before = message.versions.at(-1)?.blocks ?? [];
+      message.versions = [...message.versions, { text: String(text), blocks: (blocks as Json[]) ?? before }];
+      if (metadata !== undefined) message.metadata = metadata as Json;
+      return { channel, ts, text };
+    },
+
+    "chat.getPermalink"({ channel, message_ts }) {
+      if (!workspace.hasPermalinks || messageAt(channel, message_ts) === undefined)
+        return { error: "message_not_found" };
+      const id = String(message_ts).replace(".", "");
+      return { channel, permalink: `https://example.slack.com/archives/${String(channel)}/p${id}` };
+    },
+
+    "conversations.history"(args) {
+      if (!workspace.isMember) return { error: "not_in_channel" };
+      const oldest = Number(args.oldest ?? 0);
+      const all = messages.filter(
+        (one) =>
+          one.channel === args.channel &&
+          !deleted.has(one.ts) &&
+          (one.threadTs === null || one.isBroadcast) &&
+          Number(one.ts) > oldest,
+      );
+      return page(all, args, true);
+    },
+
+    "conversations.replies"(args) {
+      if (messageAt(args.channel, args.ts) === undefined) return { error: "thread_not_found" };
+      return page(
+        messages.filter((one) => one.ts === args.ts || (one.threadTs === args.ts && !deleted.has(one.ts))),
+        args,
+        false,
+      );
+    },
+  };
+
+  /** Where only `oldest` is given, the messages closest to it; those of a history begin with the newest. */
+  function page(all: readonly SlackMessage[], args: Json, isNewestFirst: boolean): Json {
+    const from = Number(args.cursor ?? 0);
+    const limit = Math.min(Number(args.limit ?? 100), workspace.mostOfPage);
+    if (!(limit >= 1 && limit <= 999)) return { error: "invalid_limit" };
+    const some = all.slice(from, from + limit).map(({ ts, threadTs, metadata, versions }) => ({
+      type: "message",
+      ts,
+      ...(threadTs === null ? {} : { thread_ts: threadTs }),
+      ...versions.at(-1),
+      ...(args.include_all_metadata === "true" && metadata !== null ? { metadata } : {}),
+    }));
+    const hasMore = from + limit < all.length;
+    return {
+      messages: isNewestFirst ? some.toReversed() : some,
+      has_more: hasMore,
+      response_metadata: { next_cursor: hasMore ? String(from + limit) : "" },
+    };
+  }
+
+  function carriedOut({ method, args, seen }: SlackCall): Json {
+    const token = /^Bearer (\S+)$/.exec(seen.headers.authorization ?? "")?.[1];
+    if (token === undefined) return { error: "not_authed" };
+    if (!workspace.tokens.includes(token)) return { error: "token_revoked" };
+    const scope = SCOPES[method];
+    const act = methods[method];
+    if (scope === undefined || act === undefined) return { error: "unknown_method" };
+    if (scope !== null && !workspace.scopes.includes(scope)) {
+      return { error: "missing_scope", needed: scope, provided: workspace.scopes.join(",") };
+    }
+    if (method !== "auth.test" && args.channel !== CHANNEL) return { error: "channel_not_found" };
+    return act(args);
+  }
+
+  function callOf(seen: Seen): SlackCall {
+    const url = new URL(seen.url, "http://slack.test");
+    const method = /^\/(?:.*\/)?api\/([\w.]+)$/.exec(url.pathname)?.[1] ?? "";
+    const isJson = seen.headers["content-type"] === "application/json; charset=utf-8";
+    if (seen.method === "POST" && !isJson) return { method, args: {}, seen };
+    const args =
+      seen.method === "POST"
+        ? (JSON.parse(seen.body.toString()) as Json)
+        : Object.fromEntries(url.searchParams);
+    return { method, args, seen };
+  }
+
+  stub.answer = (seen, response) => {
+    const call = callOf(seen);
+    calls.push(call);
+    const given = byHand.get(call.method)?.(call, response);
+    if (given !== null && given !== undefined) return given;
+    if (response.destroyed) return null;
+    if (toWait > 0) {
+      toWait -= 1;
+      return json({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
+    }
+    const said = carriedOut(call);
+    const isOk = said.error === undefined;
+    if (isOk && isPosting(call.method) && toLose > 0) {
+      toLose -= 1;
+      response.destroy();
+      return null;
+    }
+    const padding = workspace.padding === 0 ? {} : { padding: "x".repeat(workspace.padding) };
+    return json({ ok: isOk, ...said, ...padding }, 200, { "x-oauth-scopes": workspace.scopes.join(",") });
+  };
+
+  function textsOf(message: SlackMessage): readonly string[] {
+    const replies = messages.filter(({ threadTs }) => threadTs === message.ts);
+    return [message, ...replies].flatMap(({ versions }) => versions.map(({ text }) => text));
+  }
+
+  return {
+    config: {
+      slack: {
+        token: { file: tokenFile },
+        channel: CHANNEL,
+        base_url: stub.url,
+        allow_networks: ["127.0.0.0/8"],
+      },
+    },
+    url: stub.url,
+    calls,
+    messages,
+    workspace,
+    things(): readonly Thing[] {
+      return messages
+        .filter(({ threadTs, metadata }) => threadTs === null && metadata !== null)
+        .map((message) => {
+          const { key } = (message.metadata?.event_payload ?? {}) as { readonly key?: string };
+          const last = message.versions.at(-1)?.text ?? "";
+          return { key: key ?? null, isOpen: !last.startsWith("🟢"), texts: textsOf(message) };
+        });
+    },
+    loseAnswers(count) {
+      toLose = count;
+    },
+    tellToWait(count) {
+      toWait = count;
+    },
+    requests: () => calls.length,
+    answer(method, by) {
+      if (by === null) byHand.delete(method);
+      else byHand.set(method, by);
+    },
+    remove(ts) {
+      deleted.add(ts);
+    },
+    chatter(count, text = "Has anybody seen my keys?", threadTs = null) {
+      for (let n = 0; n < count; n += 1) {
+        messages.push({
+          channel: CHANNEL,
+          ts: newTs(),
+          threadTs,
+          isBroadcast: false,
+          metadata: null,
+          versions: [{ text, blocks: [] }],
+        });
+      }
+    },
+    obeyed: () => messages.flatMap(({ versions }) => versions.flatMap(obeyedIn)),
+    async stop() {
+      await stub.stop();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** An answer of Slack. */
+export function json(
+  body: unknown,
+  status = 200,
+  headers: Readonly<Record<string, string>> = {},
+): StubAnswer {
+  return {
+    status,
+    headers: { "content-type": "application/json; charset=utf-8", ...headers },
+    body: JSON.stringify(body),
+  };
+}

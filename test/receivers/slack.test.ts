@@ -1,0 +1,988 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import type { KnownBlock } from "@slack/types";
+import { pino } from "pino";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
+import { SlackConfig } from "#connectors/slack/config.ts";
+import { createSlackReceiver } from "#connectors/slack/receiver.ts";
+import { type ConfigError, type Failure, meaningOf, sentence } from "#src/errors.ts";
+import { type Incident, incidentKey } from "#src/receiver/incident.ts";
+import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
+import { textOf } from "#src/receiver/text.ts";
+import { vocabulary } from "#src/receiver/words.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-end.ts";
+import { complaintAboutBlocks, textsIn } from "./slack-rules.ts";
+
+const STARTED = "2026-11-02T06:15:00.000Z";
+const ENDED = "2026-11-02T09:27:00.000Z";
+
+describe("slack: one message for one alarm", () => {
+  test("it is posted with all that is known, and where it is comes back", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    const [message] = end.messages;
+    expect(end.messages).toHaveLength(1);
+    expect(place).toEqual({
+      ref: { channel: CHANNEL, ts: message?.ts, closed: false },
+      ticket: null,
+      link: `https://example.slack.com/archives/${CHANNEL}/p${message?.ts.replace(".", "")}`,
+    });
+    expect(message?.versions).toEqual([
+      {
+        text: "🔴 Active: Supply temperature low, Kvarnholmen 4",
+        blocks: [
+          { type: "header", text: plain("🔴 Active: Supply temperature low, Kvarnholmen 4") },
+          {
+            type: "section",
+            fields: [
+              [label("Site"), plain("Kvarnholmen 4")],
+              [label("Priority"), plain("A")],
+              [label("Since"), plain("2026-11-02 07:15:00 +01:00")],
+              [label("Description"), plain("Supply temperature below 20 °C for 10 minutes")],
+              [label("Value"), plain("value: 18.4")],
+            ].flat(),
+          },
+          {
+            type: "context",
+            elements: [
+              {
+                type: "mrkdwn",
+                text: "<https://plenum.example.com/?alarm=500001&amp;view=all|Open in Plenum>",
+                verbatim: true,
+              },
+            ],
+          },
+        ],
+      },
+    ]);
+    expect(message?.metadata).toEqual({
+      event_type: "plenum_incident",
+      event_payload: { key: told().key, sink: "chat" },
+    });
+  });
+
+  test("what is sent says who we are, and how Slack is to read it", async () => {
+    const { end, receiver } = await started();
+    await receiver.open(told(), never());
+    const [post] = end.calls;
+    expect(post?.seen).toMatchObject({ method: "POST", url: "/api/chat.postMessage" });
+    expect(post?.seen.headers).toMatchObject({
+      authorization: `Bearer ${TOKEN}`,
+      "content-type": "application/json; charset=utf-8",
+    });
+    expect(post?.args).toMatchObject({
+      parse: "none",
+      link_names: false,
+      unfurl_links: false,
+      unfurl_media: false,
+    });
+  });
+
+  test("the request key is a UUID, the same for the same alarm, sink and channel, and for no other", async () => {
+    const { end, receiver } = await started();
+    const other = receiverFor(end, {}, "second");
+    await receiver.open(told(), never());
+    await receiver.open(told(), never());
+    await receiver.open(told({ key: incidentKey("main", "alarm", "other") }), never());
+    await other.open(told(), never());
+    const ids = posts(end).map(({ args }) => String(args.client_msg_id));
+    for (const id of ids)
+      expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    expect(ids[1]).toBe(ids[0]);
+    expect(new Set(ids).size).toBe(3);
+  });
+
+  test("each change edits it, with all blocks, and calls nobody", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    const next = await receiver.update(
+      told({ status: "acknowledged", change: "acknowledged" }),
+      place,
+      never(),
+    );
+    expect(next).toEqual(place);
+    expect(end.messages).toHaveLength(1);
+    expect(end.messages[0]?.versions.map(({ text }) => text)).toEqual([
+      "🔴 Active: Supply temperature low, Kvarnholmen 4",
+      "🟠 Acknowledged: Supply temperature low, Kvarnholmen 4",
+    ]);
+    const update = end.calls.at(-1);
+    expect(update?.method).toBe("chat.update");
+    expect(update?.args).toMatchObject({
+      parse: "none",
+      link_names: false,
+      metadata: { event_type: "plenum_incident", event_payload: { key: told().key } },
+    });
+    expect(update?.args.blocks).toHaveLength(3);
+  });
+
+  test.each(["vanished", "out-of-scope"] as const)("what %s is not over", async (change) => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.update(told({ status: "unknown", change }), place, never());
+    expect(end.messages).toHaveLength(1);
+    expect(end.messages[0]?.versions.at(-1)?.text).toMatch(/^⚪ State unknown: /);
+    expect(end.things()).toMatchObject([{ isOpen: true }]);
+  });
+
+  test("its end edits it and says so in the thread, once, and for A in the channel", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    const closed = await receiver.close(over(), place, never());
+    expect(closed).toEqual({ ...place, ref: { ...(place.ref as object), closed: true } });
+    expect(end.messages).toHaveLength(2);
+    const [message, reply] = end.messages;
+    expect(message?.versions.at(-1)?.text).toBe("🟢 Resolved: Supply temperature low, Kvarnholmen 4");
+    expect(JSON.stringify(message?.versions.at(-1)?.blocks)).toContain("3 h 12 min");
+    expect(reply).toMatchObject({ threadTs: message?.ts, isBroadcast: true, channel: CHANNEL });
+    expect(reply?.versions).toEqual([
+      {
+        text: "🟢 Resolved: Supply temperature low, Kvarnholmen 4",
+        blocks: [{ type: "section", text: plain("🟢 Resolved: Supply temperature low, Kvarnholmen 4") }],
+      },
+    ]);
+    expect(end.things()).toMatchObject([{ key: told().key, isOpen: false }]);
+  });
+
+  test.each([
+    ["B", {}, false],
+    ["B", { broadcast: ["B", "C"] }, true],
+    ["A", { broadcast: [] }, false],
+  ])("priority %s with %j: in the channel %s", async (priority, options, isBroadcast) => {
+    const { end, receiver } = await started(options);
+    const place = await receiver.open(told({ priority }), never());
+    await receiver.close(over({ priority }), place, never());
+    expect(end.messages[1]?.isBroadcast).toBe(isBroadcast);
+  });
+
+  test("what returns after its end is edited back and said in the thread; what was not over is only edited", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    const again = told({ change: "retriggered", changeId: "again" });
+    expect(await receiver.update(again, place, never())).toEqual(place);
+    expect(end.messages).toHaveLength(1);
+    const closed = sure(await receiver.close(over(), place, never()));
+    expect(await receiver.update(again, closed, never())).toEqual(place);
+    expect(end.messages.map(({ versions }) => versions.at(-1)?.text.slice(0, 2))).toEqual(["🔴", "🟢", "🔴"]);
+    expect(end.messages[2]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: true });
+  });
+
+  test("of a place that does not say whether it was over, the change says it", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.close(over(), place, never());
+    const bare = { ...place, ref: { channel: CHANNEL, ts: end.messages[0]?.ts } };
+    await receiver.update(told({ change: "changed" }), bare, never());
+    expect(end.messages).toHaveLength(2);
+    await receiver.update(told({ change: "retriggered" }), bare, never());
+    expect(end.messages).toHaveLength(3);
+  });
+
+  test("a gateway or a storm has a list, of which no member is lost", async () => {
+    const { end, receiver } = await started();
+    const list = Array.from({ length: 21 }, (_, n) => `${n} & <${"long name ".repeat(40)}>`);
+    await receiver.open(withText({ list }), never());
+    const text = JSON.stringify(end.messages[0]?.versions[0]?.blocks.at(-2));
+    for (let n = 0; n < 21; n += 1) expect(text).toContain(`${n} &amp; &lt;long`);
+  });
+});
+
+describe("slack: names are text", () => {
+  const hostile = [
+    "<!channel> <!here> <!everyone> <@U0123> <#C0123> <!subteam^S1>",
+    "<https://evil.example|Open in Plenum>",
+    "@channel @here @everyone *bold* _it_ ~no~ `code` :fire: > quote",
+    "&lt;!channel&gt; &amp;amp;",
+    "\u202eesrever\u2066 zero\u200bwidth \u0007bell",
+    ...AWKWARD_TEXTS,
+  ];
+
+  test.each(hostile)("%j", async (name) => {
+    const { end, receiver } = await started();
+    const alarm = {
+      ...ALARM,
+      description: name,
+      trigger: { ...ALARM.trigger, displayName: name, description: name },
+      site: { ...SITE, displayName: name },
+    };
+    const place = await receiver.open(told({ alarm, site: alarm.site }), never());
+    await receiver.close(over({ alarm, site: alarm.site }), place, never());
+    // The link that is ours, in the message and in its edit.
+    const ours = "<https://plenum.example.com/?alarm=500001&amp;view=all|Open in Plenum>";
+    expect(end.obeyed()).toEqual([ours, ours]);
+    for (const { versions } of end.messages) {
+      for (const { text, blocks } of versions) {
+        for (const each of [text, ...blocks.flatMap(textsIn)]) {
+          expect(each).not.toMatch(/&(?!amp;|lt;|gt;)/);
+          expect(each).not.toMatch(/(?!\n)[\p{Cf}\p{Cc}\p{Zl}\p{Zp}]/u);
+          expect(each.isWellFormed()).toBe(true);
+        }
+      }
+    }
+  });
+
+  test("markup of Slack is obeyed in our labels and links alone", async () => {
+    const { end, receiver } = await started();
+    await receiver.open(withText({ fields: [{ label: "Site", text: "*bold* _it_ :fire:" }] }), never());
+    expect(end.messages[0]?.versions[0]?.blocks[1]).toEqual({
+      type: "section",
+      fields: [label("Site"), plain("*bold* _it_ :fire:")],
+    });
+  });
+
+  test.each([
+    ["javascript:alert(1)", null],
+    ["not an address", null],
+    [`https://plenum.example.com/?${"x".repeat(3_000)}`, null],
+    [
+      "https://plenum.example.com/a|b>c<d?e=1&f=2#g|h",
+      "<https://plenum.example.com/a%7Cb%3Ec%3Cd?e=1&amp;f=2#g%7Ch|Open in Plenum>",
+    ],
+    [null, null],
+  ])("a link to %s", (link, expected) => {
+    const last = messageOf(told({ link }), FULL).blocks.at(-1);
+    expect(last?.type === "context" ? last.elements[0]?.text : null).toBe(expected);
+  });
+});
+
+describe("slack: sizes", () => {
+  const family = "👩‍👩‍👧‍👦";
+  const texts = ["x", "&", "é", "🌡️", family, "<>&", "\n", "a\nb"].map((text) => text.repeat(12_000));
+
+  test.each([FULL, SMALL])("of %j are kept for every text", (sizes) => {
+    for (const text of texts) {
+      const long = withText({
+        title: text.replaceAll("\n", " "),
+        fields: Array.from({ length: 12 }, () => ({ label: text.slice(0, 1_000), text })),
+        list: Array.from({ length: 21 }, () => text),
+        linkText: text,
+      });
+      const message = messageOf(long, sizes);
+      const known: readonly KnownBlock[] = message.blocks;
+      expect(complaintAboutBlocks(known, false)).toBeNull();
+      expect(message.text.length).toBeLessThanOrEqual(sizes.text);
+      for (const each of message.blocks.flatMap(textsIn)) expect(each).not.toMatch(/&(?!amp;|lt;|gt;)/);
+    }
+  });
+
+  test("as much as fits is shown, and … says that there was more", () => {
+    const [header] = messageOf(withText({ title: "&".repeat(200) }), FULL).blocks;
+    if (header?.type !== "header") throw new Error("no header");
+    // 🔴 and "Active: " take 11 of 150 units, … takes one: 27 times `&amp;`.
+    expect(header.text.text).toBe(`🔴 Active: ${"&amp;".repeat(27)}…`);
+    const [, section] = messageOf(
+      withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }),
+      FULL,
+    ).blocks;
+    expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(
+      `${"y".repeat(1_999)}…`,
+    );
+  });
+
+  test("a message that Slack finds too large is sent once more with cut texts", async () => {
+    const { end, receiver } = await started();
+    const long = { fields: [{ label: "Description", text: "z".repeat(1_900) }] };
+    const strict = (most: number) => (call: { readonly args: Readonly<Record<string, unknown>> }) =>
+      JSON.stringify(call.args.blocks).length > most
+        ? json({ ok: false, error: "msg_blocks_too_long" })
+        : null;
+    end.answer("chat.postMessage", strict(1_500));
+    end.answer("chat.update", strict(1_500));
+    const place = await receiver.open(withText(long), never());
+    expect(end.messages).toHaveLength(1);
+    await receiver.update(withText(long), place, never());
+    expect(end.messages[0]?.versions).toHaveLength(2);
+    for (const { blocks } of end.messages[0]?.versions ?? [])
+      expect(JSON.stringify(blocks)).toContain(`${"z".repeat(149)}…`);
+    end.answer("chat.postMessage", strict(10));
+    const failure = await failureOf(receiver.open(withText(long), never()));
+    expect(failure).toMatchObject({
+      kind: "rejected",
+      message: expect.stringContaining("msg_blocks_too_long"),
+    });
+  });
+});
+
+describe("slack: what a crash or a lost answer leaves behind", () => {
+  test("a lost answer may have been carried out; then it is found, and adopted", async () => {
+    const { end, receiver } = await started();
+    const since = Date.now();
+    end.loseAnswers(1);
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
+    expect(end.messages).toHaveLength(1);
+    const place = await receiver.find?.(told(), since, never());
+    expect(place).toMatchObject({
+      ref: { channel: CHANNEL, ts: end.messages[0]?.ts, closed: false },
+      link: expect.stringContaining("https://example.slack.com/"),
+    });
+    const last = end.calls.findLast(({ method }) => method === "conversations.history");
+    expect(last?.args).toMatchObject({ channel: CHANNEL, include_all_metadata: "true" });
+    // Clocks differ: an hour more is looked at.
+    expect(Number(last?.args.oldest)).toBeCloseTo(since / 1_000 - 3_600, 2);
+  });
+
+  test("nothing is found where nothing was posted, of another alarm, another sink, a reply, or deleted", async () => {
+    const { end, receiver } = await started();
+    expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
+    const other = receiverFor(end, {}, "second");
+    await other.open(told(), never());
+    const key = incidentKey("main", "alarm", "other");
+    const place = await receiver.open(told({ key }), never());
+    expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
+    await receiver.close(over({ key }), place, never());
+    expect(end.messages.at(-1)?.isBroadcast).toBe(true);
+    end.remove((place.ref as { ts: string }).ts);
+    expect(await receiver.find?.(told({ key }), Date.now(), never())).toBeNull();
+    expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
+    await receiver.open(told(), never());
+    end.remove(end.messages.at(-1)?.ts ?? "");
+    expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
+  });
+
+  test("of two the oldest is adopted", async () => {
+    const { end, receiver } = await started();
+    await receiver.open(told(), never());
+    await receiver.open(told(), never());
+    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
+  });
+
+  test("it is found among others, page by page", async () => {
+    const { end, receiver } = await started();
+    end.workspace.mostOfPage = 15;
+    end.chatter(40);
+    await receiver.open(told(), never());
+    end.chatter(40);
+    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[40]?.ts } });
+    expect(end.calls.filter(({ method }) => method === "conversations.history")).toHaveLength(3);
+  });
+
+  test("where answers would be too long to read, smaller pages are asked for", async () => {
+    const { end, receiver } = await started();
+    end.chatter(30, "w".repeat(30_000));
+    await receiver.open(told(), never());
+    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[30]?.ts } });
+    const limits = end.calls.flatMap(({ method, args }) =>
+      method === "conversations.history" ? [args.limit] : [],
+    );
+    expect(limits).toEqual(["100", "20", "5", "5", "5", "5", "5", "5", "5"]);
+    end.workspace.padding = 10_000_000;
+    expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("a search ends, and says that it is not sure", async () => {
+    const lines: string[] = [];
+    const { end, receiver } = await started({}, lines);
+    end.workspace.mostOfPage = 1;
+    end.chatter(30);
+    await receiver.open(told(), never());
+    expect(await receiver.find?.(told(), 0, never())).toBeNull();
+    expect(end.calls.filter(({ method }) => method === "conversations.history")).toHaveLength(20);
+    expect(lines.join()).toContain("too many messages to be sure");
+  });
+
+  test.each([
+    ["no messages", { ok: true }],
+    ["no word of Slack's", { messages: [] }],
+    ["a part without a way to the rest", { ok: true, messages: [], has_more: true }],
+  ])("a search that is answered with %s is no proof", async (_what, answer) => {
+    const { end, receiver } = await started();
+    end.answer("conversations.history", () => json(answer));
+    expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("an end whose reply was posted and not answered is replied to once", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    // Asked between the edit and the reply.
+    end.answer("conversations.replies", () => {
+      end.loseAnswers(1);
+      return null;
+    });
+    expect(await failureOf(receiver.close(over(), place, never()))).toMatchObject({ kind: "retryable" });
+    expect(end.messages).toHaveLength(2);
+    end.answer("conversations.replies", null);
+    // As after a crash, nobody remembers; and the service has said more of it meanwhile.
+    const closed = sure(await receiverFor(end).close(over({ changeId: "later" }), place, never()));
+    expect(closed).toMatchObject({ ref: { closed: true } });
+    expect(end.messages).toHaveLength(2);
+    // The same of a return; and the next end is news again.
+    const again = told({ change: "retriggered", changeId: "again" });
+    end.answer("conversations.replies", () => {
+      end.loseAnswers(1);
+      return null;
+    });
+    expect(await failureOf(receiver.update(again, closed, never()))).toMatchObject({ kind: "retryable" });
+    end.answer("conversations.replies", null);
+    const back = sure(await receiver.update(again, closed, never()));
+    expect(end.messages).toHaveLength(3);
+    await receiver.close(over(), back, never());
+    expect(end.messages).toHaveLength(4);
+  });
+
+  test("a thread is looked through to its end, page by page, and where it is too long it is said again", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.close(over(), place, never());
+    await receiver.update(
+      told({ change: "retriggered" }),
+      { ...place, ref: { ...(place.ref as object), closed: true } },
+      never(),
+    );
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(4);
+    end.workspace.mostOfPage = 1;
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(4);
+    end.chatter(30, "Who looks after it?", end.messages[0]?.ts);
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(35);
+  });
+
+  test("Slack obeys the request key, and its message is gone: it is posted without", async () => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", ({ args }) =>
+      args.client_msg_id === undefined ? null : json({ ok: false, error: "duplicate_message_not_found" }),
+    );
+    const place = await receiver.open(told(), never());
+    expect(end.messages.map(({ ts }) => ts)).toEqual([(place.ref as { ts: string }).ts]);
+  });
+});
+
+describe("slack: what people do there", () => {
+  test("a deleted message is gone", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    end.remove(end.messages[0]?.ts ?? "");
+    expect(await receiver.update(told({ change: "changed" }), place, never())).toBe("gone");
+    expect(await receiver.close(over(), place, never())).toBe("gone");
+    expect(end.messages).toHaveLength(1);
+  });
+
+  test("a message that is deleted between edit and reply is gone", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    end.answer("conversations.replies", () => {
+      end.remove(end.messages[0]?.ts ?? "");
+      return null;
+    });
+    expect(await receiver.close(over(), place, never())).toBe("gone");
+    end.answer("conversations.replies", () => json({ ok: true, messages: [] }));
+    end.answer("chat.update", () => json({ ok: true }));
+    expect(await receiver.close(over(), place, never())).toBe("gone");
+  });
+
+  test("a place that is none of ours is gone", async () => {
+    const { end, receiver } = await started();
+    for (const ref of [null, "C1", { channel: CHANNEL }, { id: 7 }])
+      expect(await receiver.update(told(), { ref, ticket: null, link: null }, never())).toBe("gone");
+    expect(end.requests()).toBe(0);
+  });
+
+  test.each(["edit_window_closed", "cant_update_message"])("%s: a reply says all", async (error) => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    end.answer("chat.update", () => json({ ok: false, error }));
+    const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
+    expect(await receiver.update(acknowledged, place, never())).toEqual(place);
+    expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
+    expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
+    // The same again, as after a lost answer.
+    await receiver.update(acknowledged, place, never());
+    expect(end.messages).toHaveLength(2);
+    const closed = await receiver.close(over(), place, never());
+    expect(closed).toMatchObject({ ref: { closed: true } });
+    expect(end.messages[2]).toMatchObject({ isBroadcast: true });
+    expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
+  });
+
+  test("the workspace's own edit settings are met as well", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    end.workspace.isEditable = false;
+    await receiver.close(over(), place, never());
+    expect(end.messages).toHaveLength(2);
+  });
+
+  test("a thread that is locked costs the reply, and not the end", async () => {
+    const lines: string[] = [];
+    const { end, receiver } = await started({}, lines);
+    const place = await receiver.open(told(), never());
+    end.answer("chat.postMessage", () => json({ ok: false, error: "restricted_action_thread_locked" }));
+    expect(await receiver.close(over(), place, never())).toMatchObject({ ref: { closed: true } });
+    expect(end.things()).toMatchObject([{ isOpen: false }]);
+    expect(lines.join()).toContain("restricted_action_thread_locked");
+    end.workspace.isEditable = false;
+    expect(await failureOf(receiver.close(over(), place, never()))).toMatchObject({ kind: "rejected" });
+  });
+
+  test("of the channel of older settings nobody has to mend anything; of ours they have", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    const elsewhere: Place = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
+    expect(await receiver.update(told(), elsewhere, never())).toBe("gone");
+    expect(await receiver.close(over(), elsewhere, never())).toBe("gone");
+    end.workspace.isArchived = true;
+    expect(await failureOf(receiver.update(told(), place, never()))).toMatchObject({
+      kind: "config",
+      field: "channel",
+    });
+  });
+});
+
+describe("slack: what a refusal means", () => {
+  const settings: [string, Partial<ConfigError>, RegExp][] = [
+    ["invalid_auth", { reason: "unauthenticated", field: "token" }, /xoxb-/],
+    ["not_authed", { reason: "unauthenticated" }, /xoxb-/],
+    ["account_inactive", { reason: "unauthenticated" }, /xoxb-/],
+    ["token_revoked", { reason: "unauthenticated" }, /xoxb-/],
+    ["token_expired", { reason: "unauthenticated" }, /rotation/],
+    ["not_allowed_token_type", { reason: "unauthenticated" }, /xoxb-/],
+    ["no_permission", { reason: "forbidden" }, /Invite the bot/],
+    ["ekm_access_denied", { reason: "forbidden" }, /administers/],
+    ["not_in_channel", { reason: "settings", field: "channel" }, /\/invite/],
+    ["channel_not_found", { field: "channel" }, /invited/],
+    ["is_archived", { field: "channel" }, /Unarchive/],
+    ["is_inactive", { field: "channel" }, /Unarchive/],
+    ["restricted_action_read_only_channel", { field: "channel" }, /posting permissions/],
+  ];
+
+  test.each(settings)("%s has to be mended by a person", async (error, fields, hint) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => json({ ok: false, error }));
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "config", ...fields });
+    expect(failure.message).toBe(`${end.url} refused chat.postMessage: ${error}.`);
+    expect(failure.hint).toMatch(hint);
+  });
+
+  test.each([
+    ["ratelimited", "allowance"],
+    ["rate_limited", "allowance"],
+    ["message_limit_exceeded", "allowance"],
+    ["service_unavailable", "everything"],
+    ["team_added_to_org", "everything"],
+  ])("%s waits, and counts as %s", async (error, scope) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => json({ ok: false, error }, 200, { "retry-after": "7" }));
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "throttled", retryAfterMs: 7_000, scope });
+    end.answer("chat.postMessage", () => json({ ok: false, error }));
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ retryAfterMs: null });
+  });
+
+  test.each(["fatal_error", "internal_error", "request_timeout"])(
+    "%s may have been carried out",
+    async (error) => {
+      const { end, receiver } = await started();
+      end.answer("chat.postMessage", () => json({ ok: false, error }));
+      expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
+    },
+  );
+
+  test.each([
+    ["a word that is not known", { error: "brand_new" }, /brand_new\.$/],
+    ["no word", {}, /no reason given\.$/],
+    ["no word of text", { error: 17 }, /no reason given\.$/],
+    ["a word of every object", { error: "constructor" }, /constructor\.$/],
+    ["a word that a terminal obeys", { error: "bad\u001b[31m\u202e" }, /bad\ufffd\[31m\.$/],
+    [
+      "details",
+      { error: "x", response_metadata: { messages: ["[ERROR] at /blocks/0"] } },
+      /It said: \[ERROR\] at \/blocks\/0$/,
+    ],
+    ["details that are none", { error: "x", response_metadata: "no" }, /: x\.$/],
+  ])("%s: it will not be taken as it is", async (_what, answer, words) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => json({ ok: false, ...answer }));
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "rejected", message: expect.stringMatching(words) });
+    expect(end.messages).toEqual([]);
+  });
+
+  test("a scope that is missing is named", async () => {
+    const { end, receiver } = await started();
+    end.workspace.scopes = ["channels:read"];
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "config", reason: "forbidden" });
+    expect(failure.message).toContain("missing_scope (it needs chat:write).");
+    expect(failure.hint).toContain("install the app in the workspace again");
+  });
+
+  test("429 waits as long as Slack says, and nothing was carried out", async () => {
+    const { end, receiver } = await started();
+    end.tellToWait(1);
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "throttled", retryAfterMs: 30_000, scope: "allowance" });
+    expect(end.messages).toEqual([]);
+    await receiver.open(told(), never());
+    expect(end.messages).toHaveLength(1);
+  });
+
+  test.each<[string, StubAnswer, string]>([
+    ["a page", { status: 200, body: "<!doctype html><title>Log in</title>" }, "retryable"],
+    ["nothing", { status: 200 }, "retryable"],
+    ["JSON without ok", json({ hello: 1 }), "retryable"],
+    ["a yes without a place", json({ ok: true }), "retryable"],
+    ["a redirect", { status: 302, headers: { location: "https://evil.example/" } }, "config"],
+    ["401", { status: 401, body: "who?" }, "config"],
+    ["404", { status: 404 }, "config"],
+    ["400", { status: 400, body: "no" }, "rejected"],
+    ["500", { status: 500 }, "retryable"],
+    ["503", { status: 503, headers: { "retry-after": "5" } }, "throttled"],
+  ])("%s instead of an answer", async (_what, answer, kind) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => answer);
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind });
+  });
+
+  test("an answer of 10 MB is not read to its end; what was posted is then found", async () => {
+    const { end, receiver } = await started();
+    end.workspace.padding = 10_000_000;
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({
+      kind: "retryable",
+      message: expect.stringContaining("more than can be read"),
+    });
+    end.workspace.padding = 0;
+    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
+  });
+
+  test("an answer that does not come ends with the time limit, and with the signal", async () => {
+    const { end, receiver } = await started({ timeout: "200ms" });
+    const silent = await startStub();
+    onTestFinished(() => silent.stop());
+    silent.answer = () => null;
+    const waiting = receiverFor(end, { base_url: silent.url, timeout: "200ms" });
+    expect(await failureOf(waiting.open(told(), never()))).toMatchObject({ kind: "retryable" });
+    const stopping = new AbortController();
+    const open = receiver.open(told(), stopping.signal);
+    stopping.abort(new Error("we stop"));
+    await expect(open).rejects.toThrow("we stop");
+  });
+});
+
+describe("slack: the link", () => {
+  test.each<[string, (end: SlackEnd) => void]>([
+    [
+      "refused",
+      (end) => {
+        end.workspace.hasPermalinks = false;
+      },
+    ],
+    ["asked to wait", (end) => end.answer("chat.getPermalink", () => ({ status: 429 }))],
+    [
+      "no answer",
+      (end) =>
+        end.answer("chat.getPermalink", (_call, response) => {
+          response.destroy();
+          return null;
+        }),
+    ],
+    [
+      "another kind of address",
+      (end) => end.answer("chat.getPermalink", () => json({ ok: true, permalink: "javascript:alert(1)" })),
+    ],
+    [
+      "a very long one",
+      (end) =>
+        end.answer("chat.getPermalink", () =>
+          json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` }),
+        ),
+    ],
+    ["none", (end) => end.answer("chat.getPermalink", () => json({ ok: true }))],
+  ])("%s costs nothing", async (_what, trouble) => {
+    const { end, receiver } = await started();
+    trouble(end);
+    const place = await receiver.open(told(), never());
+    expect(place).toMatchObject({ ref: { ts: end.messages[0]?.ts }, link: null });
+  });
+
+  test("a stop while it is asked for does not hide where the message is", async () => {
+    const { end, receiver } = await started();
+    const stopping = new AbortController();
+    end.answer("chat.getPermalink", () => {
+      stopping.abort(new Error("we stop"));
+      return null;
+    });
+    expect(await receiver.open(told(), stopping.signal)).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
+  });
+
+  test("it is asked for once", async () => {
+    const { end, receiver } = await started();
+    const place = await receiver.open(told(), never());
+    await receiver.close(over(), sure(await receiver.update(told(), place, never())), never());
+    expect(end.calls.filter(({ method }) => method === "chat.getPermalink")).toHaveLength(1);
+  });
+});
+
+describe("slack: the token", () => {
+  test("is read again for each request", async () => {
+    const { end } = await started();
+    const folder = temporaryFolder("slack-token");
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, "token");
+    writeFileSync(file, "xoxb-first-of-two-tokens", { mode: 0o600 });
+    end.workspace.tokens = ["xoxb-second-of-two-tokens"];
+    const receiver = receiverFor(end, { token: { file } });
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "config", field: "token" });
+    writeFileSync(file, "xoxb-second-of-two-tokens\n", { mode: 0o600 });
+    await receiver.open(told(), never());
+    expect(end.messages).toHaveLength(1);
+  });
+
+  test.each([
+    ["https://hooks.slack.com/services/T000/B000/canarycanarycanary", /is an address/],
+    ["xapp-1-A000-canarycanarycanary", /app-level token/],
+    ["xoxb-canary canary\ncanarycanary", /characters that no token has/],
+  ])("that is none is told before anything is sent", async (text, words) => {
+    const { end } = await started();
+    const receiver = receiverFor(end, { token: secretFile(text) });
+    const failure = await failureOf(receiver.probe(never()));
+    expect(failure).toMatchObject({ kind: "config", field: "token", message: expect.stringMatching(words) });
+    expect(inspect(failure, { depth: 9 })).not.toContain("canarycanary");
+    expect(end.requests()).toBe(0);
+  });
+
+  test("stands in no error, no log and no place, also where Slack repeats it", async () => {
+    const lines: string[] = [];
+    const { end, receiver } = await started({}, lines);
+    const shown: string[] = [];
+    const place = await receiver.open(told(), never());
+    shown.push(JSON.stringify(place), receiver.farEnd ?? "");
+    const echo = `Bearer ${TOKEN}`;
+    const answers = [
+      json({ ok: false, error: TOKEN, response_metadata: { messages: [echo] } }),
+      json({ ok: false, error: "missing_scope", needed: echo }),
+      json({ ok: false, error: "invalid_auth" }),
+      ...[302, 400, 401, 403, 404, 410, 429, 500, 503].map((status) => ({ status, body: echo })),
+      { status: 200, body: echo },
+    ];
+    for (const answer of answers) {
+      for (const method of ["chat.postMessage", "chat.update", "chat.getPermalink", "conversations.history"])
+        end.answer(method, () => answer);
+      for (const call of [
+        receiver.open(told(), never()),
+        receiver.update(told(), place, never()),
+        receiver.close(over(), place, never()),
+        receiver.find?.(told(), 0, never()),
+      ]) {
+        const error = await failureOf(call);
+        shown.push(inspect(error, { depth: 9, showHidden: true }), sentence(error));
+      }
+    }
+    end.answer("chat.postMessage", null);
+    await receiver.open(told(), never());
+    expect(shown.length).toBe(2 + answers.length * 8);
+    expect(lines.length).toBeGreaterThan(0);
+    for (const text of [...shown, ...lines]) expect(text).not.toContain(TOKEN.slice(5, 25));
+  });
+});
+
+describe("slack: plenum check", () => {
+  test("asks who we are and about the channel, and posts nothing", async () => {
+    const { end, receiver } = await started();
+    await receiver.probe(never());
+    expect(end.calls.map(({ method }) => method)).toEqual(["auth.test", "conversations.info"]);
+    expect(end.messages).toEqual([]);
+  });
+
+  test.each<[string, (end: SlackEnd) => void, string | RegExp]>([
+    [
+      "a revoked token",
+      ({ workspace }) => {
+        workspace.tokens = [];
+      },
+      /refused auth\.test: token_revoked/,
+    ],
+    [
+      "a channel that is archived",
+      ({ workspace }) => {
+        workspace.isArchived = true;
+      },
+      /is_archived/,
+    ],
+    [
+      "a channel without the bot",
+      ({ workspace }) => {
+        workspace.isMember = false;
+      },
+      /not_in_channel/,
+    ],
+    [
+      "no right to read",
+      ({ workspace }) => {
+        workspace.scopes = ["chat:write", "channels:read"];
+      },
+      /needed: channels:history\.$/,
+    ],
+    [
+      "a private channel",
+      ({ workspace }) => {
+        workspace.isPrivate = true;
+      },
+      /needed: groups:history\.$/,
+    ],
+    [
+      "no right at all",
+      ({ workspace }) => {
+        workspace.scopes = [];
+      },
+      /missing_scope \(it needs channels:read\)/,
+    ],
+  ])("tells of %s", async (_what, change, words) => {
+    const { end, receiver } = await started();
+    change(end);
+    const failure = await failureOf(receiver.probe(never()));
+    expect(failure).toMatchObject({ kind: "config", message: expect.stringMatching(words) });
+    expect(failure.hint).toBeTruthy();
+  });
+
+  test("tells of a channel that there is not", async () => {
+    const { end } = await started();
+    const failure = await failureOf(receiverFor(end, { channel: "C0000000" }).probe(never()));
+    expect(failure).toMatchObject({ kind: "config", field: "channel" });
+  });
+
+  test("does without the list of scopes where a gateway leaves it out", async () => {
+    const { end, receiver } = await started();
+    end.answer("auth.test", () => json({ ok: true }));
+    end.answer("conversations.info", () => json({ ok: true, channel: { id: CHANNEL } }));
+    await receiver.probe(never());
+    end.answer("conversations.info", () => json({ ok: true }));
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("goes through a gateway under a path of its own", async () => {
+    const { end } = await started();
+    const receiver = receiverFor(end, { base_url: `${end.url}/slack/` });
+    await receiver.probe(never());
+    expect(end.calls.map(({ seen }) => seen.url)).toEqual([
+      "/slack/api/auth.test",
+      `/slack/api/conversations.info?channel=${CHANNEL}`,
+    ]);
+  });
+});
+
+describe("slack: configuration", () => {
+  const bare = { token: { env: "SLACK_TOKEN" }, channel: CHANNEL };
+
+  test("has defaults for all but token and channel", () => {
+    expect(SlackConfig.parse(bare)).toMatchObject({
+      broadcast: ["A"],
+      base_url: "https://slack.com",
+      timeout: 15_000,
+    });
+  });
+
+  test.each<[string, Record<string, unknown>, RegExp]>([
+    ["a name for a channel", { channel: "#alarms" }, /channel's id, such as C0123ABCD/],
+    ["a token in the file", { token: "xoxb-1" }, /Say where the secret is/],
+    ["a priority of two letters", { broadcast: ["AA"] }, /one capital letter/],
+    ["a query in the address", { base_url: "https://slack.com/?a=b" }, /without `\?` and `#`/],
+    ["a password in the address", { base_url: "https://a:b@slack.com" }, /user name and password/],
+    [
+      "http through a proxy",
+      { base_url: "http://slack.test", proxy: { url: "http://proxy.test:3128" } },
+      /Through a proxy use https/,
+    ],
+  ])("%s is told with one sentence", (_what, options, words) => {
+    const { error } = SlackConfig.safeParse({ ...bare, ...options });
+    expect(error?.issues.map(({ message }) => message)).toEqual([expect.stringMatching(words)]);
+  });
+
+  test("the far end is the channel at its address, and nothing of it is shown", async () => {
+    const { end, receiver } = await started();
+    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+    expect(receiverFor(end).farEnd).toBe(receiver.farEnd);
+    expect(receiverFor(end, { channel: "C0000000" }).farEnd).not.toBe(receiver.farEnd);
+  });
+});
+
+async function started(options: Readonly<Record<string, unknown>> = {}, lines: string[] = []) {
+  const end = await startSlackEnd();
+  onTestFinished(() => end.stop());
+  return { end, receiver: receiverFor(end, options, "chat", lines) };
+}
+
+function receiverFor(
+  end: SlackEnd,
+  options: Readonly<Record<string, unknown>> = {},
+  name = "chat",
+  lines: string[] = [],
+): Receiver {
+  const config = SlackConfig.parse({ ...(end.config.slack as object), ...options });
+  const log = pino({ level: "trace" }, { write: (line) => void lines.push(line) });
+  const receiver = createSlackReceiver(config, { ...contextFor(name), log });
+  onTestFinished(() => receiver.dispose());
+  return receiver;
+}
+
+function posts(end: SlackEnd) {
+  return end.calls.filter(({ method }) => method === "chat.postMessage");
+}
+
+async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
+  try {
+    await call;
+  } catch (error) {
+    return meaningOf(error);
+  }
+  throw new Error("It did not fail.");
+}
+
+function sure(place: Place | "gone"): Place {
+  if (place === "gone") throw new Error("It is gone.");
+  return place;
+}
+
+function secretFile(text: string) {
+  const folder = temporaryFolder("slack-token");
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "token");
+  writeFileSync(file, text, { mode: 0o600 });
+  return { file };
+}
+
+function told(changes: Partial<Incident> = {}): Told {
+  const incident: Incident = {
+    key: incidentKey("main", "alarm", "episode 1"),
+    kind: "alarm",
+    status: "active",
+    change: "raised",
+    changeId: "event 1",
+    source: "main",
+    site: SITE,
+    priority: "A",
+    startedAt: STARTED,
+    endedAt: null,
+    alarm: ALARM,
+    gateway: null,
+    members: { total: 0, active: 0, shown: [] },
+    link: "https://plenum.example.com/?alarm=500001&view=all",
+    ...changes,
+  };
+  return { ...incident, text: textOf(incident, vocabulary("en", {}), "Europe/Oslo") };
+}
+
+function over(changes: Partial<Incident> = {}): Told {
+  return told({ status: "resolved", change: "resolved", changeId: "event 2", endedAt: ENDED, ...changes });
+}
+
+function withText(text: Partial<Told["text"]>): Told {
+  const plain = told();
+  return { ...plain, text: { ...plain.text, ...text } };
+}
+
+function plain(text: string) {
+  return { type: "plain_text", text, emoji: false };
+}
+
+function label(text: string) {
+  return { type: "mrkdwn", text: `*${text}*`, verbatim: true };
+}
