@@ -23,7 +23,13 @@ export interface RealServer {
   stop(): Promise<void>;
 }
 
-export type Program = "mosquitto" | "victoria-metrics" | "influxd" | "chromium" | "faketime";
+export type Program =
+  | "mosquitto"
+  | "victoria-metrics"
+  | "influxd"
+  | "prometheus-alertmanager"
+  | "chromium"
+  | "faketime";
 
 /** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
 export function programPath(program: Program): string | null {
@@ -127,6 +133,32 @@ log-enabled = false
     folder,
     `http://127.0.0.1:${port}`,
   );
+}
+
+/** Alertmanager, as Debian packages it, which tells a webhook at once of all that changes. */
+export async function startAlertmanager(webhookUrl: string): Promise<RealServer> {
+  const port = await freePort();
+  const folder = temporaryFolder("alertmanager");
+  writeFileSync(
+    join(folder, "alertmanager.yml"),
+    `route:
+  receiver: test
+  group_by: ["..."]
+  group_wait: 10ms
+  group_interval: 200ms
+receivers:
+  - name: test
+    webhook_configs:
+      - url: ${webhookUrl}
+`,
+  );
+  const options = [
+    `--config.file=${folder}/alertmanager.yml`,
+    `--storage.path=${folder}/data`,
+    `--web.listen-address=127.0.0.1:${port}`,
+    "--cluster.listen-address=",
+  ];
+  return started("prometheus-alertmanager", options, port, folder, `http://127.0.0.1:${port}`);
 }
 
 async function started(

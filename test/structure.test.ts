@@ -123,6 +123,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
   "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
+  "../connectors/alertmanager/": [["connectors/alertmanager/receiver.ts", "connectors/webhook/sink.ts"]],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],
     ["connectors/made-up/sink.ts", "connectors/file/sink.ts"],

@@ -32,6 +32,7 @@ const connectorFields = {
   mqtt: CATALOG.mqtt.Config.optional(),
   influxdb: CATALOG.influxdb.Config.optional(),
   webhook: CATALOG.webhook.Config.optional(),
+  alertmanager: CATALOG.alertmanager.Config.optional(),
   file: CATALOG.file.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;

@@ -30,7 +30,16 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
 describe("config/example.yaml", () => {
   test("is valid as it stands, once its environment variables are set", () => {
     const config = loadYaml({ schema: Config, file, environment });
-    expect(Object.keys(config.sinks)).toEqual(["broker", "lake", "old-lake", "tickets", "files", "pipe"]);
+    expect(Object.keys(config.sinks)).toEqual([
+      "broker",
+      "lake",
+      "old-lake",
+      "tickets",
+      "alerts",
+      "more-alerts",
+      "files",
+      "pipe",
+    ]);
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
@@ -49,8 +58,8 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve.
-    expect(unknown.filter((path) => !/\.(headers|tags|approvers)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, labels of an alert, people who approve.
+    expect(unknown.filter((path) => !/\.(headers|tags|labels|approvers)\./.test(path))).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {
