@@ -37,6 +37,7 @@ describe("config/example.yaml", () => {
       "tickets",
       "alerts",
       "more-alerts",
+      "mail",
       "files",
       "pipe",
     ]);

@@ -58,9 +58,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
     // Measured: a start that is left out becomes the end where that is in the future.
     const startsAt = posted.startsAt ?? endsAt;
     if (Date.parse(endsAt) < Date.parse(startsAt)) return "start time must be before end time";
-    const fingerprint = createHash("md5")
-      .update(JSON.stringify(Object.entries(labels).toSorted()))
-      .digest("hex");
+    const fingerprint = createHash("md5").update(JSON.stringify(labels, names.toSorted())).digest("hex");
     const annotations = posted.annotations ?? {};
     const alert = { labels, annotations, startsAt, endsAt, fingerprint };
     const thing = told.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
