@@ -175,7 +175,8 @@ export async function startExim(certificate: {
   writeFileSync(join(folder, "tls.pem"), `${certificate.key}${certificate.cert}`, { mode: 0o600 });
   writeFileSync(
     join(folder, "exim.conf"),
-    `exim_user = ${userInfo().username}
+    `exim_user = ${userInfo().uid}
+exim_group = ${userInfo().gid}
 spool_directory = ${folder}/spool
 log_file_path = ${folder}/%slog
 pid_file_path = ${folder}/pid
