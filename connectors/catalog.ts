@@ -1,4 +1,6 @@
 import type { z } from "zod";
+import { alertmanager } from "./alertmanager/definition.ts";
+import { email } from "./email/definition.ts";
 import { file } from "./file/definition.ts";
 import { influxdb } from "./influxdb/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
@@ -7,7 +9,7 @@ import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
 /** Every connector there is, by the name that a configuration uses. A new one is one line here. */
-export const CATALOG = { mqtt, influxdb, webhook, slack, file, stdout } as const;
+export const CATALOG = { mqtt, influxdb, webhook, slack, alertmanager, email, file, stdout } as const;
 
 export type ConnectorName = keyof typeof CATALOG;
 

@@ -1,7 +1,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, connect as netConnect } from "node:net";
-import { tmpdir } from "node:os";
+import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 
 /**
@@ -23,7 +23,14 @@ export interface RealServer {
   stop(): Promise<void>;
 }
 
-export type Program = "mosquitto" | "victoria-metrics" | "influxd" | "chromium" | "faketime";
+export type Program =
+  | "mosquitto"
+  | "victoria-metrics"
+  | "influxd"
+  | "prometheus-alertmanager"
+  | "exim4"
+  | "chromium"
+  | "faketime";
 
 /** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
 export function programPath(program: Program): string | null {
@@ -127,6 +134,79 @@ log-enabled = false
     folder,
     `http://127.0.0.1:${port}`,
   );
+}
+
+/** Alertmanager, as Debian packages it, which tells a webhook at once of all that changes. */
+export async function startAlertmanager(webhookUrl: string): Promise<RealServer> {
+  const port = await freePort();
+  const folder = temporaryFolder("alertmanager");
+  writeFileSync(
+    join(folder, "alertmanager.yml"),
+    `route:
+  receiver: test
+  group_by: ["..."]
+  group_wait: 10ms
+  group_interval: 200ms
+receivers:
+  - name: test
+    webhook_configs:
+      - url: ${webhookUrl}
+`,
+  );
+  const options = [
+    `--config.file=${folder}/alertmanager.yml`,
+    `--storage.path=${folder}/data`,
+    `--web.listen-address=127.0.0.1:${port}`,
+    "--cluster.listen-address=",
+  ];
+  return started("prometheus-alertmanager", options, port, folder, `http://127.0.0.1:${port}`);
+}
+
+/**
+ * Exim, as Debian packages it: takes mail by STARTTLS for `plenum` with that password, refuses `gone@…`, defers
+ * `later@…`, and keeps the rest in its queue.
+ */
+export async function startExim(certificate: {
+  readonly cert: string;
+  readonly key: string;
+}): Promise<RealServer> {
+  const port = await freePort();
+  const folder = temporaryFolder("exim");
+  writeFileSync(join(folder, "tls.pem"), `${certificate.key}${certificate.cert}`, { mode: 0o600 });
+  writeFileSync(
+    join(folder, "exim.conf"),
+    `exim_user = ${userInfo().uid}
+exim_group = ${userInfo().gid}
+spool_directory = ${folder}/spool
+log_file_path = ${folder}/%slog
+pid_file_path = ${folder}/pid
+primary_hostname = localhost
+daemon_smtp_ports = ${port}
+local_interfaces = 127.0.0.1
+keep_environment =
+host_lookup =
+queue_only
+tls_advertise_hosts = *
+tls_certificate = ${folder}/tls.pem
+auth_advertise_hosts = \${if eq{$tls_in_cipher}{}{}{*}}
+acl_smtp_rcpt = recipients
+begin acl
+recipients:
+  deny !authenticated = *
+  deny local_parts = gone
+  defer local_parts = later
+  accept
+begin authenticators
+plain:
+  driver = plaintext
+  public_name = PLAIN
+  server_prompts = :
+  server_condition = \${if and{{eq{$auth2}{plenum}}{eq{$auth3}{plenum}}}}
+`,
+    { mode: 0o600 },
+  );
+  const options = ["-C", join(folder, "exim.conf"), "-bdf"];
+  return started("exim4", options, port, folder, `smtp://127.0.0.1:${port}`);
 }
 
 async function started(

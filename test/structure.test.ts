@@ -125,6 +125,11 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
   "../connectors/slack/": [["connectors/slack/receiver.ts", "@slack/types"]],
+  "../connectors/alertmanager/": [["connectors/alertmanager/receiver.ts", "connectors/webhook/sink.ts"]],
+  "../connectors/email/": [
+    ["connectors/email/receiver.ts", "src/outbound/ask.ts"],
+    ["connectors/email/receiver.ts", "undici"],
+  ],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],
     ["connectors/made-up/sink.ts", "connectors/file/sink.ts"],

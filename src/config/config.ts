@@ -33,6 +33,8 @@ const connectorFields = {
   influxdb: CATALOG.influxdb.Config.optional(),
   webhook: CATALOG.webhook.Config.optional(),
   slack: CATALOG.slack.Config.optional(),
+  alertmanager: CATALOG.alertmanager.Config.optional(),
+  email: CATALOG.email.Config.optional(),
   file: CATALOG.file.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;

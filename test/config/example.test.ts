@@ -36,6 +36,9 @@ describe("config/example.yaml", () => {
       "old-lake",
       "tickets",
       "chat",
+      "alerts",
+      "more-alerts",
+      "mail",
       "files",
       "pipe",
     ]);
@@ -57,8 +60,8 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve.
-    expect(unknown.filter((path) => !/\.(headers|tags|approvers)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, labels of an alert, people who approve.
+    expect(unknown.filter((path) => !/\.(headers|tags|labels|approvers)\./.test(path))).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
+import { CONNECTOR_NAMES } from "#connectors/catalog.ts";
 import { Config } from "#src/config/config.ts";
 import { ConfigurationError, loadYaml, parseYaml } from "#src/config/load.ts";
 
@@ -161,7 +162,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
     {
       what: "a sink without a connector",
       text: `${SOURCE}sinks:\n  lake: { from: now }\n`,
-      says: "plenum.yaml:7:3 sinks.lake: Say which connector this sink uses: one of mqtt, influxdb, webhook, slack, file, stdout, with its options.",
+      says: `plenum.yaml:7:3 sinks.lake: Say which connector this sink uses: one of ${CONNECTOR_NAMES.join(", ")}, with its options.`,
     },
     {
       what: "a sink with two connectors",

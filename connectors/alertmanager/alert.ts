@@ -1,0 +1,126 @@
+import { z } from "zod";
+import { isoUtc } from "../../src/clock.ts";
+import type { Told } from "../../src/receiver/receiver.ts";
+import { cut, oneLine } from "../../src/receiver/text.ts";
+
+/** One alert, as `POST /api/v2/alerts` of Alertmanager takes it. */
+export interface Alert {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly annotations: Readonly<Record<string, string>>;
+  readonly startsAt: string;
+  readonly endsAt: string;
+  readonly generatorURL?: string;
+}
+
+/**
+ * What an alert was first told with. Its labels are what Alertmanager knows it by: a site that is renamed, or a priority
+ * that rises, would make a second alert beside the first, which nobody ends.
+ */
+export const FirstTold = z.object({
+  labels: z.record(z.string(), z.string()),
+  startsAt: z.string(),
+});
+export type FirstTold = z.infer<typeof FirstTold>;
+
+/** Alertmanager ends by itself what has no end, 5 minutes later (its resolve_timeout); so an end is always sent. */
+const FAR_AHEAD_MS = 7 * 86_400_000;
+
+/** Characters of a label or an annotation. Alertmanager names no limit, but whoever it tells has some. */
+const LABEL_LENGTH = 200;
+const ANNOTATION_LENGTH = 4_000;
+
+/** Names of alerts that are not one alarm; fixed words, because routes are written with them. */
+const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
+
+/** How an incident is told for the first time. */
+export function firstTold(told: Told, further: Readonly<Record<string, string>>, nowMs: number): FirstTold {
+  const { alarm, key, kind, priority, site, source } = told;
+  const name = kind === "alarm" ? (alarm?.trigger.displayName ?? "") : NAMES[kind];
+  const labels = {
+    ...further,
+    alertname: inLabel(name) || "Alarm",
+    source,
+    ...(site === null ? {} : { site: inLabel(site.displayName), site_id: String(site.id) }),
+    priority: inLabel(priority),
+    kind,
+    key,
+  };
+  return {
+    // An empty label is none.
+    labels: Object.fromEntries(Object.entries(labels).filter(([, value]) => value !== "")),
+    startsAt: isoUtc(Math.min(instantOf(told.startedAt) ?? nowMs, nowMs)),
+  };
+}
+
+/** An incident that stands. */
+export function firing(told: Told, first: FirstTold, nowMs: number): Alert {
+  return alertOf(told, first, isoUtc(nowMs + FAR_AHEAD_MS));
+}
+
+/**
+ * An incident that is over. The end is never ahead of our clock: Alertmanager holds an alert with an end in the future
+ * to be firing, and keeps the later of two such ends. It is never before the beginning either, which is refused.
+ */
+export function over(told: Told, first: FirstTold, nowMs: number): Alert {
+  const endMs = Math.min(instantOf(told.endedAt ?? "") ?? nowMs, nowMs);
+  return alertOf(told, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
+}
+
+function alertOf(told: Told, { labels, startsAt }: FirstTold, endsAt: string): Alert {
+  const { alarm, endedAt, link, priority, startedAt, text } = told;
+  const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list];
+  const annotations = {
+    summary: text.title,
+    status: text.status,
+    description: lines.join("\n"),
+    priority,
+    started_at: startedAt,
+    ended_at: endedAt ?? "",
+    alarm_id: alarm?.id ?? "",
+    time_note: timeNote([startedAt, endedAt]),
+  };
+  return {
+    labels,
+    annotations: Object.fromEntries(
+      Object.entries(annotations)
+        .map(([name, value]) => [name, cut(harmless(value), ANNOTATION_LENGTH)] as const)
+        .filter(([, value]) => value !== ""),
+    ),
+    startsAt,
+    endsAt,
+    ...(link === null ? {} : { generatorURL: link }),
+  };
+}
+
+/** Milliseconds since 1970; a time without an offset as if it were UTC, null where it is no time. */
+function instantOf(time: string): number | null {
+  const ms = Date.parse(hasOffset(time) ? time : `${time}Z`);
+  return Number.isNaN(ms) ? null : ms;
+}
+
+function hasOffset(time: string): boolean {
+  return /(Z|[+-]\d\d:?\d\d)$/i.test(time);
+}
+
+function timeNote(times: readonly (string | null)[]): string {
+  const isGuessed = times.some((time) => time !== null && !hasOffset(time));
+  return isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "";
+}
+
+function inLabel(text: string): string {
+  return cut(harmless(oneLine(text)), LABEL_LENGTH);
+}
+
+/**
+ * Alertmanager hands texts on as they are, to nobody knows whom. So what would turn the direction of a line is left out,
+ * and what a chat would carry out (`<!channel>`, `@everyone`) is broken by a character that nobody sees.
+ */
+function harmless(text: string): string {
+  return text
+    .toWellFormed()
+    .replaceAll(/[\u202a-\u202e\u2066-\u2069]/g, "")
+    .replaceAll(/\r\n?/g, "\n")
+    .replaceAll(/[^\P{Cc}\n]+/gu, " ")
+    .replaceAll(/<(?=[!@#])|@(?=(?:channel|everyone|here|all)\b)/gi, "$&\u200b")
+    .trim();
+}

@@ -1,0 +1,65 @@
+import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { Headers, OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+/** What an alert is known by; a label of the user's own cannot stand in for one. */
+export const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
+
+/** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */
+const LabelName = z
+  .string()
+  .regex(/^[a-zA-Z_][a-zA-Z0-9_]*$/, "A label name consists of letters, digits and `_`, no digit first.")
+  .max(100)
+  .refine((name) => !name.startsWith("__"), "Names that begin with __ are kept for Prometheus itself.")
+  .refine((name) => !OWN_LABELS.some((own) => own === name), "Alerts have a label of this name already.");
+
+export const AlertmanagerConfig = z
+  .strictObject({
+    url: ReceiverUrl.refine((text) => !/\/api\/v[12]\b/.test(text), {
+      error: "Leave /api/v2 out of the address; Plenum adds it.",
+    }).meta({ description: "Address of Alertmanager, with its path prefix where it has one." }),
+    user: z
+      .string()
+      .regex(/^[^:\p{Cc}]+$/u, "A user name has neither colons nor line breaks.")
+      .optional()
+      .meta({ description: "User name, with password." }),
+    password: SecretRef.optional().meta({ description: "Password, with user." }),
+    token: SecretRef.optional().meta({ description: "Bearer token, in place of user and password." }),
+    headers: Headers,
+    labels: z
+      .record(LabelName, z.string().min(1).max(200))
+      .default({})
+      .meta({ description: "Further labels of every alert, such as the team; alerts are routed by them." }),
+    repeat: Duration.refine((ms) => ms >= 10_000 && ms <= 3_600_000, "Choose between 10s and 1h.")
+      .prefault("1m")
+      .meta({
+        description: "How often what is active is sent again: Alertmanager forgets all at a restart.",
+      }),
+    ...OUTBOUND,
+    ...RECEIVER,
+  })
+  .refine((config) => (config.user === undefined) === (config.password === undefined), {
+    path: ["user"],
+    message: "Give user and password together.",
+  })
+  .refine((config) => config.token === undefined || config.user === undefined, {
+    path: ["token"],
+    message: "Give a token, or user and password, not both.",
+  })
+  .refine((config) => !isNamedTwice(config), {
+    path: ["headers"],
+    message: "There is a token or a password already, so leave the header Authorization out.",
+  })
+  .refine((config) => config.proxy === undefined || URL.parse(config.url)?.protocol !== "http:", {
+    path: ["url"],
+    message: "Through a proxy use https://, because the proxy would read and could change every alert.",
+  })
+  .meta({ description: "Alarms as alerts of Prometheus Alertmanager." });
+export type AlertmanagerConfig = z.infer<typeof AlertmanagerConfig>;
+
+function isNamedTwice(config: { token?: unknown; user?: unknown; headers: object }): boolean {
+  const isKnown = config.token !== undefined || config.user !== undefined;
+  return isKnown && Object.keys(config.headers).some((name) => name.toLowerCase() === "authorization");
+}

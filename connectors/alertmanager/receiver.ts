@@ -1,0 +1,104 @@
+import { createHash } from "node:crypto";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { ConfigError, Rejected } from "../../src/errors.ts";
+import { ask, type Said } from "../../src/outbound/ask.ts";
+import { givenHeaders, inHeader } from "../../src/outbound/headers.ts";
+import { createHttpEnd } from "../../src/outbound/http-end.ts";
+import type { Place, Receiver } from "../../src/receiver/receiver.ts";
+import { keptSecret } from "../../src/secret.ts";
+import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
+import type { AlertmanagerConfig } from "./config.ts";
+
+/** Clients have to send an end for so long, because Alertmanager may have been restarted (its interface says 5 min). */
+const REPEAT_CLOSED_MS = 5 * 60_000;
+
+/** Prometheus Alertmanager, interface v2. What is sent twice is the same alert, by its labels. */
+export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: ConnectorContext): Receiver {
+  const { clock } = context;
+  const url = new URL(config.url);
+  const prefix = url.pathname.replace(/\/+$/, "");
+  const end = createHttpEnd({ url, config, clock });
+  const further = givenHeaders(config.headers, clock);
+  const authorization = authorizationOf(config, context);
+
+  function request(method: "GET" | "POST", path: string, signal: AbortSignal, json?: unknown): Promise<Said> {
+    const headers = { ...further(), ...authorization() };
+    return ask(end, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
+  }
+
+  /** One alert a request: of several Alertmanager takes the good ones and answers 400 to all. */
+  async function post(alert: Alert, signal: AbortSignal): Promise<void> {
+    const { body } = await request("POST", "alerts", signal, [alert]);
+    // Alertmanager says nothing with its 200; whoever does is somebody else.
+    if (body.trim() === "") return;
+    if (isPage(body)) throw notAlertmanager(end.origin);
+    throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
+  }
+
+  function firstOf(told: Parameters<Receiver["open"]>[0], place: Place | null): FirstTold {
+    const remembered = FirstTold.safeParse(place?.ref);
+    return remembered.success ? remembered.data : firstTold(told, config.labels, clock.now());
+  }
+
+  async function standing(told: Parameters<Receiver["open"]>[0], place: Place | null, signal: AbortSignal) {
+    const first = firstOf(told, place);
+    await post(firing(told, first, clock.now()), signal);
+    return placeOf(first);
+  }
+
+  return {
+    opensAgain: "same",
+    repeatMs: config.repeat,
+    repeatClosedMs: REPEAT_CLOSED_MS,
+    // An address can be a secret by itself, so it is not kept anywhere.
+    farEnd: createHash("sha256").update(url.href).digest("hex"),
+
+    open: (told, signal) => standing(told, null, signal),
+
+    update: (told, place, signal) => standing(told, place, signal),
+
+    async close(told, place, signal) {
+      const first = firstOf(told, place);
+      await post(over(told, first, clock.now()), signal);
+      return placeOf(first);
+    },
+
+    async probe(signal) {
+      const { body } = await request("GET", "status", signal);
+      if (!/"(cluster|versionInfo)"\s*:/.test(body)) throw notAlertmanager(end.origin);
+    },
+
+    dispose: () => end.close(),
+  };
+}
+
+function placeOf(first: FirstTold): Place {
+  return { ref: first, ticket: null, link: null };
+}
+
+function authorizationOf(
+  config: AlertmanagerConfig,
+  { clock }: ConnectorContext,
+): () => Record<string, string> {
+  if (config.token !== undefined) {
+    const token = keptSecret(config.token, clock);
+    return () => ({ authorization: `Bearer ${inHeader(token().reveal(), "Authorization")}` });
+  }
+  if (config.password === undefined) return () => ({});
+  const password = keptSecret(config.password, clock);
+  return () => {
+    const both = Buffer.from(`${config.user}:${password().reveal()}`).toString("base64");
+    return { authorization: `Basic ${both}` };
+  };
+}
+
+function isPage(body: string): boolean {
+  return body.trimStart().startsWith("<");
+}
+
+function notAlertmanager(origin: string): ConfigError {
+  return new ConfigError(`What answers at ${origin} is no Alertmanager.`, {
+    field: "url",
+    hint: "Check the address, its path prefix, and whether something in front of it asks people to log in.",
+  });
+}

@@ -1,0 +1,99 @@
+import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { isLoopback } from "../../src/loopback.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
+
+const Address = z
+  .string()
+  .regex(new RegExp(`^${ADDRESS}$`, "u"), "Write an address as operations@example.com.");
+
+const Sender = z
+  .string()
+  .regex(
+    new RegExp(`^(${ADDRESS}|[^<>"\\p{Cc}]{1,100} <${ADDRESS}>)$`, "u"),
+    "Write an address as plenum@example.com, or with a name as Plenum <plenum@example.com>.",
+  );
+
+const Host = z
+  .string()
+  .regex(
+    /^[A-Za-z0-9._:[\]-]{1,253}$/,
+    "Write the name of the mail server alone, such as mail.example.com; port and security are options.",
+  )
+  .refine((text) => !/^[^[\]:]+:\d+$/.test(text), "Write the port as an option of its own.");
+
+/** Changes between the opening and the end, which mails may tell. */
+const CHANGES = [
+  "retriggered",
+  "acknowledged",
+  "unacknowledged",
+  "recovering",
+  "changed",
+  "vanished",
+  "out-of-scope",
+  "members",
+] as const;
+
+const Tell = z.strictObject({
+  changes: z.array(z.enum(CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
+  priorities: z
+    .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+    .default([])
+    .meta({ description: "Of alarms with these priorities; of all without this." }),
+});
+
+export const EmailConfig = z
+  .strictObject({
+    host: Host.meta({ description: "Name or address of the mail server." }),
+    port: z.int().min(1).max(65_535).optional().meta({
+      description: "Port; without this 587, and 465 with `security: tls`.",
+    }),
+    security: z.enum(["starttls", "tls", "none"]).default("starttls").meta({
+      description:
+        "starttls: begins plain and has to change to TLS; tls: TLS from the start; none: readable.",
+    }),
+    allow_plain: z.boolean().default(false).meta({
+      description: "Allow `security: none` to another machine, readable for everybody on the way.",
+    }),
+    user: z.string().min(1).max(255).optional().meta({ description: "User name, with password." }),
+    password: SecretRef.optional().meta({ description: "Password, with user." }),
+    from: Sender.meta({
+      description: "Sender, with a name or without; what cannot be delivered comes back there.",
+    }),
+    to: z.array(Address).min(1).max(50).meta({ description: "Who gets the mails." }),
+    cc: z.array(Address).max(50).default([]).meta({ description: "Who gets a copy." }),
+    subject_prefix: z
+      .string()
+      .max(60)
+      .regex(/^\P{Cc}*$/u, "A subject is one line.")
+      .default("")
+      .meta({ description: "Put before every subject, such as [Buildings]." }),
+    tell: z
+      .array(Tell)
+      .max(20)
+      .prefault([{ changes: ["acknowledged"], priorities: ["A"] }])
+      .meta({ description: "Which changes get a mail, beside the opening and the end." }),
+    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
+      .prefault("30s")
+      .meta({ description: "Total time of one mail, connection included; at most 2m." }),
+    ca_file: z
+      .string()
+      .min(1)
+      .optional()
+      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    ...RECEIVER,
+  })
+  .refine((config) => (config.user === undefined) === (config.password === undefined), {
+    path: ["user"],
+    message: "Give user and password together.",
+  })
+  .refine((config) => config.security !== "none" || config.allow_plain || isLoopback(config.host), {
+    path: ["security"],
+    message:
+      "Without TLS everybody on the way can read the mails; set allow_plain: true to send them anyway.",
+  })
+  .meta({ description: "A mail for each alarm and its end, in one thread (SMTP)." });
+export type EmailConfig = z.infer<typeof EmailConfig>;

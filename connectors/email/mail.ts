@@ -1,0 +1,118 @@
+import { createHash } from "node:crypto";
+import type { SendMailOptions } from "nodemailer";
+import type { Told } from "../../src/receiver/receiver.ts";
+import { cut, oneLine } from "../../src/receiver/text.ts";
+import type { EmailConfig } from "./config.ts";
+
+/** Characters of a subject after the status, and of any other text; nobody reads more of it on a phone. */
+const SUBJECT_LENGTH = 150;
+const TEXT_LENGTH = 4_000;
+
+/** One mail about an incident. `title` is the one that the first mail had, so that the thread stays one. */
+export function mailOf(
+  told: Told,
+  title: string,
+  config: Pick<EmailConfig, "from" | "to" | "cc" | "subject_prefix">,
+  nowMs: number,
+): SendMailOptions {
+  const sender = senderOf(config.from);
+  const host = sender.address.slice(sender.address.indexOf("@") + 1);
+  const root = `<${told.key}@${host}>`;
+  const status = line(told.text.status);
+  return {
+    from: sender,
+    to: config.to,
+    cc: config.cc,
+    subject: `${config.subject_prefix} ${status}: ${cut(line(title), SUBJECT_LENGTH)}`.trim(),
+    date: new Date(nowMs),
+    messageId: `<${changeOf(told)}@${host}>`,
+    // No mail has this id. All of a thread refer to it, so it does not matter which of them came first, or at all.
+    inReplyTo: root,
+    references: root,
+    ...(isUrgent(told) ? { priority: "high" } : {}),
+    headers: {
+      // RFC 3834, and Exchange's own word for it: an absence note in reply would go to nobody, or round and round.
+      "Auto-Submitted": "auto-generated",
+      "X-Auto-Response-Suppress": "All",
+    },
+    text: plainOf(told),
+    html: htmlOf(told),
+    xMailer: false,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  };
+}
+
+/** The same for the same change told again, so that a mailbox can fold the two. An event may be about several incidents. */
+function changeOf({ changeId, key, status }: Told): string {
+  return createHash("sha256")
+    .update(JSON.stringify([key, changeId, status]))
+    .digest("hex")
+    .slice(0, 32);
+}
+
+function isUrgent({ priority, status }: Told): boolean {
+  return priority === "A" && status === "active";
+}
+
+/** `Plenum <plenum@example.com>`, or the address alone. */
+function senderOf(text: string): { name: string; address: string } {
+  const [, name = "", address = text] = /^(.*) <(.*)>$/.exec(text) ?? [];
+  return { name, address };
+}
+
+function plainOf({ link, text }: Told): string {
+  const fields = text.fields.map((field) => `${line(field.label)}: ${plain(field.text)}`);
+  return [
+    `${line(text.status)}: ${line(text.title)}`,
+    fields.join("\n"),
+    text.list.map((entry) => `- ${line(entry)}`).join("\n"),
+    link === null ? "" : `${line(text.linkText)}: ${link}`,
+  ]
+    .filter((part) => part !== "")
+    .join("\n\n");
+}
+
+/** Nothing in it is loaded from anywhere, and nothing of the service's is markup. */
+function htmlOf({ link, text }: Told): string {
+  const rows = text.fields.map(
+    (field) =>
+      `<tr><td style="padding:2px 12px 2px 0;vertical-align:top;color:#555">${html(line(field.label))}</td><td>${html(plain(field.text))}</td></tr>`,
+  );
+  const entries = text.list.map((entry) => `<li>${html(line(entry))}</li>`);
+  return [
+    '<!doctype html><html><body style="font-family:sans-serif">',
+    `<p><strong>${html(line(text.status))}</strong>: ${html(line(text.title))}</p>`,
+    `<table>${rows.join("")}</table>`,
+    ...(entries.length === 0 ? [] : [`<ul>${entries.join("")}</ul>`]),
+    ...(link === null ? [] : [`<p><a href="${html(link)}">${html(line(text.linkText))}</a></p>`]),
+    "</body></html>",
+  ].join("\n");
+}
+
+function line(text: string): string {
+  return oneLine(plain(text));
+}
+
+/** Without what would turn the direction of a line, and without control characters but line breaks. */
+function plain(text: string): string {
+  const clean = text
+    .toWellFormed()
+    .replaceAll(/[\u202a-\u202e\u2066-\u2069]/g, "")
+    .replaceAll(/\r\n?/g, "\n")
+    .replaceAll(/[^\P{Cc}\n]+/gu, " ");
+  return cut(clean, TEXT_LENGTH);
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+  "\n": "<br>",
+};
+
+function html(text: string): string {
+  return text.replaceAll(/[&<>"'\n]/g, (character) => ENTITIES[character] ?? character);
+}

@@ -1,0 +1,119 @@
+import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/errors.ts";
+import { oneLine } from "../../src/receiver/text.ts";
+import { type FarEnd, failureOfConnection } from "../../src/tls-trouble.ts";
+
+/** Greylisting lets a mail pass when it comes again after some minutes, usually five. */
+const GREYLISTED_MS = 5 * 60_000;
+/** A server that closes (421) has too many connections, or is being restarted. */
+const CLOSING_MS = 60_000;
+
+/** What nodemailer says of a mail that was not taken; its own text may quote what was sent, and is not shown. */
+interface MailError {
+  readonly code?: string;
+  /** The code of the system or of TLS, where `code` is a word of nodemailer's. */
+  readonly originalCode?: string;
+  readonly command?: string;
+  readonly response?: string;
+  readonly responseCode?: number;
+  readonly timeoutType?: string;
+}
+
+/** The mail server in the words of src/tls-trouble.ts. */
+export function mailServer(host: string, port: number): FarEnd {
+  return {
+    name: `The mail server at ${host}:${port}`,
+    failed: "could not be reached",
+    addressOption: "host",
+    authorityOption: "ca_file",
+    secureScheme: "security: tls",
+    plainScheme: "security: starttls",
+  };
+}
+
+/**
+ * What it means that a mail was not taken.
+ *
+ * | seen                                       | means                                               |
+ * | ------------------------------------------ | --------------------------------------------------- |
+ * | name and password refused, or asked for    | a person has to act                                 |
+ * | certificate, no STARTTLS, no mail server   | a person has to act                                 |
+ * | 4xx, greylisting among them                | wait; it was not taken                              |
+ * | 5xx to the sender                          | a person has to act: it would be so for every mail  |
+ * | 5xx to all recipients, or to the content   | this mail will not be taken                         |
+ * | no answer                                  | may pass; after the content it may have been taken  |
+ */
+export function failureOfMail(error: unknown, end: FarEnd): Failure {
+  const known = meaningOf(error);
+  if (known === error) return known;
+  const { code = "", originalCode, command = "", responseCode = 0, timeoutType } = error as MailError;
+  const said = saidOf(error as MailError);
+  if (responseCode === 421) {
+    return new Throttled(`${end.name} closes the connection.${said}`, CLOSING_MS, { scope: "allowance" });
+  }
+  if (responseCode >= 400 && responseCode < 500) {
+    return new Throttled(`${end.name} takes the mail later.${said}`, GREYLISTED_MS, { scope: "allowance" });
+  }
+  if (code === "EAUTH" || [530, 534, 535, 538].includes(responseCode)) {
+    return new ConfigError(`${end.name} does not accept who we are.${said}`, {
+      reason: "unauthenticated",
+      field: "password",
+      hint: "Check user and password, and whether it takes any at this port.",
+    });
+  }
+  if (responseCode >= 500) return refusal(command, code, said, end);
+  if (originalCode !== undefined) {
+    return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: originalCode }), end);
+  }
+  if (code === "EPROTOCOL") {
+    return new ConfigError(`${end.name} does not answer as a mail server does.${said}`, {
+      field: "host",
+      hint: "Check host and port.",
+    });
+  }
+  if (timeoutType === "GREETING_TIMEOUT") {
+    return new Retryable(`${end.name} could not be reached: it says nothing.`, {
+      hint: "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.",
+    });
+  }
+  return failureOfConnection(
+    Object.assign(new Error(messageOf(error)), { code: CONNECTION[code] ?? code }),
+    end,
+  );
+}
+
+function refusal(command: string, code: string, said: string, end: FarEnd): Failure {
+  if (code === "ETLS") {
+    return new ConfigError(`${end.name} does not change to TLS.${said}`, {
+      field: "security",
+      hint: "Check the port, or ask whoever runs it to offer STARTTLS; security: tls is for ports such as 465.",
+    });
+  }
+  const isTooLarge = /^ It said: 552|\b5\.3\.4\b/.test(said);
+  if (command === "MAIL FROM" && !isTooLarge) {
+    return new ConfigError(`${end.name} does not accept the sender.${said}`, {
+      field: "from",
+      hint: "Check from, and what this user may send.",
+    });
+  }
+  if (command === "RCPT TO") return new Rejected(`${end.name} accepts none of the recipients.${said}`);
+  if (command === "DATA" || command === "MAIL FROM") {
+    return new Rejected(`${end.name} does not take this mail.${said}`);
+  }
+  return new ConfigError(`${end.name} does not talk to us.${said}`, {
+    field: "host",
+    hint: "Ask whoever runs it to let this machine send mail.",
+  });
+}
+
+/** Words of nodemailer for what the system calls otherwise. */
+const CONNECTION: Readonly<Record<string, string>> = { ECONNECTION: "ECONNRESET" };
+
+/** The server's own words, for a person. */
+function saidOf({ response }: MailError): string {
+  const words = oneLine(response ?? "");
+  return words === "" ? "" : ` It said: ${words.slice(0, 300)}`;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : "";
+}

@@ -1,0 +1,123 @@
+import { createHash } from "node:crypto";
+import { createTransport } from "nodemailer";
+import { z } from "zod";
+import type { ConnectorContext } from "../../src/connector.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import { cut, oneLine } from "../../src/receiver/text.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
+import { failureOfConnection } from "../../src/tls-trouble.ts";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import type { EmailConfig } from "./config.ts";
+import { mailOf } from "./mail.ts";
+import { failureOfMail, mailServer } from "./outcome.ts";
+
+/** Part of the time in which the server has to say its first word, so that its silence is told apart from a slow mail. */
+const GREETED_WITHIN = 0.8;
+
+/** What the first mail of a thread said; all others have the same title. */
+const FirstMail = z.object({ title: z.string() });
+
+/**
+ * Mails, one for each opening, each change that is to be told, and each end. Accepted means that the mail server has
+ * answered 250 to the mail's content. There is no way to ask what has been sent.
+ */
+export function createEmailReceiver(config: EmailConfig, { clock, log }: ConnectorContext): Receiver {
+  const port = config.port ?? (config.security === "tls" ? 465 : 587);
+  const end = mailServer(config.host, port);
+  const password = config.password === undefined ? null : keptSecret(config.password, clock);
+  /** Recipients that were refused, so that each is told once. */
+  const refused = new Set<string>();
+
+  /** One for each mail: name, password and authority are read anew, and nothing stays open in between. */
+  function transport() {
+    const auth =
+      password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
+    const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
+    return createTransport({
+      host: config.host.replace(/^\[|\]$/g, ""),
+      port,
+      secure: config.security === "tls",
+      requireTLS: config.security === "starttls",
+      ignoreTLS: config.security === "none",
+      ...auth,
+      tls: { ...VERIFIED_TLS, ...ca },
+      connectionTimeout: config.timeout * GREETED_WITHIN,
+      greetingTimeout: config.timeout * GREETED_WITHIN,
+      socketTimeout: config.timeout,
+      dnsTimeout: config.timeout,
+      disableFileAccess: true,
+      disableUrlAccess: true,
+    });
+  }
+
+  /** All of it within the time limit, because a server that says a letter now and then would never be waited out. */
+  async function limited<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
+    const { promise: aborted, reject } = Promise.withResolvers<never>();
+    const abort = () => reject(limit.reason);
+    limit.addEventListener("abort", abort, { once: true });
+    try {
+      return await Promise.race([act(limit), aborted]);
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      throw limit.aborted ? failureOfConnection(limit.reason, end) : failureOfMail(error, end);
+    } finally {
+      limit.removeEventListener("abort", abort);
+    }
+  }
+
+  async function send(told: Told, title: string, signal: AbortSignal): Promise<Place> {
+    const mail = mailOf(told, title, config, clock.now());
+    const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
+    for (const { recipient = "", response } of sent.rejectedErrors ?? []) {
+      if (refused.has(recipient)) continue;
+      refused.add(recipient);
+      log.warn(
+        {
+          recipient,
+          response: cut(oneLine(response ?? ""), 300),
+          accepted: sent.accepted.length,
+          rejected: sent.rejected.length,
+        },
+        "the mail server refused a recipient; only the others got the mail",
+      );
+    }
+    return { ref: { title }, ticket: null, link: null };
+  }
+
+  function titleOf(told: Told, place: Place): string {
+    const first = FirstMail.safeParse(place.ref);
+    return first.success ? first.data.title : told.text.title;
+  }
+
+  function isTold({ change, priority }: Told): boolean {
+    return config.tell.some(
+      ({ changes, priorities }) =>
+        changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
+    );
+  }
+
+  return {
+    opensAgain: "another",
+    farEnd: createHash("sha256")
+      .update(JSON.stringify([config.host, port, config.to, config.cc]))
+      .digest("hex"),
+
+    open: (told, signal) => send(told, told.text.title, signal),
+
+    async update(told, place, signal) {
+      return isTold(told) ? await send(told, titleOf(told, place), signal) : place;
+    },
+
+    close: (told, place, signal) => send(told, titleOf(told, place), signal),
+
+    async probe(signal) {
+      await limited(signal, () => transport().verify());
+    },
+
+    async dispose() {
+      // Every mail has a connection of its own, which ends with it.
+    },
+  };
+}

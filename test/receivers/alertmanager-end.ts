@@ -1,0 +1,154 @@
+import { createHash } from "node:crypto";
+import type { ServerResponse } from "node:http";
+import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
+
+/** An alert as Alertmanager keeps it, and as `GET /api/v2/alerts` shows it. */
+export interface KeptAlert {
+  readonly labels: Readonly<Record<string, string>>;
+  readonly annotations: Readonly<Record<string, string>>;
+  readonly startsAt: string;
+  readonly endsAt: string;
+  readonly fingerprint: string;
+}
+
+export interface AlertmanagerEnd extends ReceiverFarEnd {
+  readonly url: string;
+  readonly seen: readonly Seen[];
+  /** Says something else than Alertmanager would, where it answers anything. */
+  answer: (seen: Seen) => StubAnswer | undefined;
+  alerts(): readonly KeptAlert[];
+  /** What a restart does: nothing is stored there. */
+  forget(): void;
+}
+
+interface Entry {
+  alert: KeptAlert;
+  /** Its end is a guess of Alertmanager's, because nobody sent one. */
+  isTimeout: boolean;
+  readonly texts: string[];
+}
+
+const RESOLVE_TIMEOUT_MS = 5 * 60_000;
+/** RFC 3339, as the schema of its interface wants it. */
+const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
+
+/** Alertmanager in process, with the rules of 0.25 as they were measured at Debian's. */
+export async function startAlertmanagerEnd(now: () => number = Date.now): Promise<AlertmanagerEnd> {
+  const stub = await startStub();
+  let kept = new Map<string, Entry>();
+  const told = new Map<string, { key: string | null; texts: string[] }>();
+  let losing = 0;
+  let waiting = 0;
+  let requests = 0;
+
+  function take(posted: Partial<KeptAlert>): string | null {
+    const labels = Object.fromEntries(
+      Object.entries(posted.labels ?? {}).filter(([, value]) => value !== ""),
+    );
+    const names = Object.keys(labels);
+    if (names.length === 0) return "at least one label pair required";
+    const wrong = names.find((name) => !/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name));
+    if (wrong !== undefined) return `invalid label name "${wrong}"`;
+    for (const time of [posted.startsAt, posted.endsAt]) {
+      if (time !== undefined && !DATE_TIME.test(time)) return `parsing datetime "${time}": invalid`;
+    }
+    const isTimeout = posted.endsAt === undefined;
+    const endsAt = posted.endsAt ?? new Date(now() + RESOLVE_TIMEOUT_MS).toISOString();
+    // Measured: a start that is left out becomes the end where that is in the future.
+    const startsAt = posted.startsAt ?? endsAt;
+    if (Date.parse(endsAt) < Date.parse(startsAt)) return "start time must be before end time";
+    const fingerprint = createHash("md5").update(JSON.stringify(labels, names.toSorted())).digest("hex");
+    const annotations = posted.annotations ?? {};
+    const alert = { labels, annotations, startsAt, endsAt, fingerprint };
+    const thing = told.get(fingerprint) ?? { key: labels.key ?? null, texts: [] };
+    thing.texts.push(Object.values(annotations).join("\n"));
+    told.set(fingerprint, thing);
+    const old = kept.get(fingerprint);
+    kept.set(fingerprint, { alert: merged(old, alert, now()), isTimeout, texts: thing.texts });
+    return null;
+  }
+
+  function post(seen: Seen): StubAnswer {
+    const posted = JSON.parse(seen.body.toString()) as Partial<KeptAlert>[];
+    // Measured: the good ones of a refused request are taken.
+    const complaints = posted.map(take).filter((complaint) => complaint !== null);
+    if (complaints.length === 0) return { status: 200 };
+    const body = JSON.stringify(complaints.join("; "));
+    return { status: 400, headers: { "content-type": "application/json" }, body };
+  }
+
+  function answer(seen: Seen, response: ServerResponse): StubAnswer | null {
+    const other = end.answer(seen);
+    if (other !== undefined) return other;
+    const path = seen.url.split("?")[0];
+    if (seen.method === "GET" && path === "/api/v2/status") return json(STATUS);
+    if (seen.method === "GET" && path === "/api/v2/alerts") {
+      return json(end.alerts().filter(({ endsAt }) => Date.parse(endsAt) > now()));
+    }
+    if (seen.method !== "POST" || path !== "/api/v2/alerts")
+      return { status: 404, body: "404 page not found" };
+    requests += 1;
+    if (waiting > 0) {
+      waiting -= 1;
+      return { status: 429, headers: { "retry-after": "1" } };
+    }
+    const said = post(seen);
+    if (losing === 0) return said;
+    losing -= 1;
+    response.destroy();
+    return null;
+  }
+
+  const end: AlertmanagerEnd = {
+    url: stub.url,
+    seen: stub.seen,
+    config: { alertmanager: { url: stub.url, allow_networks: ["127.0.0.0/8"] } },
+    answer: () => undefined,
+    alerts: () => [...kept.values()].map(({ alert }) => alert),
+    things: () =>
+      [...told].map(([fingerprint, { key, texts }]) => {
+        const there = kept.get(fingerprint);
+        return { key, texts, isOpen: there !== undefined && Date.parse(there.alert.endsAt) > now() };
+      }),
+    forget() {
+      kept = new Map();
+    },
+    loseAnswers(count) {
+      losing = count;
+    },
+    tellToWait(count) {
+      waiting = count;
+    },
+    requests: () => requests,
+    stop: () => stub.stop(),
+  };
+  stub.answer = answer;
+  return end;
+}
+
+/** `Put` and `Merge` of 0.25: what overlaps is one alert, and an explicit end that is later counts while it stands. */
+function merged(old: Entry | undefined, alert: KeptAlert, now: number): KeptAlert {
+  if (old === undefined) return alert;
+  const [start, end] = [Date.parse(alert.startsAt), Date.parse(alert.endsAt)];
+  const [oldStart, oldEnd] = [Date.parse(old.alert.startsAt), Date.parse(old.alert.endsAt)];
+  const overlaps = (end > oldStart && end < oldEnd) || (start > oldStart && start < oldEnd);
+  if (!overlaps) return alert;
+  const staysLonger = end > now ? oldEnd > end && !old.isTimeout : oldEnd <= now && oldEnd > end;
+  return {
+    ...alert,
+    startsAt: oldStart < start ? old.alert.startsAt : alert.startsAt,
+    endsAt: staysLonger ? old.alert.endsAt : alert.endsAt,
+  };
+}
+
+const STATUS = {
+  cluster: { peers: [], status: "disabled" },
+  config: { original: "route:\n  receiver: default\n" },
+  uptime: "2026-11-22T10:00:00.000Z",
+  versionInfo: { branch: "debian/sid", version: "0.25.0" },
+};
+
+function json(body: unknown): StubAnswer {
+  return { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+}

@@ -1,0 +1,113 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
+import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { type StubServer, startStub } from "../connectors/stub-server.ts";
+import { absent, type RealServer, startAlertmanager } from "../real-servers.ts";
+import { AWKWARD_TEXTS } from "../sample-events.ts";
+import type { KeptAlert } from "./alertmanager-end.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
+
+/** Against the real thing, both ways: what it has is asked back, and what it tells others arrives here. */
+describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alertmanager", () => {
+  let server: RealServer;
+  let webhook: StubServer;
+  beforeAll(async () => {
+    webhook = await startStub();
+    server = await startAlertmanager(`${webhook.url}/told`);
+  });
+  beforeEach(isReady);
+  afterAll(async () => {
+    await server.stop();
+    await webhook.stop();
+  });
+
+  function receiver() {
+    const config = AlertmanagerConfig.parse({ url: server.url, allow_networks: ["127.0.0.0/8"] });
+    const made = createAlertmanagerReceiver(config, contextFor("am"));
+    onTestFinished(() => made.dispose());
+    return made;
+  }
+
+  async function isReady() {
+    await expect
+      .poll(() =>
+        receiver()
+          .probe(never())
+          .then(
+            () => true,
+            () => false,
+          ),
+      )
+      .toBe(true);
+  }
+
+  async function firing(): Promise<readonly KeptAlert[]> {
+    const reply = await fetch(`${server.url}/api/v2/alerts`);
+    return (await reply.json()) as KeptAlert[];
+  }
+
+  /** What its webhook said of the alert with this key, in order. */
+  function told(key: string): readonly string[] {
+    return webhook.seen
+      .flatMap(({ body }) => (JSON.parse(body.toString()) as { alerts: Notified[] }).alerts)
+      .filter(({ labels }) => labels.key === key)
+      .map(({ status }) => status);
+  }
+
+  test("shows an alarm as one alert, tells others of it, and of its end", async () => {
+    const alarm = { triggeredAt: new Date(Date.now() - 60_000).toISOString() };
+    const raised = toldOf({ link: "https://plenum.example.com/" }, alarm);
+    const place = await receiver().open(raised, never());
+    await receiver().open(raised, never());
+    await receiver().update(toldOf({ key: raised.key, status: "recovering" }, alarm), place, never());
+    const mine = (await firing()).filter(({ labels }) => labels.key === raised.key);
+    expect(mine).toMatchObject([{ startsAt: alarm.triggeredAt, annotations: { status: "Recovering" } }]);
+    await expect.poll(() => told(raised.key)).toEqual(["firing"]);
+    const endedAt = new Date().toISOString();
+    await receiver().close(resolvedOf({ key: raised.key, endedAt }, alarm), place, never());
+    await expect.poll(() => told(raised.key)).toEqual(["firing", "resolved"]);
+    expect((await firing()).filter(({ labels }) => labels.key === raised.key)).toEqual([]);
+  });
+
+  test("after kill -9 it knows nothing, and the repeat brings back what stands", async () => {
+    const raised = toldOf({ key: "kill" });
+    const place = await receiver().open(raised, never());
+    await expect.poll(() => told("kill")).toEqual(["firing"]);
+    await server.kill();
+    await server.again();
+    await isReady();
+    expect(await firing()).toEqual([]);
+    await receiver().update(raised, place, never());
+    await expect.poll(() => told("kill")).toEqual(["firing", "firing"]);
+    expect(await firing()).toHaveLength(1);
+  });
+
+  test("takes every awkward name", async () => {
+    for (const [index, text] of AWKWARD_TEXTS.entries()) {
+      const trigger = { id: index, displayName: text, description: text, priority: text, enabled: true };
+      const alarm = { trigger, site: { id: index, displayName: text }, description: text };
+      const key = `awkward-${index}`;
+      const place = await receiver().open(toldOf({ key }, alarm), never());
+      expect((await firing()).filter(({ labels }) => labels.key === key)).toHaveLength(1);
+      await receiver().close(resolvedOf({ key }, alarm), place, never());
+      expect((await firing()).filter(({ labels }) => labels.key === key)).toEqual([]);
+    }
+  });
+
+  test.each([
+    ["a time without an offset", "2026-11-02T06:15:00", "2026-11-02T06:20:00"],
+    ["a local time ahead of UTC", new Date(Date.now() + 3_600_000).toISOString().slice(0, 19), null],
+    ["an end before the beginning", "2026-11-02T06:15:00Z", "2026-11-02T06:00:00Z"],
+  ])("%s begins and ends", async (what, startedAt, endedAt) => {
+    const place = await receiver().open(toldOf({ key: what, startedAt }), never());
+    expect((await firing()).filter(({ labels }) => labels.key === what)).toHaveLength(1);
+    await receiver().close(resolvedOf({ key: what, startedAt, endedAt }), place, never());
+    expect((await firing()).filter(({ labels }) => labels.key === what)).toEqual([]);
+  });
+});
+
+interface Notified {
+  readonly status: "firing" | "resolved";
+  readonly labels: Readonly<Record<string, string>>;
+}

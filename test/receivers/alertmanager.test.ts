@@ -1,0 +1,376 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
+import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
+import { sentence } from "#src/errors.ts";
+import type { Place } from "#src/receiver/receiver.ts";
+import { clockAt, contextFor, never } from "../connectors/context.ts";
+import type { StubAnswer } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { startAlertmanagerEnd } from "./alertmanager-end.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
+
+const NOW = "2026-11-02T07:00:00.000Z";
+
+async function begun(options: object = {}) {
+  const clock = clockAt(NOW);
+  const end = await startAlertmanagerEnd(() => clock.now());
+  onTestFinished(() => end.stop());
+  const config = AlertmanagerConfig.parse({ ...(end.config.alertmanager as object), ...options });
+  const receiver = createAlertmanagerReceiver(config, contextFor("am", clock));
+  onTestFinished(() => receiver.dispose());
+  const posted = () =>
+    end.seen.filter(({ method }) => method === "POST").map(({ body }) => JSON.parse(body.toString()));
+  return { clock, end, receiver, posted };
+}
+
+function secretFile(text: string) {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "secret");
+  writeFileSync(path, text, { mode: 0o600 });
+  return { file: path };
+}
+
+const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
+
+describe("alertmanager: what is sent", () => {
+  test("an alarm is one alert with both times, its end far ahead", async () => {
+    const { receiver, posted, end } = await begun({ labels: { team: "operations" } });
+    const told = toldOf({ link: "https://plenum.example.com/#alarm" });
+    const place = await receiver.open(told, never());
+    expect(posted()).toEqual([
+      [
+        {
+          labels: {
+            alertname: "Supply temperature low",
+            source: "main",
+            site: "Kvarnholmen 4",
+            site_id: "1",
+            priority: "A",
+            kind: "alarm",
+            key: told.key,
+            team: "operations",
+          },
+          annotations: {
+            summary: "Supply temperature low, Kvarnholmen 4",
+            status: "Active",
+            description: [
+              "Site: Kvarnholmen 4",
+              "Priority: A",
+              "Since: 2026-11-02 07:15:00 +01:00",
+              "Description: Supply temperature below 20 °C for 10 minutes",
+              "Value: value: 18.4",
+            ].join("\n"),
+            priority: "A",
+            started_at: "2026-11-02T06:15:00.000Z",
+            alarm_id: "500001",
+          },
+          startsAt: "2026-11-02T06:15:00.000Z",
+          endsAt: "2026-11-09T07:00:00.000Z",
+          generatorURL: "https://plenum.example.com/#alarm",
+        },
+      ],
+    ]);
+    expect(place).toMatchObject({ ticket: null, link: null });
+    expect(end.things()).toMatchObject([{ key: told.key, isOpen: true }]);
+  });
+
+  test("whatever changes meanwhile, it stays the same alert until its true end", async () => {
+    const { receiver, posted, end } = await begun();
+    const first = await receiver.open(toldOf(), never());
+    const place = JSON.parse(JSON.stringify(first)) as Place;
+    const renamed = {
+      site: { id: 1, displayName: "Kvarnholmen 4b" },
+      trigger: { id: 88, displayName: "Cold", description: null, priority: "B", enabled: true },
+    };
+    const key = toldOf().key;
+    const changed = toldOf(
+      { key, priority: "B", status: "acknowledged", startedAt: "2026-11-02T06:40:00Z" },
+      renamed,
+    );
+    expect(await receiver.update(changed, place, never())).toEqual(first);
+    expect(end.alerts()).toHaveLength(1);
+    expect(end.alerts()[0]?.annotations).toMatchObject({
+      summary: "Cold, Kvarnholmen 4b",
+      priority: "B",
+      status: "Acknowledged",
+    });
+    expect(await receiver.close(resolvedOf({ key, priority: "B" }, renamed), place, never())).toEqual(first);
+    expect(end.alerts()).toMatchObject([
+      { startsAt: "2026-11-02T06:15:00.000Z", endsAt: "2026-11-02T06:20:00.000Z", labels: { priority: "A" } },
+    ]);
+    expect(end.things()).toMatchObject([{ isOpen: false }]);
+    expect(new Set(posted().map(([{ labels }]) => JSON.stringify(labels))).size).toBe(1);
+  });
+
+  test("opened twice, as after a lost answer, it is one alert", async () => {
+    const { receiver, end } = await begun();
+    end.loseAnswers(1);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
+    await receiver.open(toldOf(), never());
+    expect(end.requests()).toBe(2);
+    expect(end.things()).toMatchObject([{ key: toldOf().key, isOpen: true }]);
+  });
+
+  test("a repeat brings back what a restart forgot, and an end is told again", async () => {
+    const { receiver, end } = await begun({ repeat: "30s" });
+    const place = await receiver.open(toldOf(), never());
+    end.forget();
+    expect(end.things()).toMatchObject([{ isOpen: false }]);
+    await receiver.update(toldOf(), place, never());
+    expect(end.things()).toMatchObject([{ isOpen: true }]);
+    expect(receiver.opensAgain).toBe("same");
+    expect(receiver.repeatMs).toBe(30_000);
+    expect(receiver.repeatClosedMs).toBe(300_000);
+  });
+
+  test("one that nobody knows the state of stands, and says so", async () => {
+    const { receiver, end } = await begun();
+    const place = await receiver.open(toldOf(), never());
+    await receiver.update(toldOf({ status: "unknown", change: "vanished" }), place, never());
+    expect(end.things()[0]).toMatchObject({ isOpen: true });
+    expect(end.alerts()[0]?.annotations.description).toContain("does not say that it is over");
+    expect(end.alerts()[0]?.annotations.status).toBe("State unknown");
+  });
+
+  test("a gateway and a storm have names that routes can be written with, and list what is in them", async () => {
+    const { receiver, end } = await begun();
+    const member = {
+      title: "Fan stopped",
+      site: "Kvarnholmen 4",
+      priority: "B",
+      status: "active" as const,
+      startedAt: "2026-11-02T06:15:00.000Z",
+      endedAt: null,
+    };
+    const members = { total: 3, active: 2, shown: [member] };
+    const gateway = { id: "7", displayName: "Basement gateway" };
+    await receiver.open(toldOf({ kind: "gateway", key: "g", alarm: null, gateway, members }), never());
+    await receiver.open(toldOf({ kind: "storm", key: "s", alarm: null, site: null, members }), never());
+    const [first, second] = end.alerts();
+    expect(first).toMatchObject({ labels: { alertname: "GatewayOffline", kind: "gateway", key: "g" } });
+    expect(first?.annotations.summary).toBe("Gateway Basement gateway is offline: 2 of 3 alarms active");
+    expect(first?.annotations.description).toContain(
+      "B Fan stopped (Active, 2026-11-02 07:15:00 +01:00)\nand 2 more",
+    );
+    expect(second).toMatchObject({ labels: { alertname: "AlarmStorm", kind: "storm" } });
+    expect(second?.labels).not.toHaveProperty("site");
+  });
+});
+
+describe("alertmanager: times", () => {
+  test("without an offset a time is taken as UTC, and the alert says so", async () => {
+    const { receiver, end } = await begun();
+    const startedAt = "2026-11-02T06:15:00";
+    const place = await receiver.open(toldOf({ startedAt }), never());
+    expect(end.alerts()[0]).toMatchObject({
+      startsAt: "2026-11-02T06:15:00.000Z",
+      annotations: {
+        started_at: startedAt,
+        time_note: "The service gave a time without an offset; it is taken as UTC.",
+      },
+    });
+    await receiver.close(resolvedOf({ startedAt, endedAt: "2026-11-02T06:30:00" }), place, never());
+    expect(end.alerts()[0]?.endsAt).toBe("2026-11-02T06:30:00.000Z");
+  });
+
+  test.each([
+    ["a local time that lies ahead of UTC", "2026-11-02T07:45:00", "2026-11-02T07:50:00", NOW, NOW],
+    [
+      "an end before the beginning",
+      "2026-11-02T06:15:00Z",
+      "2026-11-02T06:00:00Z",
+      "2026-11-02T06:15:00.000Z",
+      "2026-11-02T06:15:00.000Z",
+    ],
+    ["no end", "2026-11-02T06:15:00Z", null, "2026-11-02T06:15:00.000Z", NOW],
+    ["no time at all", "yesterday", "today", NOW, NOW],
+    [
+      "an offset of its own",
+      "2026-11-02T07:15:00+01:00",
+      "2026-11-02T07:20:00+01:00",
+      "2026-11-02T06:15:00.000Z",
+      "2026-11-02T06:20:00.000Z",
+    ],
+  ])("%s is taken and ends", async (_what, startedAt, endedAt, startsAt, endsAt) => {
+    const { receiver, end } = await begun();
+    const place = await receiver.open(toldOf({ startedAt }), never());
+    expect(end.things()).toMatchObject([{ isOpen: true }]);
+    await receiver.close(resolvedOf({ startedAt, endedAt }), place, never());
+    expect(end.alerts()).toMatchObject([{ startsAt, endsAt }]);
+    expect(end.things()).toMatchObject([{ isOpen: false }]);
+  });
+});
+
+describe("alertmanager: hostile and long texts", () => {
+  test("are shown, carried out nowhere, and cut at a character", async () => {
+    const { receiver, posted } = await begun();
+    const hostile = "<!channel> @everyone \u202egnp.exe\u0000\u001b[31m\r\n{{ .Labels }} a@example.com";
+    const trigger = {
+      ...toldOf().alarm?.trigger,
+      id: 1,
+      displayName: hostile,
+      description: "👨‍👩‍👧".repeat(4_000),
+      priority: "A",
+      enabled: true,
+    };
+    await receiver.open(toldOf({}, { trigger, description: "" }), never());
+    const [[alert]] = posted();
+    expect(alert.labels.alertname).toBe(
+      "<\u200b!channel> @\u200beveryone gnp.exe [31m {{ .Labels }} a@example.com",
+    );
+    const { description } = alert.annotations;
+    expect(description.length).toBeLessThanOrEqual(4_000);
+    expect(description).toMatch(/👨‍👩‍👧…$/u);
+    expect(JSON.stringify(alert)).not.toMatch(/\\u0000|\u202e|\\u001b/);
+  });
+
+  test("a name of nothing but blanks still makes an alert", async () => {
+    const { receiver, end } = await begun();
+    const trigger = { id: 1, displayName: " \n", description: null, priority: "", enabled: true };
+    await receiver.open(toldOf({}, { trigger, site: { id: 3, displayName: "" } }), never());
+    expect(end.alerts()[0]?.labels).toEqual({
+      alertname: "Alarm",
+      source: "main",
+      site_id: "3",
+      kind: "alarm",
+      key: expect.any(String),
+    });
+  });
+});
+
+describe("alertmanager: answers", () => {
+  test.each<[StubAnswer, object, string]>([
+    [{ status: 301, headers: { location: "/x" } }, { kind: "config", field: "url" }, "a redirect"],
+    [{ status: 401 }, { kind: "config", reason: "unauthenticated" }, "who we are"],
+    [{ status: 403 }, { kind: "config", reason: "forbidden" }, "who we are"],
+    [{ status: 404, body: "404 page not found" }, { kind: "config", field: "url" }, "no such address"],
+    [
+      { status: 400, body: '"start time must be before end time"' },
+      { kind: "rejected" },
+      "start time must be",
+    ],
+    [{ status: 413 }, { kind: "rejected" }, "413"],
+    [
+      { status: 429, headers: { "retry-after": "7" } },
+      { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" },
+      "wait",
+    ],
+    [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }, "wait"],
+    [{ status: 500, body: '"boom"' }, { kind: "retryable" }, "boom"],
+    [
+      { status: 200, body: "<!doctype html><title>Log in</title>" },
+      { kind: "config", field: "url" },
+      "no Alertmanager",
+    ],
+    [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
+    [
+      { status: 200, body: `<html>${"x".repeat(2_000_000)}` },
+      { kind: "config", field: "url" },
+      "no Alertmanager",
+    ],
+  ])("%j", async (answer, expected, words) => {
+    const { receiver, end } = await begun();
+    end.answer = () => answer;
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject(expected);
+    expect(sentence(error)).toContain(words);
+  });
+
+  test("told to wait, nothing was taken", async () => {
+    const { receiver, end } = await begun();
+    end.tellToWait(1);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
+      kind: "throttled",
+      retryAfterMs: 1_000,
+    });
+    expect(end.things()).toEqual([]);
+    await receiver.open(toldOf(), never());
+    expect(end.things()).toHaveLength(1);
+  });
+
+  test("an abort ends a request that is never answered", async () => {
+    const { receiver, end } = await begun();
+    const asked = Promise.withResolvers<void>();
+    end.answer = () => {
+      asked.resolve();
+      return null as never;
+    };
+    const controller = new AbortController();
+    const opening = failureOf(receiver.open(toldOf(), controller.signal));
+    await asked.promise;
+    controller.abort(new Error("stopping"));
+    expect(String(await opening)).toContain("stopping");
+  });
+
+  test("the probe asks for the status and posts nothing", async () => {
+    const { receiver, end } = await begun();
+    await receiver.probe(never());
+    expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
+    end.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
+    expect(sentence(await failureOf(receiver.probe(never())))).toMatch(
+      /is no Alertmanager\. Check the address/,
+    );
+  });
+});
+
+describe("alertmanager: who we are", () => {
+  test.each([
+    [{ token: "abcdefghijkl-token" }, "Bearer abcdefghijkl-token"],
+    [{ password: "correct horse" }, `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`],
+  ])("%j, read anew at each request, and in no error", async (secret, expected) => {
+    const [[name, text] = ["", ""]] = Object.entries(secret);
+    const ref = secretFile(text);
+    const { receiver, end } = await begun({
+      [name]: ref,
+      ...(name === "password" ? { user: "plenum" } : {}),
+    });
+    await receiver.open(toldOf(), never());
+    expect(end.seen[0]?.headers.authorization).toBe(expected);
+    end.answer = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(inspect(error, { depth: 9 })).not.toContain(text);
+    expect(inspect(error, { depth: 9 })).not.toContain(expected.split(" ")[1]);
+    writeFileSync(ref.file, "another secret text");
+    end.answer = () => undefined;
+    await receiver.open(toldOf(), never());
+    expect(end.seen.at(-1)?.headers.authorization).not.toBe(expected);
+  });
+
+  test("a path prefix and headers of the user's own", async () => {
+    const { end } = await begun();
+    const config = AlertmanagerConfig.parse({
+      url: `${end.url}/alertmanager/`,
+      headers: { "X-Scope-OrgID": "north" },
+      allow_networks: ["127.0.0.0/8"],
+    });
+    const receiver = createAlertmanagerReceiver(config, contextFor("am"));
+    onTestFinished(() => receiver.dispose());
+    end.answer = () => ({ status: 200 });
+    await receiver.open(toldOf(), never());
+    expect(end.seen[0]).toMatchObject({
+      url: "/alertmanager/api/v2/alerts",
+      headers: { "x-scope-orgid": "north" },
+    });
+    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  test.each<[object, string]>([
+    [{ url: "http://am:9093/api/v2/alerts" }, "Leave /api/v2 out"],
+    [{ user: "plenum" }, "together"],
+    [{ token: { env: "T" }, user: "u", password: { env: "P" } }, "not both"],
+    [{ token: { env: "T" }, headers: { authorization: "x" } }, "leave the header Authorization out"],
+    [{ labels: { "a-b": "x" } }, "letters, digits and `_`"],
+    [{ labels: { site: "x" } }, "a label of this name already"],
+    [{ labels: { __a: "x" } }, "kept for Prometheus"],
+    [{ repeat: "1s" }, "between 10s and 1h"],
+    [{ proxy: { url: "http://proxy:3128" } }, "Through a proxy use https"],
+  ])("%j is refused in one sentence", (options, words) => {
+    const result = AlertmanagerConfig.safeParse({ url: "http://am:9093", ...options });
+    expect(result.error?.issues).toHaveLength(1);
+    expect(JSON.stringify(result.error?.issues)).toContain(words);
+  });
+});

@@ -1,0 +1,151 @@
+import type { AddressInfo, Socket } from "node:net";
+import PostalMime, { type Email } from "postal-mime";
+import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
+import type { ReceiverFarEnd } from "./far-end.ts";
+
+/** A mail as the server took it. */
+export interface TakenMail {
+  readonly mail: Email;
+  /** Header and body as they came. */
+  readonly raw: string;
+  readonly recipients: readonly string[];
+  /** Whether it came over TLS. */
+  readonly isSecure: boolean;
+  readonly user: string | null;
+}
+
+export interface EmailEnd extends ReceiverFarEnd {
+  readonly port: number;
+  readonly mails: readonly TakenMail[];
+  /** Sessions so far, those that sent nothing among them. */
+  readonly sessions: number;
+  /** What is refused, and with which words: `450 4.2.0 Greylisted`. */
+  refuse: (step: "connect" | "auth" | "from" | "to" | "data", about: string) => string | undefined;
+}
+
+/** A mail server in process, on loopback and plain unless told otherwise. Its mailbox shows threads. */
+export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<EmailEnd> {
+  const mails: TakenMail[] = [];
+  let losing = 0;
+  let waiting = 0;
+  let requests = 0;
+  let sessions = 0;
+
+  function refusal(step: Parameters<EmailEnd["refuse"]>[0], about: string): Error | null {
+    const words = end.refuse(step, about);
+    if (words === undefined) return null;
+    const [, code = "", text = ""] = /^(\d+) (.*)$/s.exec(words) ?? [];
+    return Object.assign(new Error(text), { responseCode: Number(code) });
+  }
+
+  /** Ends the connection without an answer. */
+  function hangUp(session: SMTPServerSession) {
+    for (const connection of server.connections) {
+      const { session: its, _socket: socket } = connection as unknown as Connection;
+      if (its.id === session.id) socket.destroy();
+    }
+  }
+
+  const server = new SMTPServer({
+    disabledCommands: ["STARTTLS"],
+    authOptional: true,
+    logger: false,
+    ...options,
+    onConnect(_session, done) {
+      sessions += 1;
+      done(refusal("connect", ""));
+    },
+    onAuth({ username = "" }, _session, done) {
+      done(refusal("auth", username), { user: username });
+    },
+    onMailFrom({ address }, _session, done) {
+      requests += 1;
+      if (waiting === 0) return done(refusal("from", address));
+      waiting -= 1;
+      done(Object.assign(new Error("4.2.0 Greylisted"), { responseCode: 450 }));
+    },
+    onRcptTo({ address }, _session, done) {
+      done(refusal("to", address));
+    },
+    onData(stream, session, done) {
+      taken(stream).then(
+        async (raw) => {
+          const refused = refusal("data", raw);
+          if (refused !== null) return done(refused);
+          mails.push({
+            mail: await PostalMime.parse(raw),
+            raw,
+            recipients: session.envelope.rcptTo.map(({ address }) => address),
+            isSecure: session.secure,
+            user: typeof session.user === "string" ? session.user : null,
+          });
+          if (losing === 0) return done(null, "2.0.0 Ok: queued");
+          losing -= 1;
+          hangUp(session);
+        },
+        (error: Error) => done(error),
+      );
+    },
+  });
+  // A client that hangs up in the middle is no fault of the server's.
+  server.on("error", () => undefined);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.server.address() as AddressInfo;
+
+  const end: EmailEnd = {
+    port,
+    mails,
+    get sessions() {
+      return sessions;
+    },
+    refuse: () => undefined,
+    config: {
+      email: {
+        host: "127.0.0.1",
+        port,
+        security: "none",
+        from: "plenum@example.com",
+        to: ["operations@example.com"],
+      },
+    },
+    things: () => threadsOf(mails.map(({ mail }) => mail)),
+    loseAnswers(count) {
+      losing = count;
+    },
+    tellToWait(count) {
+      waiting = count;
+    },
+    requests: () => requests,
+    stop: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        for (const connection of server.connections) (connection as unknown as Connection)._socket.destroy();
+      }),
+  };
+  return end;
+}
+
+interface Connection {
+  readonly session: SMTPServerSession;
+  readonly _socket: Socket;
+}
+
+/** A mailbox shows what refers to the same mail as one thread; its last mail says whether it is over. */
+function threadsOf(mails: readonly Email[]): ReturnType<ReceiverFarEnd["things"]> {
+  const threads = new Map<string, Email[]>();
+  for (const mail of mails) {
+    const root = /<([^@>]+)@/.exec(mail.references ?? "")?.[1] ?? mail.messageId ?? "";
+    threads.set(root, [...(threads.get(root) ?? []), mail]);
+  }
+  return [...threads].map(([key, thread]) => ({
+    key,
+    isOpen: !/^(\S+ )?(Resolved|Løst): /.test(thread.at(-1)?.subject ?? ""),
+    texts: thread.map(({ subject, text }) => `${subject}\n${text}`),
+  }));
+}
+
+async function taken(stream: AsyncIterable<Buffer>): Promise<string> {
+  const parts: Buffer[] = [];
+  for await (const part of stream) parts.push(part);
+  return Buffer.concat(parts).toString();
+}

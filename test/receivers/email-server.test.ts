@@ -1,0 +1,88 @@
+import { execFileSync } from "node:child_process";
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import PostalMime from "postal-mime";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { EmailConfig } from "#connectors/email/config.ts";
+import { createEmailReceiver } from "#connectors/email/receiver.ts";
+import { certificateFor } from "../connectors/certificate.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { absent, programPath, type RealServer, startExim, temporaryFolder } from "../real-servers.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
+
+/** Against a real mail server: what it has taken is read from its queue. */
+describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
+  const certificate = certificateFor("localhost");
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startExim(certificate);
+  });
+  afterAll(() => server.stop());
+
+  function receiver(options: object = {}, password = "plenum") {
+    const folder = temporaryFolder();
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const file = join(folder, "password");
+    writeFileSync(file, password, { mode: 0o600 });
+    const config = EmailConfig.parse({
+      host: "localhost",
+      port: server.port,
+      user: "plenum",
+      password: { file },
+      from: "Plenum <plenum@example.com>",
+      to: ["operations@example.com"],
+      ca_file: certificate.path,
+      ...options,
+    });
+    return createEmailReceiver(config, contextFor("mail"));
+  }
+
+  /** The mails in its queue, the oldest first. */
+  async function queue() {
+    const names = readdirSync(join(server.folder, "spool"), { recursive: true }).map(String);
+    const ids = names.flatMap((name) => /([^/]+)-H$/.exec(name)?.[1] ?? []);
+    const mails = ids.toSorted((a, b) => (a < b ? -1 : 1)).map((id) => shown("-Mvc", id));
+    return await Promise.all(mails.map((mail) => PostalMime.parse(mail)));
+  }
+
+  function shown(...options: readonly string[]): string {
+    const all = ["-C", join(server.folder, "exim.conf"), ...options];
+    return execFileSync(programPath("exim4") ?? "", all, { stdio: ["ignore", "pipe", "ignore"] }).toString();
+  }
+
+  const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
+
+  test("takes an alarm and its end by STARTTLS, as one thread", async () => {
+    await receiver().probe(never());
+    expect(await queue()).toEqual([]);
+    const place = await receiver().open(toldOf({}, { description: "Kallt – 温度\n.\nslut" }), never());
+    await receiver().close(resolvedOf(), place, never());
+    const [opening, ending] = await queue();
+    expect([opening?.subject, ending?.subject]).toEqual([
+      "Active: Supply temperature low, Kvarnholmen 4",
+      "Resolved: Supply temperature low, Kvarnholmen 4",
+    ]);
+    expect(ending?.references).toBe(`<${toldOf().key}@example.com>`);
+    expect(ending?.references).toBe(opening?.references);
+    expect(opening?.text).toContain("Kallt – 温度\n.\nslut");
+    // Exim writes down how it came: ESMTP, with TLS (S) and a name (A).
+    expect(opening?.headers.find(({ key }) => key === "received")?.value).toMatch(/with esmtpsa/);
+  });
+
+  test("some recipients refused, all refused, all deferred, and a wrong password", async () => {
+    const before = (await queue()).length;
+    await receiver({ to: ["gone@example.com", "a@example.com"] }).open(toldOf(), never());
+    expect(await queue()).toHaveLength(before + 1);
+    const opening = (options: object, password?: string) =>
+      failureOf(receiver(options, password).open(toldOf(), never()));
+    expect(await opening({ to: ["gone@example.com"] })).toMatchObject({ kind: "rejected" });
+    expect(await opening({ to: ["later@example.com"] })).toMatchObject({
+      kind: "throttled",
+      retryAfterMs: 300_000,
+    });
+    expect(await opening({}, "wrong password")).toMatchObject({ kind: "config", reason: "unauthenticated" });
+    expect(await opening({ user: undefined, password: undefined })).toMatchObject({ kind: "rejected" });
+    expect(await opening({ ca_file: undefined })).toMatchObject({ kind: "config", field: "ca_file" });
+    expect(await queue()).toHaveLength(before + 1);
+  });
+});

@@ -1,0 +1,570 @@
+import { rmSync, writeFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { createServer, type Socket } from "node:net";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import { pino } from "pino";
+import type { SMTPServerOptions } from "smtp-server";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { EmailConfig } from "#connectors/email/config.ts";
+import { createEmailReceiver } from "#connectors/email/receiver.ts";
+import { sentence } from "#src/errors.ts";
+import type { Place } from "#src/receiver/receiver.ts";
+import { certificateFor } from "../connectors/certificate.ts";
+import { clockAt, contextFor, never } from "../connectors/context.ts";
+import { freePort, temporaryFolder } from "../real-servers.ts";
+import { startEmailEnd } from "./email-end.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
+
+const NOW = "2026-11-02T07:00:00.000Z";
+
+async function begun(options: object = {}, server: SMTPServerOptions = {}) {
+  const end = await startEmailEnd(server);
+  onTestFinished(() => end.stop());
+  return { end, ...receiverFor({ ...(end.config.email as object), ...options }) };
+}
+
+function receiverFor(options: object) {
+  const lines: string[] = [];
+  const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
+  const receiver = createEmailReceiver(EmailConfig.parse(options), {
+    ...contextFor("mail", clockAt(NOW)),
+    log,
+  });
+  onTestFinished(() => receiver.dispose());
+  return { receiver, lines };
+}
+
+function secretFile(text: string) {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "secret");
+  writeFileSync(path, text, { mode: 0o600 });
+  return { file: path };
+}
+
+const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
+
+describe("email: what is sent", () => {
+  test("an alarm and its end are two mails in one thread", async () => {
+    const { receiver, end } = await begun({
+      from: "Plenum, north <plenum@example.com>",
+      cc: ["chief@example.com"],
+      subject_prefix: "[Buildings]",
+    });
+    const told = toldOf({ link: "https://plenum.example.com/?a=1&b=2" });
+    const first = await receiver.open(told, never());
+    const place = JSON.parse(JSON.stringify(first)) as Place;
+    expect(await receiver.close(resolvedOf({ key: told.key }), place, never())).toEqual(first);
+    const [opening, ending] = end.mails;
+    expect(opening?.recipients).toEqual(["operations@example.com", "chief@example.com"]);
+    expect(opening?.mail).toMatchObject({
+      from: { name: "Plenum, north", address: "plenum@example.com" },
+      to: [{ address: "operations@example.com" }],
+      cc: [{ address: "chief@example.com" }],
+      subject: "[Buildings] Active: Supply temperature low, Kvarnholmen 4",
+      inReplyTo: `<${told.key}@example.com>`,
+      references: `<${told.key}@example.com>`,
+      date: NOW,
+    });
+    expect(opening?.mail.text?.trim()).toBe(
+      [
+        "Active: Supply temperature low, Kvarnholmen 4",
+        "",
+        "Site: Kvarnholmen 4",
+        "Priority: A",
+        "Since: 2026-11-02 07:15:00 +01:00",
+        "Description: Supply temperature below 20 °C for 10 minutes",
+        "Value: value: 18.4",
+        "",
+        "Open in Plenum: https://plenum.example.com/?a=1&b=2",
+      ].join("\n"),
+    );
+    expect(opening?.mail.html).toContain(
+      '<a href="https://plenum.example.com/?a=1&amp;b=2">Open in Plenum</a>',
+    );
+    expect(headersOf(opening)).toMatchObject({
+      "auto-submitted": "auto-generated",
+      "x-auto-response-suppress": "All",
+      "x-priority": "1 (Highest)",
+    });
+    expect(headersOf(opening)).not.toHaveProperty("x-mailer");
+    expect(ending?.mail).toMatchObject({
+      subject: "[Buildings] Resolved: Supply temperature low, Kvarnholmen 4",
+      references: `<${told.key}@example.com>`,
+    });
+    expect(headersOf(ending)).not.toHaveProperty("x-priority");
+    expect(ending?.mail.text).toContain("Lasted: 5 min");
+    expect(ending?.mail.messageId).not.toBe(opening?.mail.messageId);
+    expect(end.things()).toMatchObject([{ key: told.key, isOpen: false, texts: [{}, {}] }]);
+  });
+
+  test("the thread keeps its first title, whatever is renamed or counted meanwhile", async () => {
+    const { receiver, end } = await begun();
+    const gateway = { id: "7", displayName: "Basement gateway" };
+    const counting = (active: number, change: "raised" | "resolved") => ({
+      kind: "gateway" as const,
+      key: "g",
+      alarm: null,
+      gateway,
+      change,
+      members: { total: 9, active, shown: [] },
+    });
+    const place = await receiver.open(toldOf(counting(1, "raised")), never());
+    await receiver.close(resolvedOf(counting(0, "resolved")), place, never());
+    expect(end.mails.map(({ mail }) => mail.subject)).toEqual([
+      "Active: Gateway Basement gateway is offline: 1 of 9 alarms active",
+      "Resolved: Gateway Basement gateway is offline: 1 of 9 alarms active",
+    ]);
+    expect(end.mails[1]?.mail.text).toContain("0 of 9 alarms active");
+    expect(end.things()).toHaveLength(1);
+  });
+
+  test("told again it has the same id, and another incident of the same event has another", async () => {
+    const { receiver, end } = await begun();
+    await receiver.open(toldOf(), never());
+    await receiver.open(toldOf(), never());
+    await receiver.open(toldOf({ key: "another" }), never());
+    await receiver.open(toldOf({ changeId: "event-3" }), never());
+    const ids = end.mails.map(({ mail }) => mail.messageId);
+    expect(ids[0]).toMatch(/^<[0-9a-f]{32}@example\.com>$/);
+    expect(ids[1]).toBe(ids[0]);
+    expect(new Set(ids).size).toBe(3);
+    expect(receiver.opensAgain).toBe("another");
+    expect("find" in receiver).toBe(false);
+  });
+
+  test("of changes only an acknowledgement of priority A is told, unless `tell` says otherwise", async () => {
+    const { receiver, end } = await begun();
+    const place = await receiver.open(toldOf(), never());
+    expect(
+      await receiver.update(toldOf({ change: "recovering", status: "recovering" }), place, never()),
+    ).toBe(place);
+    await receiver.update(toldOf({ change: "acknowledged", priority: "B" }), place, never());
+    expect(end.mails).toHaveLength(1);
+    const alarm = { acknowledged: true, acknowledgedBy: "Ann Nilsson", acknowledgedMessage: "On my way" };
+    await receiver.update(toldOf({ change: "acknowledged", status: "acknowledged" }, alarm), place, never());
+    expect(end.mails[1]?.mail.subject).toBe("Acknowledged: Supply temperature low, Kvarnholmen 4");
+    expect(end.mails[1]?.mail.text).toContain("Acknowledged by: Ann Nilsson\nMessage: On my way");
+    const talkative = receiverFor({
+      ...(end.config.email as object),
+      tell: [{ changes: ["vanished"] }],
+    }).receiver;
+    await talkative.update(toldOf({ change: "acknowledged" }), place, never());
+    await talkative.update(toldOf({ change: "vanished", status: "unknown", priority: "C" }), place, never());
+    expect(end.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
+    expect(end.mails).toHaveLength(3);
+  });
+
+  test("what is folded is a list", async () => {
+    const { receiver, end } = await begun();
+    const member = {
+      title: "Fan <b>stopped</b>",
+      site: "Kvarnholmen 4",
+      priority: "B",
+      status: "active" as const,
+      startedAt: "2026-11-02T06:15:00.000Z",
+      endedAt: null,
+    };
+    const members = { total: 2, active: 1, shown: [member] };
+    await receiver.open(toldOf({ kind: "storm", key: "s", alarm: null, members }), never());
+    expect(end.mails[0]?.mail.text).toContain(
+      "- B Fan <b>stopped</b> (Active, 2026-11-02 07:15:00 +01:00)\n- and 1 more",
+    );
+    expect(end.mails[0]?.mail.html).toContain("<li>B Fan &lt;b&gt;stopped&lt;/b&gt; (Active,");
+  });
+});
+
+describe("email: hostile and long texts", () => {
+  const hostile =
+    "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
+
+  test("no header and no markup comes of them, and nothing is loaded", async () => {
+    const { receiver, end } = await begun();
+    const trigger = {
+      id: 1,
+      displayName: hostile,
+      description: `${hostile}\nsecond line`,
+      priority: "A",
+      enabled: true,
+    };
+    const told = toldOf({}, { trigger, site: { id: 1, displayName: hostile }, description: hostile });
+    await receiver.open(told, never());
+    const [taken] = end.mails;
+    expect(taken?.recipients).toEqual(["operations@example.com"]);
+    expect(Object.keys(headersOf(taken))).not.toContain("bcc");
+    expect(taken?.mail.subject).toMatch(
+      /^Active: x Bcc: evil@example\.com <img src=http:\/\/evil\.example\/x> exe/,
+    );
+    expect(taken?.mail.html).not.toMatch(/<img|<script/);
+    expect(`${taken?.mail.html}${taken?.mail.text}`.replaceAll("\n", "")).not.toMatch(/\p{Cc}|\u202e/u);
+    expect(taken?.mail.html).toContain("&lt;img src=http://evil.example/x&gt;");
+    expect(taken?.mail.html).toContain("<br>second line");
+    expect(taken?.mail.attachments).toEqual([]);
+  });
+
+  test("a dot alone on a line does not end a mail", async () => {
+    const { receiver, end } = await begun();
+    const description = "one\r\n.\r\nQUIT\r\n..two";
+    await receiver.open(toldOf({}, { description }), never());
+    expect(end.mails).toHaveLength(1);
+    expect(end.mails[0]?.mail.text).toContain("one\n.\nQUIT\n..two");
+  });
+
+  test("they are cut between characters", async () => {
+    const { receiver, end } = await begun();
+    const family = "👨‍👩‍👧".repeat(2_000);
+    const trigger = { id: 1, displayName: family, description: family, priority: "A", enabled: true };
+    await receiver.open(toldOf({}, { trigger, description: "" }), never());
+    const { subject = "", text = "" } = end.mails[0]?.mail ?? {};
+    expect(subject.length).toBeLessThanOrEqual(160);
+    expect(subject).toMatch(/^Active: (👨‍👩‍👧)+…$/u);
+    expect(text.split("\n").find((line) => line.startsWith("Description"))).toMatch(
+      /^Description: (👨‍👩‍👧)+…$/u,
+    );
+    expect(text.length).toBeLessThan(13_000);
+  });
+});
+
+describe("email: what the server says", () => {
+  test.each([
+    ["connect", "554 5.7.1 Blocked", { kind: "config", field: "host" }, "does not talk to us"],
+    [
+      "connect",
+      "421 4.3.2 Too many",
+      { kind: "throttled", retryAfterMs: 60_000, scope: "allowance" },
+      "closes",
+    ],
+    ["from", "553 5.7.1 Not yours", { kind: "config", field: "from" }, "does not accept the sender"],
+    [
+      "from",
+      "530 5.7.0 Authentication required",
+      { kind: "config", reason: "unauthenticated" },
+      "who we are",
+    ],
+    ["from", "552 5.3.4 Too large", { kind: "rejected" }, "does not take this mail"],
+    ["from", "451 4.3.0 Busy", { kind: "throttled", retryAfterMs: 300_000 }, "takes the mail later"],
+    ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
+    [
+      "to",
+      "450 4.2.0 Greylisted",
+      { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" },
+      "4.2.0 Greylisted",
+    ],
+    ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
+    [
+      "data",
+      "451 4.3.0 Try again",
+      { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" },
+      "later",
+    ],
+  ])("%s: %s", async (step, words, expected, said) => {
+    const { receiver, end } = await begun();
+    end.refuse = (at) => (at === step ? words : undefined);
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject(expected);
+    expect(sentence(error)).toContain(said);
+    expect(sentence(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
+    expect(end.mails).toEqual([]);
+  });
+
+  test("greylisted it is taken the next time", async () => {
+    const { receiver, end } = await begun();
+    end.tellToWait(1);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "throttled" });
+    await receiver.open(toldOf(), never());
+    expect(end.things()).toMatchObject([{ isOpen: true, texts: [{}] }]);
+  });
+
+  test("lost after its content, a mail is in doubt, and the same mail comes again", async () => {
+    const { receiver, end } = await begun();
+    end.loseAnswers(1);
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject({ kind: "retryable" });
+    await receiver.open(toldOf(), never());
+    expect(end.mails).toHaveLength(2);
+    expect(end.mails[0]?.mail.messageId).toBe(end.mails[1]?.mail.messageId);
+    expect(end.things()).toHaveLength(1);
+  });
+
+  test("some recipients refused: the others have it, and the log says so once for each", async () => {
+    const { receiver, end, lines } = await begun({
+      to: ["a@example.com", "gone@example.com", "b@example.com"],
+    });
+    end.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
+    await receiver.open(toldOf(), never());
+    await receiver.open(toldOf({ key: "another" }), never());
+    expect(end.mails.map(({ recipients }) => recipients)).toEqual([
+      ["a@example.com", "b@example.com"],
+      ["a@example.com", "b@example.com"],
+    ]);
+    expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+      { level: 40, recipient: "gone@example.com", response: "550 5.1.1 Gone", accepted: 2, rejected: 1 },
+    ]);
+  });
+});
+
+describe("email: no mail server", () => {
+  async function rawServer(speak: (socket: Socket) => void): Promise<object> {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket);
+      socket.on("error", () => undefined);
+      speak(socket);
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    });
+    const { port } = server.address() as AddressInfo;
+    const addresses = { from: "plenum@example.com", to: ["operations@example.com"] };
+    return { host: "127.0.0.1", port, security: "none", timeout: "1s", ...addresses };
+  }
+
+  test.each<[string, (socket: Socket) => void, object, string]>([
+    [
+      "speaks HTTP",
+      (socket) => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"),
+      { kind: "config", field: "host" },
+      "does not answer as a mail server",
+    ],
+    ["hangs up", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
+    ["says nothing", () => undefined, { kind: "retryable" }, "security: tls"],
+    [
+      "talks without end",
+      (socket) => socket.write(`220-${"x".repeat(3_000_000)}`),
+      { kind: "config" },
+      "does not answer as a mail server",
+    ],
+  ])("one that %s", async (_what, speak, expected, words) => {
+    const { receiver } = receiverFor(await rawServer(speak));
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject(expected);
+    expect(sentence(error)).toContain(words);
+    expect(sentence(error).length).toBeLessThan(700);
+  });
+
+  test("nobody there, and a name that nobody knows", async () => {
+    const options = { from: "plenum@example.com", to: ["operations@example.com"], security: "none" };
+    const refused = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() }).receiver;
+    expect(sentence(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
+    const unknown = receiverFor({ ...options, host: "mail.invalid", allow_plain: true }).receiver;
+    expect(await failureOf(unknown.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("one that says a letter now and then is not waited for longer than `timeout`", async () => {
+    const letters: ReturnType<typeof setInterval>[] = [];
+    onTestFinished(() => letters.forEach(clearInterval));
+    const options = await rawServer((socket) => {
+      socket.write("220 localhost\r\n");
+      letters.push(setInterval(() => socket.write("2"), 20));
+    });
+    const { receiver } = receiverFor(options);
+    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
+      const error = await failureOf(call);
+      expect(error).toMatchObject({ kind: "retryable" });
+      expect(sentence(error)).toContain("no answer in time");
+    }
+  });
+
+  test("an abort ends it at once, with its own reason", async () => {
+    const connected = Promise.withResolvers<void>();
+    const { receiver } = receiverFor({ ...(await rawServer(() => connected.resolve())), timeout: "60s" });
+    for (const call of [
+      (signal: AbortSignal) => receiver.open(toldOf(), signal),
+      (signal: AbortSignal) => receiver.probe(signal),
+    ]) {
+      const controller = new AbortController();
+      const going = failureOf(call(controller.signal));
+      await connected.promise;
+      controller.abort(new Error("stopping"));
+      expect(String(await going)).toContain("stopping");
+    }
+  });
+});
+
+describe("email: TLS and who we are", () => {
+  const own = certificateFor("localhost");
+  const other = certificateFor("mail.elsewhere.example");
+  const secured = { disabledCommands: [], authOptional: false, key: own.key, cert: own.cert };
+  const through = { host: "localhost", security: "starttls", ca_file: own.path };
+
+  test("STARTTLS, then name and password, and neither in a word of ours", async () => {
+    const password = secretFile("correct horse battery");
+    const { receiver, end, lines } = await begun({ ...through, user: "plenum", password }, secured);
+    await receiver.open(toldOf(), never());
+    expect(end.mails).toMatchObject([{ isSecure: true, user: "plenum" }]);
+    end.refuse = (step) =>
+      step === "auth"
+        ? `535 5.7.8 No: AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk= correct horse battery`
+        : undefined;
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject({ kind: "config", reason: "unauthenticated" });
+    expect(sentence(error)).toContain("535 5.7.8 No");
+    const all = inspect(error, { depth: 9 }) + lines.join("");
+    expect(all).not.toContain("correct horse battery");
+    expect(all).not.toContain("Y29ycmVjdCBob3JzZSBiYXR0ZXJ5");
+    expect(all).not.toContain("AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk");
+    end.refuse = () => undefined;
+    rmSync(password.file);
+    writeFileSync(password.file, "another one", { mode: 0o600 });
+    await receiver.open(toldOf(), never());
+    expect(end.mails).toHaveLength(2);
+  });
+
+  test("TLS from the start", async () => {
+    const { receiver, end } = await begun(
+      { ...through, security: "tls" },
+      { ...secured, authOptional: true, secure: true },
+    );
+    await receiver.open(toldOf(), never());
+    expect(end.mails).toMatchObject([{ isSecure: true }]);
+  });
+
+  test.each<[string, object, SMTPServerOptions, object, string]>([
+    [
+      "a certificate of nobody known",
+      { host: "localhost", security: "starttls", ca_file: undefined },
+      secured,
+      { kind: "config", field: "ca_file" },
+      "is signed by itself",
+    ],
+    [
+      "a certificate for another name",
+      { ...through, ca_file: other.path },
+      { ...secured, key: other.key, cert: other.cert },
+      { kind: "config", field: "host" },
+      "is for another name",
+    ],
+    [
+      "an unknown one, TLS from the start",
+      { host: "localhost", security: "tls" },
+      { ...secured, secure: true },
+      { kind: "config", field: "ca_file" },
+      "is signed by itself",
+    ],
+    [
+      "no STARTTLS",
+      through,
+      { disabledCommands: ["STARTTLS"] },
+      { kind: "config", field: "security" },
+      "does not change to TLS",
+    ],
+    [
+      "STARTTLS where TLS from the start is wanted",
+      { ...through, security: "tls" },
+      secured,
+      { kind: "config", field: "host" },
+      "does not speak TLS",
+    ],
+    [
+      "TLS 1.1",
+      through,
+      { ...secured, maxVersion: "TLSv1.1", minVersion: "TLSv1", ciphers: "DEFAULT@SECLEVEL=0" },
+      { kind: "config" },
+      "TLS",
+    ],
+  ])("%s: nothing is sent", async (_what, options, server, expected, words) => {
+    const { receiver, end } = await begun({ timeout: "5s", ...options }, server);
+    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
+      const error = await failureOf(call);
+      expect(error).toMatchObject(expected);
+      expect(sentence(error)).toContain(words);
+    }
+    expect(end.mails).toEqual([]);
+  });
+
+  test("a certificate is checked whatever the environment says", async () => {
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+    onTestFinished(() => {
+      delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    });
+    const { receiver } = await begun({ host: "localhost", security: "starttls" }, secured);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
+      kind: "config",
+      field: "ca_file",
+    });
+  });
+
+  test("a password that the server has no use for is told", async () => {
+    const options = { user: "plenum", password: secretFile("correct horse battery") };
+    const { receiver, end } = await begun(options, { disabledCommands: ["STARTTLS", "AUTH"] });
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
+      kind: "config",
+      reason: "unauthenticated",
+    });
+    expect(end.mails).toEqual([]);
+  });
+
+  test("a secret or a certificate file that is missing is told", async () => {
+    const { receiver } = await begun({ user: "plenum", password: { file: "/nowhere/password" } });
+    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
+      expect(await failureOf(call)).toMatchObject({ kind: "config" });
+    }
+    const other = (await begun({ ca_file: "/nowhere/ca.pem" })).receiver;
+    expect(await failureOf(other.open(toldOf(), never()))).toMatchObject({
+      kind: "config",
+      field: "ca_file",
+    });
+  });
+
+  test("the probe connects, changes to TLS, says who we are, and sends nothing", async () => {
+    const { receiver, end } = await begun(
+      { ...through, user: "plenum", password: secretFile("correct horse battery") },
+      secured,
+    );
+    await receiver.probe(never());
+    expect(end.sessions).toBe(1);
+    expect(end.requests()).toBe(0);
+    end.refuse = (step) => (step === "auth" ? "535 5.7.8 No" : undefined);
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({
+      kind: "config",
+      reason: "unauthenticated",
+    });
+  });
+});
+
+describe("email: configuration", () => {
+  const least = { host: "mail.example.com", from: "plenum@example.com", to: ["operations@example.com"] };
+
+  test("three options suffice", () => {
+    expect(EmailConfig.parse(least)).toMatchObject({
+      security: "starttls",
+      tell: [{ changes: ["acknowledged"], priorities: ["A"] }],
+      timeout: 30_000,
+    });
+  });
+
+  test.each<[object, string]>([
+    [{ host: "smtp://mail.example.com" }, "the name of the mail server alone"],
+    [{ host: "mail.example.com:25" }, "Write the port as an option"],
+    [{ security: "none" }, "everybody on the way"],
+    [{ user: "plenum" }, "together"],
+    [{ from: "plenum" }, "Write an address"],
+    [{ from: "Plenum <plenum@example.com>\nBcc: x@example.com" }, "Write an address"],
+    [{ to: [] }, ">=1"],
+    [{ to: ["Ops <ops@example.com>"] }, "operations@example.com"],
+    [{ to: ["a@example.com, b@example.com"] }, "operations@example.com"],
+    [{ subject_prefix: "a\nb" }, "one line"],
+    [{ tell: [{ changes: ["raised"] }] }, "retriggered"],
+    [{ timeout: "1h" }, "between 1s and 2m"],
+  ])("%j is refused in one sentence", (options, words) => {
+    const result = EmailConfig.safeParse({ ...least, ...options });
+    expect(result.error?.issues).toHaveLength(1);
+    expect(JSON.stringify(result.error?.issues)).toContain(words);
+  });
+
+  test.each([
+    { security: "none", host: "localhost" },
+    { security: "none", allow_plain: true },
+  ])("%j is taken", (options) => {
+    expect(EmailConfig.safeParse({ ...least, ...options }).success).toBe(true);
+  });
+});
+
+function headersOf(
+  taken: { readonly mail: { readonly headers: readonly { key: string; value: string }[] } } | undefined,
+) {
+  return Object.fromEntries((taken?.mail.headers ?? []).map(({ key, value }) => [key, value]));
+}
