@@ -34,6 +34,7 @@ const connectorFields = {
   webhook: CATALOG.webhook.Config.optional(),
   file: CATALOG.file.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
+  jira: CATALOG.jira.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;
 
 const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];
