@@ -35,6 +35,7 @@ const connectorFields = {
   file: CATALOG.file.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
   jira: CATALOG.jira.Config.optional(),
+  servicenow: CATALOG.servicenow.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;
 
 const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];

@@ -43,7 +43,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   beforeEach(async () => {
     clock.set(BEGAN);
     lines = [];
-    end = await startJiraEnd({ deployment, now: clock.now, searchLagMs: 120_000 });
+    end = await startJiraEnd({ deployment, now: () => clock.now(), searchLagMs: 120_000 });
     receiver = receiverWith();
     return () => end.stop();
   });
@@ -224,11 +224,11 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const place = await opened();
       end.mayBrowse = false;
       for (const failing of [
-        receiver.update(told({ change: "changed" }), place, never()),
-        receiver.close(ended(), place, never()),
-        receiver.find?.(told(), clock.now(), never()) ?? Promise.resolve(),
+        () => receiver.update(told({ change: "changed" }), place, never()),
+        () => receiver.close(ended(), place, never()),
+        () => receiver.find?.(told(), clock.now(), never()) ?? Promise.resolve(),
       ]) {
-        expect(await failureOf(failing)).toMatchObject({
+        expect(await failureOf(failing())).toMatchObject({
           kind: "config",
           reason: "forbidden",
           field: "project",
@@ -579,7 +579,7 @@ describe("jira: configuration", () => {
   const base = { url: "https://x.atlassian.net", user: "a@example.com", token: { env: "T" }, project: "FM" };
   const complaint = (options: Record<string, unknown>) =>
     JiraConfig.safeParse({ ...base, ...options }).error?.issues.map(
-      ({ path, message }) => `${path}: ${message}`,
+      ({ path, message }) => `${path.join()}: ${message}`,
     );
 
   test("the smallest is enough", () => {
