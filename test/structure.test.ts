@@ -123,6 +123,8 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
   "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
+  "../connectors/jira/": [["connectors/jira/receiver.ts", "connectors/servicenow/texts.ts"]],
+  "../connectors/servicenow/": [["connectors/servicenow/api.ts", "undici"]],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],
     ["connectors/made-up/sink.ts", "connectors/file/sink.ts"],
