@@ -8,7 +8,7 @@ import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
 /** Every connector there is, by the name that a configuration uses. A new one is one line here. */
-export const CATALOG = { mqtt, influxdb, webhook, file, stdout, jira, servicenow } as const;
+export const CATALOG = { mqtt, influxdb, webhook, jira, servicenow, file, stdout } as const;
 
 export type ConnectorName = keyof typeof CATALOG;
 

@@ -32,10 +32,10 @@ const connectorFields = {
   mqtt: CATALOG.mqtt.Config.optional(),
   influxdb: CATALOG.influxdb.Config.optional(),
   webhook: CATALOG.webhook.Config.optional(),
-  file: CATALOG.file.Config.optional(),
-  stdout: CATALOG.stdout.Config.optional(),
   jira: CATALOG.jira.Config.optional(),
   servicenow: CATALOG.servicenow.Config.optional(),
+  file: CATALOG.file.Config.optional(),
+  stdout: CATALOG.stdout.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;
 
 const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];

@@ -30,7 +30,17 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
 describe("config/example.yaml", () => {
   test("is valid as it stands, once its environment variables are set", () => {
     const config = loadYaml({ schema: Config, file, environment });
-    expect(Object.keys(config.sinks)).toEqual(["broker", "lake", "old-lake", "tickets", "files", "pipe"]);
+    expect(Object.keys(config.sinks)).toEqual([
+      "broker",
+      "lake",
+      "old-lake",
+      "tickets",
+      "issues",
+      "incidents",
+      "incidents-abroad",
+      "files",
+      "pipe",
+    ]);
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
@@ -49,8 +59,11 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve.
-    expect(unknown.filter((path) => !/\.(headers|tags|approvers)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve,
+    // fields of a ticket.
+    expect(
+      unknown.filter((path) => !/\.(headers|tags|approvers|jira\.priority|fields)\./.test(path)),
+    ).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {
@@ -61,6 +74,8 @@ describe("config/example.yaml", () => {
         broker: { mqtt: { url: "mqtt://x" } },
         lake: { influxdb: { url: "http://x", bucket: "b" } },
         tickets: { webhook: { url: "https://x", unsigned: true } },
+        issues: { jira: { url: "https://x", user: "u", token: { env: "T" }, project: "P" } },
+        incidents: { servicenow: { url: "https://x", user: "u", password: { env: "P" } } },
         files: { file: { folder: "f" } },
       },
     });
@@ -91,6 +106,22 @@ describe("config/example.yaml", () => {
           (name) => `sinks.tickets.webhook.${name}`,
         ),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
+        ...["url", "user", "token.file", "token.env", "project", "priority", "labels", "fields"].map(
+          (name) => `sinks.issues.jira.${name}`,
+        ),
+        ...["done", "resolution", "reopen", "fold.storm", "quiet", "status_url"].map(
+          (name) => `sinks.issues.jira.${name}`,
+        ),
+        ...["url", "user", "password.file", "password.env", "assignment_group", "priority", "fields"].map(
+          (name) => `sinks.incidents.servicenow.${name}`,
+        ),
+        ...["reopen_state", "close_code", "close_notes", "fold.storm", "quiet", "status_url"].map(
+          (name) => `sinks.incidents.servicenow.${name}`,
+        ),
+        ...["allow_networks", "proxy", "ca_file"].flatMap((name) => [
+          `sinks.issues.jira.${name}`,
+          `sinks.incidents.servicenow.${name}`,
+        ]),
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",

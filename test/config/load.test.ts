@@ -161,7 +161,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
     {
       what: "a sink without a connector",
       text: `${SOURCE}sinks:\n  lake: { from: now }\n`,
-      says: "plenum.yaml:7:3 sinks.lake: Say which connector this sink uses: one of mqtt, influxdb, webhook, file, stdout, with its options.",
+      says: "plenum.yaml:7:3 sinks.lake: Say which connector this sink uses: one of mqtt, influxdb, webhook, jira, servicenow, file, stdout, with its options.",
     },
     {
       what: "a sink with two connectors",
