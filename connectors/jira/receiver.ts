@@ -30,8 +30,11 @@ const Status = z.object({
 });
 const Found = z.object({ issues: z.array(Status.extend({ id: Id, key: Key })) });
 
-/** What later calls need: the id stays when the issue moves to another project; `closed` says that we closed it. */
-const Ref = z.object({ id: Id, closed: z.boolean() });
+/**
+ * What later calls need. The id stays when the issue moves to another project. `over`: the last that was said is that the
+ * alarm is over, so whatever comes then means that it is back.
+ */
+const Ref = z.object({ id: Id, over: z.boolean() });
 
 /** An issue for every alarm. */
 export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): Receiver {
@@ -45,7 +48,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   const said = new Set<string>();
 
   const placeOf = (id: string, key: string): Place => ({
-    ref: { id, closed: false } satisfies z.infer<typeof Ref>,
+    ref: { id, over: false } satisfies z.infer<typeof Ref>,
     ticket: key,
     link: `${site}/browse/${key}`,
   });
@@ -152,29 +155,32 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     },
 
     async update(told, place, signal) {
-      const { id, closed } = Ref.parse(place.ref);
+      const { id, over } = Ref.parse(place.ref);
       const wasDone = await isDone(id, signal);
       if (wasDone === null) return "gone";
-      const cameBack = closed || told.change === "retriggered";
+      const cameBack = over || told.change === "retriggered";
       // Somebody has closed it, so it is theirs.
       if (wasDone && !cameBack) return place;
       const isOpen = !wasDone || (await reopen(id, place, signal));
       if (isOpen && !(await edit(id, told, signal))) return "gone";
       await commentOn(id, told, cameBack, signal);
-      return { ...place, ref: { id, closed: false } };
+      return { ...place, ref: { id, over: false } };
     },
 
     async close(told, place, signal) {
       const { id } = Ref.parse(place.ref);
-      if ((await isDone(id, signal)) !== false) return "gone";
+      const wasDone = await isDone(id, signal);
+      if (wasDone === null) return "gone";
+      const done = { ...place, ref: { id, over: true } };
+      // Somebody has closed it, or we did and the answer was lost.
+      if (wasDone) return done;
       const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
       if (!(await edit(id, told, signal))) return "gone";
       // Before the transition: what is closed may not take comments any more.
       await commentOn(id, told, false, signal);
-      const closed = step !== null && (await carryOut(id, step, signal));
-      if (!closed)
+      if (step === null || !(await carryOut(id, step, signal)))
         sayOnce("an issue stays open although its alarm is over, because no transition closes it", place);
-      return { ...place, ref: { id, closed } };
+      return done;
     },
 
     async find(told, sinceMs, signal) {

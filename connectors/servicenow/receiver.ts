@@ -13,8 +13,11 @@ const SETTLED_MS = 60_000;
 /** An incident that nobody has: no key is such a word. */
 const NOBODYS_KEY = "plenum-probe";
 
-/** What later calls need; `closed` says that we resolved it. */
-const Ref = z.object({ id: z.string().regex(/^[0-9a-f]{32}$/), closed: z.boolean() });
+/**
+ * What later calls need. `over`: the last that was said is that the alarm is over, so whatever comes then means that it
+ * is back.
+ */
+const Ref = z.object({ id: z.string().regex(/^[0-9a-f]{32}$/), over: z.boolean() });
 
 /** An incident for every alarm. */
 export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
@@ -27,7 +30,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   function placeOf({ sys_id, number }: Row): Place {
     const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
     return {
-      ref: { id: sys_id, closed: false } satisfies z.infer<typeof Ref>,
+      ref: { id: sys_id, over: false } satisfies z.infer<typeof Ref>,
       ticket: number !== undefined && /^[\w-]{1,40}$/.test(number) ? number : null,
       link: `${site}/nav_to.do?uri=${record}`,
     };
@@ -99,10 +102,10 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
     },
 
     async update(told, place, signal) {
-      const { id, closed } = Ref.parse(place.ref);
+      const { id, over } = Ref.parse(place.ref);
       const now = await table.read(id, signal);
       if (now === null) return "gone";
-      const cameBack = closed || told.change === "retriggered";
+      const cameBack = over || told.change === "retriggered";
       const isOver = isClosed(now) || isResolved(now);
       // Somebody has ended it, so it is theirs.
       if (isOver && !cameBack) return place;
@@ -110,13 +113,16 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (isClosed(now)) return "gone";
       const fields = isOver ? reopening(told, place) : { ...textsOf(told), ...noteFor(told, cameBack) };
       const changed = await table.change(id, fields, signal);
-      return changed === null ? "gone" : { ...place, ref: { id, closed: false } };
+      return changed === null ? "gone" : { ...place, ref: { id, over: false } };
     },
 
     async close(told, place, signal) {
       const { id } = Ref.parse(place.ref);
       const now = await table.read(id, signal);
-      if (now === null || isClosed(now) || isResolved(now)) return "gone";
+      if (now === null) return "gone";
+      const done = { ...place, ref: { id, over: true } };
+      // Somebody has resolved it, or we did and the answer was lost.
+      if (isClosed(now) || isResolved(now)) return done;
       const fields = {
         ...textsOf(told),
         state: config.resolved_state,
@@ -126,10 +132,9 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       const changed = await table.change(id, fields, signal);
       if (changed === null) return "gone";
       // A field that the user may not write is left as it is, without a word.
-      const closed = isResolved(changed) || isClosed(changed);
-      if (!closed)
+      if (!isResolved(changed) && !isClosed(changed))
         sayOnce("an incident stays open although its alarm is over, because its state did not change", place);
-      return { ...place, ref: { id, closed } };
+      return done;
     },
 
     async find(told, sinceMs, signal) {

@@ -65,7 +65,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("creates one issue with our label, and answers what people call it and where it is", async () => {
       const place = await opened();
       expect(place).toEqual({
-        ref: { id: "10001", closed: false },
+        ref: { id: "10001", over: false },
         ticket: "FM-1",
         link: `${end.url}/browse/FM-1`,
       });
@@ -251,7 +251,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const place = await opened();
       expect(await receiver.close(ended(), place, never())).toEqual({
         ...place,
-        ref: { id: "10001", closed: true },
+        ref: { id: "10001", over: true },
       });
       expect(issue().status).toEqual(FERDIG);
       expect(issue().steps).toEqual([{ transition: { id: "31" } }]);
@@ -308,7 +308,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       Object.assign(end, change());
       for (const _again of [1, 2]) {
         const place = await opened();
-        expect(await receiver.close(ended(), place, never())).toEqual(place);
+        expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
       }
       expect(end.issues.map(({ comments, status }) => [comments.length, status.category])).toEqual([
         [1, "new"],
@@ -322,7 +322,10 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("an issue that somebody has closed already is left", async () => {
       const place = await opened();
       issue().status = FERDIG;
-      expect(await receiver.close(ended(), place, never())).toBe("gone");
+      expect(await receiver.close(ended(), place, never())).toEqual({
+        ...place,
+        ref: { id: "10001", over: true },
+      });
       expect(issue()).toMatchObject({ comments: [], steps: [] });
     });
   });
@@ -339,9 +342,26 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         never(),
       );
       expect(issue().status.category).toBe("new");
-      expect(place).toMatchObject({ ref: { id: "10001", closed: false } });
+      expect(place).toMatchObject({ ref: { id: "10001", over: false } });
       expect(issue().comments).toHaveLength(2);
       expect(issue().texts.at(-1)).toContain("Since");
+    });
+
+    test("opens what was closed before its end, or by us with a lost answer, too", async () => {
+      const reopening = receiverWith({ reopen: "Åpne igjen" });
+      const place = await opened();
+      issue().status = FERDIG;
+      const closed = (await reopening.close(ended(), place, never())) as Place;
+      await reopening.update(told({ change: "acknowledged", status: "acknowledged" }), closed, never());
+      expect(issue().status.category).toBe("new");
+    });
+
+    test("says so in an issue that could not be closed", async () => {
+      end.transitions = [];
+      const closed = (await receiver.close(ended(), await opened(), never())) as Place;
+      await receiver.update(told({ change: "changed" }), closed, never());
+      expect(issue().texts.at(-1)).toContain("Since");
+      expect(issue().comments).toHaveLength(2);
     });
 
     test("opens what somebody closed, when it is retriggered", async () => {
@@ -381,7 +401,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       });
       clock.set("2026-11-02T06:18:00.000Z");
       expect(await find(sinceMs)).toEqual({
-        ref: { id: "10001", closed: false },
+        ref: { id: "10001", over: false },
         ticket: "FM-1",
         link: `${end.url}/browse/FM-1`,
       });

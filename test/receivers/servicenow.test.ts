@@ -68,7 +68,7 @@ describe("servicenow: open", () => {
     const place = await opened();
     const { sys_id } = record();
     expect(place).toEqual({
-      ref: { id: sys_id, closed: false },
+      ref: { id: sys_id, over: false },
       ticket: "INC0010001",
       link: `${end.url}/nav_to.do?uri=incident.do%3Fsys_id%3D${sys_id}`,
     });
@@ -208,7 +208,7 @@ describe("servicenow: update", () => {
       record().fields.state = state;
       const before = structuredClone(record());
       expect(await receiver.update(told({ change: "acknowledged" }), place, never())).toEqual(place);
-      expect(await receiver.close(ended(), place, never())).toBe("gone");
+      expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
       expect(record()).toEqual(before);
     }
   });
@@ -243,7 +243,7 @@ describe("servicenow: close", () => {
     const before = end.requests();
     expect(await receiver.close(ended(), place, never())).toEqual({
       ...place,
-      ref: { id: record().sys_id, closed: true },
+      ref: { id: record().sys_id, over: true },
     });
     expect(end.requests() - before).toBe(2);
     expect(record().fields).toMatchObject({
@@ -273,7 +273,7 @@ describe("servicenow: close", () => {
     end.readOnly.add("state");
     for (const _again of [1, 2]) {
       const place = await opened();
-      expect(await receiver.close(ended(), place, never())).toEqual(place);
+      expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
     }
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain("stays open although its alarm is over");
@@ -296,7 +296,7 @@ describe("servicenow: an alarm that comes back", () => {
     expect(record().fields.state).toBe("2");
     expect(record().notes).toEqual(["Active\nSince: 2026-11-02 07:15:00 +01:00"]);
     expect(record().fields.description).toMatch(/^Active\n/);
-    expect(back).toMatchObject({ ref: { closed: false } });
+    expect(back).toMatchObject({ ref: { over: false } });
   });
 
   test("without such a state it stays resolved and gets a note, once", async () => {
@@ -319,7 +319,7 @@ describe("servicenow: find", () => {
   test("an opening whose answer was lost is found, and not made again", async () => {
     end.loseAnswers(1);
     expect(await failureOf(opened())).toMatchObject({ kind: "retryable" });
-    expect(await find(clock.now())).toMatchObject({ ticket: "INC0010001", ref: { closed: false } });
+    expect(await find(clock.now())).toMatchObject({ ticket: "INC0010001", ref: { over: false } });
     expect(end.records).toHaveLength(1);
   });
 
