@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/connector.ts";
-import { Throttled } from "../../src/errors.ts";
+import { Rejected, Throttled } from "../../src/errors.ts";
 import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { vocabulary } from "../../src/receiver/words.ts";
 import { ADF } from "./adf.ts";
@@ -90,23 +90,22 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     return answer.status !== 404;
   }
 
-  async function comment(id: string, body: unknown, signal: AbortSignal): Promise<void> {
+  /** `allow`: what refuses this one comment and nothing else. */
+  async function comment(
+    id: string,
+    body: unknown,
+    signal: AbortSignal,
+    allow: readonly number[] = [404],
+  ): Promise<void> {
     if (!config.comments) return;
-    await jira.ask({ method: "POST", path: `/issue/${id}/comment`, json: { body }, allow: [404] }, signal);
+    await jira.ask({ method: "POST", path: `/issue/${id}/comment`, json: { body }, allow }, signal);
   }
 
-  async function commentOn(id: string, told: Told, cameBack: boolean, signal: AbortSignal): Promise<void> {
+  function commentFor(told: Told, cameBack: boolean): unknown {
     const repeated = wordsOfComment(told, cameBack);
-    if (repeated === null) return;
-    await comment(
-      id,
-      commentOf(
-        told,
-        repeated.map((name) => words[name]),
-        format,
-      ),
-      signal,
-    );
+    if (repeated === null) return null;
+    const labels = repeated.map((name) => words[name]);
+    return commentOf(told, labels, format);
   }
 
   async function transitions(id: string, signal: AbortSignal) {
@@ -163,7 +162,9 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       if (wasDone && !cameBack) return place;
       const isOpen = !wasDone || (await reopen(id, place, signal));
       if (isOpen && !(await edit(id, told, signal))) return "gone";
-      await commentOn(id, told, cameBack, signal);
+      const body = commentFor(told, cameBack);
+      // A workflow may refuse comments on what is closed.
+      if (body !== null) await comment(id, body, signal, isOpen ? [404] : [400, 403, 404]);
       return { ...place, ref: { id, over: false } };
     },
 
@@ -177,7 +178,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
       if (!(await edit(id, told, signal))) return "gone";
       // Before the transition: what is closed may not take comments any more.
-      await commentOn(id, told, false, signal);
+      await comment(id, commentFor(told, false), signal);
       if (step === null || !(await carryOut(id, step, signal)))
         sayOnce("an issue stays open although its alarm is over, because no transition closes it", place);
       return done;
@@ -187,11 +188,17 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       const jql = `project = "${config.project}" AND labels = "${labelOf(told)}" ORDER BY created ASC`;
       const json = { jql, fields: ["status"], maxResults: MAX_FOUND };
       const path = isCloud ? "/search/jql" : "/search";
-      const { issues } = await jira.read({ method: "POST", path, json }, Found, signal);
+      const { issues } = await jira
+        .read({ method: "POST", path, json }, Found, signal)
+        .catch(async (error: unknown) => {
+          // A project that the account may not see is a mistake in the search.
+          if (error instanceof Rejected) await checks.seesProject(signal);
+          throw error;
+        });
       // Ids count up.
       const [first, ...others] = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
       if (first === undefined) {
-        // A search shows nothing, rather than an error, to whoever may not see the project.
+        // A search shows nothing to whoever may not see what there is.
         await checks.seesProject(signal);
         // Where our clock was set back by an hour since, it is not waited for.
         waitUntilSettled(Math.abs(clock.now() - sinceMs));

@@ -56,6 +56,10 @@ export interface JiraEnd extends ReceiverFarEnd {
   refuseTransitions: boolean;
   /** Whether the account may see the project; without it nothing is there. */
   mayBrowse: boolean;
+  /** A search without that right finds nothing, rather than that there is no such project. */
+  hidesSilently: boolean;
+  /** What is closed takes no comments. */
+  refuseLateComments: boolean;
   /** What the account has to say to be known. */
   token: string;
   /** Answers in place of Jira where it returns something. */
@@ -108,6 +112,8 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
     ]),
     refuseTransitions: false,
     mayBrowse: true,
+    hidesSilently: false,
+    refuseLateComments: false,
     token: JIRA_TOKEN,
     instead: () => null,
 
@@ -172,6 +178,8 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
 
   function about(issue: JiraIssue, method: string, part: string, body: Record<string, unknown>): StubAnswer {
     if (part === "/comment" && method === "POST") {
+      if (end.refuseLateComments && issue.status.category === "done")
+        return json(403, { errorMessages: ["Du kan ikke kommentere saken."], errors: {} });
       if (!isText(body.body)) return refusal({ comment: "INVALID_INPUT" });
       issue.comments.push(body.body);
       issue.texts.push(plain(body.body));
@@ -246,6 +254,8 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
   function search({ jql }: Record<string, unknown>): StubAnswer {
     const [, project, label] = /^project = "(\w+)" AND labels = "([\w-]+)"/.exec(String(jql)) ?? [];
     if (project === undefined) return json(400, { errorMessages: ["Error in the JQL Query"], errors: {} });
+    if (!end.mayBrowse && !end.hidesSilently)
+      return json(400, { errorMessages: ["Verdien 'FM' finnes ikke for feltet 'project'."], errors: {} });
     const found = end.issues.filter(
       ({ fields, createdMs }) =>
         end.mayBrowse &&

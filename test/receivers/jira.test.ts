@@ -228,11 +228,13 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         () => receiver.close(ended(), place, never()),
         () => receiver.find?.(told(), clock.now(), never()) ?? Promise.resolve(),
       ]) {
-        expect(await failureOf(failing())).toMatchObject({
-          kind: "config",
-          reason: "forbidden",
-          field: "project",
-        });
+        for (end.hidesSilently of [false, true]) {
+          expect(await failureOf(failing())).toMatchObject({
+            kind: "config",
+            reason: "forbidden",
+            field: "project",
+          });
+        }
       }
     });
 
@@ -354,6 +356,15 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const closed = (await reopening.close(ended(), place, never())) as Place;
       await reopening.update(told({ change: "acknowledged", status: "acknowledged" }), closed, never());
       expect(issue().status.category).toBe("new");
+    });
+
+    test("a closed issue that takes no comments stops nothing", async () => {
+      end.refuseLateComments = true;
+      const closed = (await receiver.close(ended(), await opened(), never())) as Place;
+      expect(await receiver.update(told({ change: "retriggered" }), closed, never())).toMatchObject({
+        ref: { over: false },
+      });
+      expect(issue().comments).toHaveLength(1);
     });
 
     test("says so in an issue that could not be closed", async () => {
