@@ -3,6 +3,7 @@ import { inspect } from "node:util";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { JiraConfig } from "#connectors/jira/config.ts";
 import { createJiraReceiver } from "#connectors/jira/receiver.ts";
+import { WIKI } from "#connectors/jira/wiki.ts";
 import { createLog } from "#src/log.ts";
 import type { Place, Receiver } from "#src/receiver/receiver.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
@@ -596,6 +597,25 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(await probe({ fields: { customfield_10042: "N", customfield_10043: "2" } })).toBeNull();
     });
   });
+});
+
+test("jira: wiki text keeps a word that can be searched for, and no sign that means something", () => {
+  const description = WIKI.render({
+    status: "Active",
+    fields: [{ label: "Site", lines: ["VS1-GT11_a -gone- _it_", "h1. [~ola]"] }],
+    list: ["- one | two"],
+    link: { text: "Open", href: "https://plenum.example.com/?a=[b]|c" },
+  });
+  expect(description).toBe(
+    [
+      "*Active*",
+      "* *Site*: VS1-GT11_a &#45;gone&#45; &#95;it&#95;\\\\h1. &#91;&#126;ola&#93;",
+      "",
+      "* &#45; one &#124; two",
+      "",
+      "[Open|https://plenum.example.com/?a=%5Bb%5D%7Cc]",
+    ].join("\n"),
+  );
 });
 
 test("jira: the same far end has the same name, with or without a slash in the end", async () => {
