@@ -3,13 +3,26 @@ import { alertmanager } from "./alertmanager/definition.ts";
 import { email } from "./email/definition.ts";
 import { file } from "./file/definition.ts";
 import { influxdb } from "./influxdb/definition.ts";
+import { jira } from "./jira/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
+import { servicenow } from "./servicenow/definition.ts";
 import { slack } from "./slack/definition.ts";
 import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
 /** Every connector there is, by the name that a configuration uses. A new one is one line here. */
-export const CATALOG = { mqtt, influxdb, webhook, slack, alertmanager, email, file, stdout } as const;
+export const CATALOG = {
+  mqtt,
+  influxdb,
+  webhook,
+  slack,
+  jira,
+  servicenow,
+  alertmanager,
+  email,
+  file,
+  stdout,
+} as const;
 
 export type ConnectorName = keyof typeof CATALOG;
 

@@ -130,6 +130,8 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["connectors/email/receiver.ts", "src/outbound/ask.ts"],
     ["connectors/email/receiver.ts", "undici"],
   ],
+  "../connectors/jira/": [["connectors/jira/receiver.ts", "connectors/servicenow/texts.ts"]],
+  "../connectors/servicenow/": [["connectors/servicenow/api.ts", "undici"]],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],
     ["connectors/made-up/sink.ts", "connectors/file/sink.ts"],

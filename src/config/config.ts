@@ -33,6 +33,8 @@ const connectorFields = {
   influxdb: CATALOG.influxdb.Config.optional(),
   webhook: CATALOG.webhook.Config.optional(),
   slack: CATALOG.slack.Config.optional(),
+  jira: CATALOG.jira.Config.optional(),
+  servicenow: CATALOG.servicenow.Config.optional(),
   alertmanager: CATALOG.alertmanager.Config.optional(),
   email: CATALOG.email.Config.optional(),
   file: CATALOG.file.Config.optional(),

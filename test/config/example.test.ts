@@ -39,6 +39,9 @@ describe("config/example.yaml", () => {
       "alerts",
       "more-alerts",
       "mail",
+      "issues",
+      "incidents",
+      "incidents-abroad",
       "files",
       "pipe",
     ]);
@@ -60,8 +63,10 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, labels of an alert, people who approve.
-    expect(unknown.filter((path) => !/\.(headers|tags|labels|approvers)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, labels of an alert, fields and
+    // priorities of a ticket, people who approve.
+    const own = /\.(headers|tags|labels|approvers|jira\.priority|fields)\./;
+    expect(unknown.filter((path) => !own.test(path))).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {
@@ -73,6 +78,8 @@ describe("config/example.yaml", () => {
         lake: { influxdb: { url: "http://x", bucket: "b" } },
         tickets: { webhook: { url: "https://x", unsigned: true } },
         chat: { slack: { token: { env: "T" }, channel: "C0123ABCD" } },
+        issues: { jira: { url: "https://x", user: "u", token: { env: "T" }, project: "P" } },
+        incidents: { servicenow: { url: "https://x", user: "u", password: { env: "P" } } },
         files: { file: { folder: "f" } },
       },
     });
@@ -113,6 +120,22 @@ describe("config/example.yaml", () => {
           "ca_file",
           "allow_networks",
         ].map((name) => `sinks.chat.slack.${name}`),
+        ...["url", "user", "token.file", "token.env", "project", "priority", "labels", "fields"].map(
+          (name) => `sinks.issues.jira.${name}`,
+        ),
+        ...["done", "resolution", "reopen", "fold.storm", "quiet", "status_url"].map(
+          (name) => `sinks.issues.jira.${name}`,
+        ),
+        ...["url", "user", "password.file", "password.env", "assignment_group", "priority", "fields"].map(
+          (name) => `sinks.incidents.servicenow.${name}`,
+        ),
+        ...["reopen_state", "close_code", "close_notes", "fold.storm", "quiet", "status_url"].map(
+          (name) => `sinks.incidents.servicenow.${name}`,
+        ),
+        ...["allow_networks", "proxy", "ca_file"].flatMap((name) => [
+          `sinks.issues.jira.${name}`,
+          `sinks.incidents.servicenow.${name}`,
+        ]),
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",

@@ -1,0 +1,85 @@
+import { z } from "zod";
+import { OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+/** Fields that Plenum fills by itself. */
+export const OWN_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
+
+const Name = z.string().min(1).max(255);
+
+const Label = z.string().regex(/^\S{1,255}$/, "A label has no blanks and at most 255 characters.");
+
+const Field = z
+  .string()
+  .regex(/^[A-Za-z][A-Za-z0-9_-]*$/, "Write the id of a field, such as customfield_10042.")
+  .refine((id) => !OWN_FIELDS.includes(id), "Plenum fills this field by itself; there are options for it.");
+
+export const JiraConfig = z
+  .strictObject({
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBase(new URL(text)), {
+      error:
+        "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
+    }).meta({ description: "Address of Jira, such as https://example.atlassian.net." }),
+    deployment: z.enum(["cloud", "data_center"]).default("cloud").meta({
+      description: "Which Jira it is: cloud, or data_center for one that you run yourselves.",
+    }),
+    user: z
+      .string()
+      .regex(/^[^:\p{Cc}]{1,255}$/u, "A user has neither `:` nor control characters.")
+      .optional()
+      .meta({ description: "E-mail address of the account whose API token it is (Cloud only)." }),
+    token: SecretRef.meta({
+      description: "API token of the account (Cloud), or a personal access token (Data Center).",
+    }),
+    project: z
+      .string()
+      .regex(/^[A-Za-z][A-Za-z0-9_]{0,254}$/, "Write the key of the project, such as FM.")
+      .meta({ description: "Key of the project in which issues are created.", examples: ["FM"] }),
+    issue_type: Name.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
+    priority: z
+      .record(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."), Name)
+      .default({})
+      .meta({
+        description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
+      }),
+    labels: z.array(Label).max(20).default([]).meta({ description: "Further labels of every issue." }),
+    fields: z.record(Field, z.json()).default({}).meta({
+      description: "Further fields of every new issue by id, with values as Jira's interface takes them.",
+    }),
+    done: z.array(Name).max(20).default([]).meta({
+      description:
+        "Names of transitions, or of the statuses that they lead to, by which an issue is closed, the best first; without it any that leads to a status of the category Done.",
+    }),
+    resolution: Name.optional().meta({
+      description: "Name of the resolution, where the transition asks for one; its first without this.",
+    }),
+    reopen: Name.optional().meta({
+      description:
+        "Name of a transition, or of the status that it leads to, by which a closed issue is opened when the alarm comes back.",
+    }),
+    comments: z.boolean().default(true).meta({
+      description: "Whether a comment says so when an alarm is acknowledged, recovers, comes back or ends.",
+    }),
+    ...OUTBOUND,
+    ...RECEIVER,
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    const isCloud = config.deployment === "cloud";
+    if (isCloud && config.user === undefined)
+      complain("user", "Jira Cloud wants the e-mail address of the account whose token it is.");
+    if (!isCloud && config.user !== undefined)
+      complain("user", "A personal access token says itself whose it is; take the user away.");
+    if (config.fields.priority !== undefined && Object.keys(config.priority).length > 0)
+      complain("fields", "The priority is given twice, by `priority` and in `fields`; take one away.");
+    if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
+      complain("url", "Through a proxy use https://, because the proxy would read the token.");
+  })
+  .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
+export type JiraConfig = z.infer<typeof JiraConfig>;
+
+function isBase(url: URL): boolean {
+  return url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);
+}

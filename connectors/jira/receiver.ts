@@ -1,0 +1,236 @@
+import { createHash } from "node:crypto";
+import { z } from "zod";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { Rejected, Throttled } from "../../src/errors.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import { vocabulary } from "../../src/receiver/words.ts";
+import { ADF } from "./adf.ts";
+import { createJira, readAs } from "./api.ts";
+import { commentOf, descriptionOf, summaryOf, wordsOfComment } from "./body.ts";
+import { createChecks } from "./checks.ts";
+import type { JiraConfig } from "./config.ts";
+import { type Step, stepNamed, stepToDone, Transitions } from "./transitions.ts";
+import { WIKI } from "./wiki.ts";
+
+/**
+ * For so long after an opening in doubt an issue may be there although no search shows it, in milliseconds: the search
+ * of Cloud lags behind by seconds to minutes (Atlassian); on Data Center the request itself may still be under way.
+ */
+const SETTLED_MS = { cloud: 300_000, data_center: 60_000 };
+/** How long until the next look, in milliseconds. */
+const LOOK_AGAIN_MS = 60_000;
+/** More issues for one alarm are not looked at. */
+const MAX_FOUND = 20;
+
+const Id = z.string().regex(/^\d{1,20}$/);
+const Key = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*-\d{1,20}$/);
+const Created = z.object({ id: Id, key: Key });
+const Status = z.object({
+  fields: z.object({ status: z.object({ statusCategory: z.object({ key: z.string() }) }) }),
+});
+const Found = z.object({ issues: z.array(Status.extend({ id: Id, key: Key })) });
+
+/**
+ * What later calls need. The id stays when the issue moves to another project. `over`: the last that was said is that the
+ * alarm is over, so whatever comes then means that it is back.
+ */
+const Ref = z.object({ id: Id, over: z.boolean() });
+
+/** An issue for every alarm. */
+export function createJiraReceiver(config: JiraConfig, context: ConnectorContext): Receiver {
+  const { clock, log } = context;
+  const isCloud = config.deployment === "cloud";
+  const format = isCloud ? ADF : WIKI;
+  const site = config.url.replace(/\/+$/, "");
+  const jira = createJira(config, clock);
+  const checks = createChecks(config, jira);
+  const words = vocabulary(config.language, config.words);
+  const said = new Set<string>();
+
+  const placeOf = (id: string, key: string): Place => ({
+    ref: { id, over: false } satisfies z.infer<typeof Ref>,
+    ticket: key,
+    link: `${site}/browse/${key}`,
+  });
+
+  /** Whatever holds for the whole project would otherwise be said with every alarm. */
+  function sayOnce(message: string, place: Place): void {
+    if (said.has(message)) return;
+    said.add(message);
+    log.warn({ ticket: place.ticket, project: config.project }, message);
+  }
+
+  /** Whether it is closed there, by whomever; null when it is not there any more. */
+  async function isDone(id: string, signal: AbortSignal): Promise<boolean | null> {
+    const answer = await jira.ask(
+      { method: "GET", path: `/issue/${id}?fields=status`, allow: [404] },
+      signal,
+    );
+    if (answer.status === 404) return gone(signal);
+    return readAs(answer, Status, jira.origin).fields.status.statusCategory.key === "done";
+  }
+
+  /** Whoever may not see the project any more is told the same as of an issue that was deleted. */
+  async function gone(signal: AbortSignal): Promise<null> {
+    await checks.seesProject(signal);
+    return null;
+  }
+
+  /** False when it is not there any more. */
+  async function edit(id: string, told: Told, signal: AbortSignal): Promise<boolean> {
+    const fields = {
+      description: descriptionOf(told, format),
+      // Only where it counts something: of one alarm it stays the same, and somebody may have put it better.
+      ...(told.kind === "alarm" ? {} : { summary: summaryOf(told) }),
+    };
+    const answer = await jira.ask(
+      { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] },
+      signal,
+    );
+    return answer.status !== 404;
+  }
+
+  /** `allow`: what refuses this one comment and nothing else. */
+  async function comment(
+    id: string,
+    body: unknown,
+    signal: AbortSignal,
+    allow: readonly number[] = [404],
+  ): Promise<void> {
+    if (!config.comments) return;
+    await jira.ask({ method: "POST", path: `/issue/${id}/comment`, json: { body }, allow }, signal);
+  }
+
+  function commentFor(told: Told, cameBack: boolean): unknown {
+    const repeated = wordsOfComment(told, cameBack);
+    if (repeated === null) return null;
+    const labels = repeated.map((name) => words[name]);
+    return commentOf(told, labels, format);
+  }
+
+  async function transitions(id: string, signal: AbortSignal) {
+    const path = `/issue/${id}/transitions?expand=transitions.fields`;
+    return (await jira.read({ method: "GET", path }, Transitions, signal)).transitions;
+  }
+
+  /** False where a rule of the workflow refuses it. */
+  async function carryOut(id: string, step: Step, signal: AbortSignal): Promise<boolean> {
+    const path = `/issue/${id}/transitions`;
+    const answer = await jira.ask({ method: "POST", path, json: step, allow: [400] }, signal);
+    return answer.status !== 400;
+  }
+
+  async function reopen(id: string, place: Place, signal: AbortSignal): Promise<boolean> {
+    const { reopen: name } = config;
+    if (name !== undefined) {
+      const step = stepNamed(await transitions(id, signal), name);
+      if (step !== null && (await carryOut(id, step, signal))) return true;
+    }
+    sayOnce("an alarm is back and its issue stays closed, because no transition opens it", place);
+    return false;
+  }
+
+  return {
+    opensAgain: "findable",
+    farEnd: createHash("sha256").update(site).digest("hex"),
+
+    async open(told, signal) {
+      const priority = config.priority[told.priority];
+      const fields = {
+        ...config.fields,
+        project: { key: config.project },
+        issuetype: { name: config.issue_type },
+        summary: summaryOf(told),
+        description: descriptionOf(told, format),
+        labels: [...new Set(["plenum", labelOf(told), ...config.labels])],
+        ...(priority === undefined ? {} : { priority: { name: priority } }),
+      };
+      const { id, key } = await jira.read(
+        { method: "POST", path: "/issue", json: { fields } },
+        Created,
+        signal,
+      );
+      return placeOf(id, key);
+    },
+
+    async update(told, place, signal) {
+      const { id, over } = Ref.parse(place.ref);
+      const wasDone = await isDone(id, signal);
+      if (wasDone === null) return "gone";
+      const cameBack = over || told.change === "retriggered";
+      // Somebody has closed it, so it is theirs.
+      if (wasDone && !cameBack) return place;
+      const isOpen = !wasDone || (await reopen(id, place, signal));
+      if (isOpen && !(await edit(id, told, signal))) return "gone";
+      const body = commentFor(told, cameBack);
+      // A workflow may refuse comments on what is closed.
+      if (body !== null) await comment(id, body, signal, isOpen ? [404] : [400, 403, 404]);
+      return { ...place, ref: { id, over: false } };
+    },
+
+    async close(told, place, signal) {
+      const { id } = Ref.parse(place.ref);
+      const wasDone = await isDone(id, signal);
+      if (wasDone === null) return "gone";
+      const done = { ...place, ref: { id, over: true } };
+      // Somebody has closed it, or we did and the answer was lost.
+      if (wasDone) return done;
+      const step = stepToDone(await transitions(id, signal), config.done, config.resolution);
+      if (!(await edit(id, told, signal))) return "gone";
+      // Before the transition: what is closed may not take comments any more.
+      await comment(id, commentFor(told, false), signal);
+      if (step === null || !(await carryOut(id, step, signal)))
+        sayOnce("an issue stays open although its alarm is over, because no transition closes it", place);
+      return done;
+    },
+
+    async find(told, sinceMs, signal) {
+      const jql = `project = "${config.project}" AND labels = "${labelOf(told)}" ORDER BY created ASC`;
+      const json = { jql, fields: ["status"], maxResults: MAX_FOUND };
+      const path = isCloud ? "/search/jql" : "/search";
+      const { issues } = await jira
+        .read({ method: "POST", path, json }, Found, signal)
+        .catch(async (error: unknown) => {
+          // A project that the account may not see is a mistake in the search.
+          if (error instanceof Rejected) await checks.seesProject(signal);
+          throw error;
+        });
+      // Ids count up.
+      const [first, ...others] = issues.toSorted((a, b) => Number(a.id) - Number(b.id));
+      if (first === undefined) {
+        // A search shows nothing to whoever may not see what there is.
+        await checks.seesProject(signal);
+        // Where our clock was set back by an hour since, it is not waited for.
+        waitUntilSettled(Math.abs(clock.now() - sinceMs));
+        return null;
+      }
+      const duplicates = others.filter(({ fields }) => fields.status.statusCategory.key !== "done");
+      if (duplicates.length > 0)
+        log.warn(
+          { ticket: first.key, duplicates: duplicates.map(({ key }) => key) },
+          "an alarm has several issues; the oldest is kept up to date",
+        );
+      const sentence = `Duplicate of ${first.key}; Plenum keeps only that one up to date.`;
+      for (const { id } of duplicates) await comment(id, format.sentence(sentence), signal);
+      return placeOf(first.id, first.key);
+    },
+
+    probe: (signal) => checks.probe(signal),
+    dispose: () => jira.close(),
+  };
+
+  function waitUntilSettled(ageMs: number): void {
+    const left = SETTLED_MS[config.deployment] - ageMs;
+    if (left <= 0) return;
+    throw new Throttled(
+      `${jira.origin} may have an issue for this alarm that its search does not show yet.`,
+      Math.min(left, LOOK_AGAIN_MS),
+      { scope: "allowance" },
+    );
+  }
+}
+
+/** Finds the issue of an incident again. */
+function labelOf({ key }: Told): string {
+  return `plenum-${key}`;
+}

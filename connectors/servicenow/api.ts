@@ -1,0 +1,189 @@
+import { z } from "zod";
+import type { Clock } from "../../src/clock.ts";
+import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
+import { ask, failureOfAnswer, type Question, type Said } from "../../src/outbound/ask.ts";
+import { createHttpEnd } from "../../src/outbound/http-end.ts";
+import { printable } from "../../src/printable.ts";
+import { cut } from "../../src/receiver/text.ts";
+import { keptSecret } from "../../src/secret.ts";
+import type { ServiceNowConfig } from "./config.ts";
+
+/** Refusals that carry words of ServiceNow's own, looked at here before they get their meaning. */
+const WITH_WORDS = [400, 401, 403, 404];
+/** Longest words of ServiceNow's that are passed on, in characters. */
+const MAX_WORDS = 400;
+/** More records for one question are not looked at. */
+const MAX_ROWS = 20;
+/** What is asked of every record. */
+const FIELDS = "sys_id,number,state,active,correlation_id";
+
+const Refusal = z.object({
+  error: z.object({ message: z.string().nullish(), detail: z.string().nullish() }),
+});
+
+const Row = z.object({
+  sys_id: z.string().regex(/^[0-9a-f]{32}$/),
+  number: z.string().optional(),
+  state: z.string().optional(),
+  active: z.string().optional(),
+  correlation_id: z.string().optional(),
+});
+export type Row = z.infer<typeof Row>;
+
+/** One table of one instance (Table API), with the user's name on every question. */
+export interface Table {
+  readonly origin: string;
+  create(fields: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row>;
+  /** Null when it is not there any more. */
+  read(id: string, signal: AbortSignal): Promise<Row | null>;
+  change(id: string, fields: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row | null>;
+  /** By an encoded query, the oldest first. Throws `ConfigError` where there are records that we may not see. */
+  search(query: string, signal: AbortSignal): Promise<readonly Row[]>;
+  close(): Promise<void>;
+}
+
+export function createTable(config: ServiceNowConfig, clock: Clock): Table {
+  const base = new URL(config.url);
+  const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
+  const end = createHttpEnd({ url: base, config, clock });
+  const authorization = authorizationOf(config, clock);
+
+  async function call(question: Question, signal: AbortSignal): Promise<Said> {
+    const headers = { authorization: authorization() };
+    const said = await ask(end, { ...question, headers, allow: WITH_WORDS }, clock, signal);
+    const words = wordsOf(said);
+    if (said.status < 300) {
+      if (words === "") return said;
+      throw new Rejected(
+        `${end.origin} answered ${said.status}, and refused it all the same. It said: ${words}`,
+      );
+    }
+    // A page, rather than an error in words, is not ServiceNow's.
+    if (said.status === 404 && words !== "" && question.allow?.includes(404) === true) return said;
+    throw failureOf(said, words, end.origin, clock.now());
+  }
+
+  async function row(question: Question, signal: AbortSignal): Promise<Row | null> {
+    const said = await call(question, signal);
+    return said.status === 404 ? null : readAs(said, z.object({ result: Row }), end.origin).result;
+  }
+
+  /** Whoever may not read a record is told the same as of one that was deleted; a count of all tells. */
+  async function notHidden(id: string, signal: AbortSignal): Promise<null> {
+    await table.search(`sys_id=${id}`, signal);
+    return null;
+  }
+
+  const table: Table = {
+    origin: end.origin,
+
+    async create(json, signal) {
+      const said = await call({ method: "POST", path: `${path}?sysparm_fields=${FIELDS}`, json }, signal);
+      return readAs(said, z.object({ result: Row }), end.origin).result;
+    },
+
+    async read(id, signal) {
+      const question = {
+        method: "GET",
+        path: `${path}/${id}?sysparm_fields=${FIELDS}`,
+        allow: [404],
+      } as const;
+      return (await row(question, signal)) ?? notHidden(id, signal);
+    },
+
+    async change(id, json, signal) {
+      const question = {
+        method: "PATCH",
+        path: `${path}/${id}?sysparm_fields=${FIELDS}`,
+        json,
+        allow: [404],
+      } as const;
+      return (await row(question, signal)) ?? notHidden(id, signal);
+    },
+
+    async search(query, signal) {
+      const parameters = new URLSearchParams({
+        sysparm_query: `${query}^ORDERBYsys_created_on`,
+        sysparm_fields: FIELDS,
+        sysparm_limit: String(MAX_ROWS),
+      });
+      const said = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
+      const { result } = readAs(said, z.object({ result: z.array(Row) }), end.origin);
+      // What the user may not read is left out of the list after it was counted.
+      if (result.length < Math.min(Number(said.headers["x-total-count"] ?? 0), MAX_ROWS)) throw hidden();
+      return result;
+    },
+
+    close: () => end.close(),
+  };
+
+  function hidden(): ConfigError {
+    return new ConfigError(`${end.origin} has records in ${config.table} that it does not show us.`, {
+      reason: "forbidden",
+      field: "user",
+      hint: "Give the user a role that may read the table, such as itil.",
+    });
+  }
+
+  return table;
+}
+
+function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
+  const { user, password, token } = config;
+  if (password !== undefined) {
+    const secret = keptSecret(password, clock);
+    return () => `Basic ${Buffer.from(`${user}:${secret().reveal()}`).toString("base64")}`;
+  }
+  if (token === undefined)
+    throw new ConfigError("There is neither a token nor a password.", { field: "token" });
+  const secret = keptSecret(token, clock);
+  return () => {
+    const text = secret().reveal();
+    if (/^[\x21-\x7e]+$/.test(text)) return `Bearer ${text}`;
+    throw new ConfigError("A token is one line of plain ASCII characters without blanks.", {
+      field: "token",
+      hint: "Put nothing but the token into the file or the variable.",
+    });
+  };
+}
+
+/** ServiceNow's own words, as one line; empty where it said none. */
+function wordsOf({ json }: Said): string {
+  const { message, detail } = Refusal.safeParse(json).data?.error ?? {};
+  return cut(printable([message, detail].filter((text) => text).join(": ")), MAX_WORDS);
+}
+
+/** Where it has not the form that it has to have, nobody knows what was carried out. */
+function readAs<T>(said: Said, schema: z.ZodType<T>, origin: string): T {
+  const read = schema.safeParse(said.json);
+  if (read.success) return read.data;
+  throw new Retryable(`${origin} answered ${said.status}, but not as ServiceNow does.`, {
+    hint: "Check that url leads to the instance itself, and that the instance is not asleep.",
+  });
+}
+
+function failureOf(said: Said, words: string, origin: string, nowMs: number): Error {
+  const { status } = said;
+  const sentence = `${origin} answered ${status}. It said: ${words}`;
+  if (words !== "" && status === 400) {
+    return new ConfigError(sentence, {
+      reason: "validation",
+      field: /table/i.test(words) ? "table" : "fields",
+      hint: "Check the table and the fields in the options.",
+    });
+  }
+  // A rule of the instance looked at this one record; the right to write is there.
+  if (status === 403 && /business rule/i.test(words)) return new Rejected(sentence);
+  if (status === 403 && /data policy|mandatory/i.test(words)) {
+    return new ConfigError(sentence, {
+      reason: "validation",
+      field: "fields",
+      hint: "Give the mandatory fields a value: under `fields`, or with close_code and close_notes.",
+    });
+  }
+  const body = said.json === undefined ? said.body : words;
+  return (
+    failureOfAnswer({ status, headers: said.headers, body, isCut: false }, origin, nowMs) ??
+    new Retryable(`${origin} answered ${status}.`)
+  );
+}

@@ -1,0 +1,98 @@
+import { z } from "zod";
+import { OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+/** Fields that Plenum fills by itself. */
+const OWN_FIELDS = [
+  "short_description",
+  "description",
+  "correlation_id",
+  "correlation_display",
+  "state",
+  "work_notes",
+  "assignment_group",
+];
+
+const Name = z
+  .string()
+  .regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
+
+const Field = Name.refine(
+  (name) => !OWN_FIELDS.includes(name),
+  "Plenum fills this field by itself, or there is an option for it.",
+);
+
+/** A value of a list, such as "6" or 6. */
+const Choice = z
+  .union([z.string().min(1).max(40), z.int()], {
+    error: "Write the value as ServiceNow stores it, such as 6.",
+  })
+  .transform(String);
+
+const Urgency = z.strictObject({
+  impact: Choice.meta({ description: "Value of the field impact, 1 to 3." }),
+  urgency: Choice.meta({ description: "Value of the field urgency, 1 to 3." }),
+});
+
+export const ServiceNowConfig = z
+  .strictObject({
+    url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBase(new URL(text)), {
+      error: "Write the address of the instance itself, such as https://example.service-now.com.",
+    }).meta({ description: "Address of the instance, such as https://example.service-now.com." }),
+    user: z
+      .string()
+      .regex(/^[^:\p{Cc}]{1,255}$/u, "A user name has neither `:` nor control characters.")
+      .optional()
+      .meta({ description: "User name (Basic), with password." }),
+    password: SecretRef.optional().meta({ description: "Password (Basic), with user." }),
+    token: SecretRef.optional().meta({ description: "Token (Bearer), in place of user and password." }),
+    table: Name.default("incident").meta({ description: "Table in which records are created." }),
+    assignment_group: z
+      .string()
+      .regex(/^[0-9a-f]{32}$/, "Write the group's sys_id, 32 of 0-9 and a-f.")
+      .optional()
+      .meta({ description: "sys_id of the group that a new record is assigned to." }),
+    priority: z
+      .record(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."), Urgency)
+      .default({})
+      .meta({
+        description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
+      }),
+    fields: z
+      .record(Field, z.union([z.string(), z.number(), z.boolean()]))
+      .default({})
+      .meta({ description: "Further fields of every new record by name, such as caller_id." }),
+    resolved_state: Choice.prefault("6").meta({
+      description: "Value of the field state that means resolved.",
+    }),
+    reopen_state: Choice.optional().meta({
+      description: "Value of the field state by which a resolved record is opened when the alarm comes back.",
+    }),
+    close_code: z.string().min(1).max(100).optional().meta({
+      description: "Value of the field close_code, which most instances ask for.",
+    }),
+    close_notes: z.string().max(1_000).optional().meta({
+      description: "Text of the field close_notes, before when the alarm ended and how long it lasted.",
+    }),
+    ...OUTBOUND,
+    ...RECEIVER,
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    if ((config.user === undefined) !== (config.password === undefined))
+      complain("user", "Give user and password together.");
+    else if ((config.user === undefined) === (config.token === undefined))
+      complain("token", "Give either a token, or user and password.");
+    if (config.proxy !== undefined && URL.parse(config.url)?.protocol === "http:")
+      complain("url", "Through a proxy use https://, because the proxy would read the password.");
+  })
+  .meta({
+    description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over.",
+  });
+export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
+
+function isBase(url: URL): boolean {
+  return url.search === "" && url.hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(url.pathname);
+}

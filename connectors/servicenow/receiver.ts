@@ -1,0 +1,168 @@
+import { createHash } from "node:crypto";
+import { z } from "zod";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { ConfigError, Throttled } from "../../src/errors.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import { vocabulary, type WordName } from "../../src/receiver/words.ts";
+import { createTable, type Row } from "./api.ts";
+import type { ServiceNowConfig } from "./config.ts";
+import { descriptionOf, noteOf, shortDescriptionOf, wordsOfNote } from "./texts.ts";
+
+/** For so long after an opening in doubt the instance may still be at it, in milliseconds: rules run in the request. */
+const SETTLED_MS = 60_000;
+/** An incident that nobody has: no key is such a word. */
+const NOBODYS_KEY = "plenum-probe";
+
+/**
+ * What later calls need. `over`: the last that was said is that the alarm is over, so whatever comes then means that it
+ * is back.
+ */
+const Ref = z.object({ id: z.string().regex(/^[0-9a-f]{32}$/), over: z.boolean() });
+
+/** An incident for every alarm. */
+export function createServiceNowReceiver(config: ServiceNowConfig, context: ConnectorContext): Receiver {
+  const { clock, log } = context;
+  const site = config.url.replace(/\/+$/, "");
+  const table = createTable(config, clock);
+  const words = vocabulary(config.language, config.words);
+  const said = new Set<string>();
+
+  function placeOf({ sys_id, number }: Row): Place {
+    const record = encodeURIComponent(`${config.table}.do?sys_id=${sys_id}`);
+    return {
+      ref: { id: sys_id, over: false } satisfies z.infer<typeof Ref>,
+      ticket: number !== undefined && /^[\w-]{1,40}$/.test(number) ? number : null,
+      link: `${site}/nav_to.do?uri=${record}`,
+    };
+  }
+
+  /** Whatever holds for the whole table would otherwise be said with every alarm. */
+  function sayOnce(message: string, place: Place): void {
+    if (said.has(message)) return;
+    said.add(message);
+    log.warn({ ticket: place.ticket, table: config.table }, message);
+  }
+
+  const labelsOf = (names: readonly WordName[]) => names.map((name) => words[name]);
+
+  /** What an incident says of itself; of one alarm the title stays the same, and somebody may have put it better. */
+  const textsOf = (told: Told) => ({
+    description: descriptionOf(told),
+    ...(told.kind === "alarm" ? {} : { short_description: shortDescriptionOf(told) }),
+  });
+
+  const noteFor = (told: Told, cameBack: boolean) => {
+    const repeated = wordsOfNote(told, cameBack);
+    return repeated === null ? {} : { work_notes: noteOf(told, labelsOf(repeated)) };
+  };
+
+  const isClosed = ({ active }: Row) => active === "false";
+  const isResolved = ({ state }: Row) => state === config.resolved_state;
+
+  /** What is changed of a resolved incident whose alarm is back. */
+  function reopening(told: Told, place: Place): Readonly<Record<string, unknown>> {
+    if (config.reopen_state !== undefined)
+      return { ...textsOf(told), ...noteFor(told, true), state: config.reopen_state };
+    sayOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", place);
+    return noteFor(told, true);
+  }
+
+  /** The records of an incident that are active, the oldest first. */
+  async function recordsOf(key: string, signal: AbortSignal): Promise<readonly Row[]> {
+    const rows = await table.search(`correlation_id=${key}^active=true`, signal);
+    // A part of a query that an instance does not understand is left out of it, and all records are found.
+    if (rows.every(({ correlation_id }) => correlation_id === key)) return rows;
+    throw new ConfigError(`The table ${config.table} cannot be searched by correlation_id.`, {
+      field: "table",
+      hint: "Use a table that extends task, such as incident, and let the user read that field.",
+    });
+  }
+
+  return {
+    opensAgain: "findable",
+    farEnd: createHash("sha256").update(`${site} ${config.table}`).digest("hex"),
+
+    async open(told, signal) {
+      const row = await table.create(
+        {
+          ...config.fields,
+          ...config.priority[told.priority],
+          ...(config.assignment_group === undefined ? {} : { assignment_group: config.assignment_group }),
+          short_description: shortDescriptionOf(told),
+          description: descriptionOf(told),
+          correlation_id: told.key,
+          correlation_display: "plenum",
+        },
+        signal,
+      );
+      const place = placeOf(row);
+      if (row.correlation_id !== told.key)
+        sayOnce("a record did not keep its correlation_id, so a crash may make a second one", place);
+      return place;
+    },
+
+    async update(told, place, signal) {
+      const { id, over } = Ref.parse(place.ref);
+      const now = await table.read(id, signal);
+      if (now === null) return "gone";
+      const cameBack = over || told.change === "retriggered";
+      const isOver = isClosed(now) || isResolved(now);
+      // Somebody has ended it, so it is theirs.
+      if (isOver && !cameBack) return place;
+      // What is closed for good opens never again: the alarm gets a new one.
+      if (isClosed(now)) return "gone";
+      const fields = isOver ? reopening(told, place) : { ...textsOf(told), ...noteFor(told, cameBack) };
+      const changed = await table.change(id, fields, signal);
+      return changed === null ? "gone" : { ...place, ref: { id, over: false } };
+    },
+
+    async close(told, place, signal) {
+      const { id } = Ref.parse(place.ref);
+      const now = await table.read(id, signal);
+      if (now === null) return "gone";
+      const done = { ...place, ref: { id, over: true } };
+      // Somebody has resolved it, or we did and the answer was lost.
+      if (isClosed(now) || isResolved(now)) return done;
+      const fields = {
+        ...textsOf(told),
+        state: config.resolved_state,
+        ...(config.close_code === undefined ? {} : { close_code: config.close_code }),
+        close_notes: noteOf(told, labelsOf(["ended", "lasted"]), config.close_notes),
+      };
+      const changed = await table.change(id, fields, signal);
+      if (changed === null) return "gone";
+      // A field that the user may not write is left as it is, without a word.
+      if (!isResolved(changed) && !isClosed(changed))
+        sayOnce("an incident stays open although its alarm is over, because its state did not change", place);
+      return done;
+    },
+
+    async find(told, sinceMs, signal) {
+      const [first, ...others] = await recordsOf(told.key, signal);
+      if (first === undefined) {
+        // Where our clock was set back by an hour since, it is not waited for.
+        const left = SETTLED_MS - Math.abs(clock.now() - sinceMs);
+        if (left <= 0) return null;
+        throw new Throttled(`${table.origin} may still be at work on this alarm.`, left, {
+          scope: "allowance",
+        });
+      }
+      const place = placeOf(first);
+      const duplicates = others.filter((row) => !isResolved(row));
+      if (duplicates.length > 0)
+        log.warn(
+          { ticket: place.ticket, duplicates: duplicates.map((row) => placeOf(row).ticket) },
+          "an alarm has several incidents; the oldest is kept up to date",
+        );
+      const work_notes = `Duplicate of ${place.ticket ?? first.sys_id}; Plenum keeps only that one up to date.`;
+      for (const { sys_id } of duplicates) await table.change(sys_id, { work_notes }, signal);
+      return place;
+    },
+
+    async probe(signal) {
+      await recordsOf(NOBODYS_KEY, signal);
+    },
+
+    dispose: () => table.close(),
+  };
+}
