@@ -88,6 +88,12 @@ export interface AlarmFact {
   readonly late: boolean;
   /** The gateway that was offline at that moment, where one explains the alarm. */
   readonly behindGateway: string | null;
+  /** Where people find the alarm at the receivers, as far as it was told there when this happened; absent where nowhere. */
+  readonly tickets?: readonly {
+    readonly sink: string;
+    readonly ticket: string | null;
+    readonly link: string | null;
+  }[];
 }
 
 /**

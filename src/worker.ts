@@ -19,6 +19,7 @@ import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
 import { createPicture } from "./picture.ts";
+import { withTickets } from "./receiver/tickets.ts";
 import { createSilenceKeeper } from "./silence/keeper.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
@@ -117,9 +118,12 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
   const { max_bytes, max_age, replay_window } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
+  /** Sinks that make tickets of alarms; known once they are built. */
+  let ticketing: readonly string[] = [];
+  const ticketed = withTickets(store, () => ticketing);
   const syncs = await Promise.all(
     sources.map((built) =>
-      buildSync({ ...shared, clockDoubt, built, ticker, backPressure, state: config.state }),
+      buildSync({ ...shared, store: ticketed, clockDoubt, built, ticker, backPressure, state: config.state }),
     ),
   );
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
@@ -132,6 +136,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     picture,
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
+  ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
   const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });
   const silences = createSilenceKeeper({ store, clock, log });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { ticketKey, ticketsOf } from "#src/receiver/tickets.ts";
+import type { AlarmFact } from "#src/event.ts";
+import { ticketKey, ticketsOf, withTickets } from "#src/receiver/tickets.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 
@@ -25,4 +26,18 @@ test("only an address of the web is a link", async () => {
   }
   const tickets = await ticketsOf((set) => trial.store.documents(set), ["chat"]);
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
+});
+
+test("what is told later of an alarm says where people find it; a beginning and an alarm without do not", async () => {
+  const trial = receiving(noticeBoard("findable"));
+  const [one, two] = [alarm(1), alarm(2)];
+  await trial.offer(one.raised());
+  const store = withTickets(trial.store, () => ["chat"]);
+  await store.commit({ events: [one.acknowledged(), two.acknowledged(), one.raised()] });
+  expect(trial.store.events.map(({ data }) => (data as AlarmFact).tickets)).toEqual([
+    [{ sink: "chat", ticket: "N-1", link: null }],
+    undefined,
+    undefined,
+  ]);
+  expect(trial.store.events[0]?.id).toBe(one.acknowledged().id);
 });
