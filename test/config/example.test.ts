@@ -30,7 +30,16 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
 describe("config/example.yaml", () => {
   test("is valid as it stands, once its environment variables are set", () => {
     const config = loadYaml({ schema: Config, file, environment });
-    expect(Object.keys(config.sinks)).toEqual(["broker", "lake", "old-lake", "tickets", "files", "pipe"]);
+    expect(Object.keys(config.sinks)).toEqual([
+      "broker",
+      "lake",
+      "old-lake",
+      "tickets",
+      "pager",
+      "own-requests",
+      "files",
+      "pipe",
+    ]);
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
@@ -61,6 +70,7 @@ describe("config/example.yaml", () => {
         broker: { mqtt: { url: "mqtt://x" } },
         lake: { influxdb: { url: "http://x", bucket: "b" } },
         tickets: { webhook: { url: "https://x", unsigned: true } },
+        pager: { webhook: { format: "pagerduty", key: { env: "K" } } },
         files: { file: { folder: "f" } },
       },
     });
@@ -91,6 +101,9 @@ describe("config/example.yaml", () => {
           (name) => `sinks.tickets.webhook.${name}`,
         ),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
+        ...["url", "key.env", "key.file", "fold.storm", "quiet", "words", "status_url"].map(
+          (name) => `sinks.pager.webhook.${name}`,
+        ),
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",
