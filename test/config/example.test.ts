@@ -58,8 +58,9 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, people who approve.
-    expect(unknown.filter((path) => !/\.(headers|tags|approvers)\./.test(path))).toEqual([]);
+    // Names of one's own: further headers and the bodies of a webhook, its words, tags of an InfluxDB point, people who
+    // approve.
+    expect(unknown.filter((path) => !/\.(headers|tags|approvers|words|body)\./.test(path))).toEqual([]);
   });
 
   test("states the default wherever it does not say otherwise", () => {

@@ -436,6 +436,10 @@ test("mattermost: a post within its length that mentions nobody and marks nothin
   }
 });
 
+test("mattermost: a time stays as it is", () => {
+  expect(saidBy("mattermost", toldOf()).json.text).toContain("\nSince: 2026-11-02 07:15:00 +01:00\n");
+});
+
 test("mattermost: a line of a name begins nothing", () => {
   const { text } = saidBy("mattermost", hostileOf("first\n- list\n    code\n1. one\n===")).json as {
     text: string;

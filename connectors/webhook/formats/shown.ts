@@ -86,11 +86,14 @@ export function html(text: string): string {
  * `<!channel>` as a mention, whatever stands before it) is torn apart by a character that nobody sees.
  */
 export function markdown(text: string): string {
-  return text
-    .replaceAll(/[\\`*_[\]|~>#]/g, "\\$&")
-    .replaceAll(/[<@&]|:(?=[\w+-]+:|\/\/)/g, `$&${UNSEEN}`)
-    .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${UNSEEN}.`)
-    .replaceAll(/\n\s*/g, `\n${UNSEEN}`);
+  return (
+    text
+      .replaceAll(/[\\`*_[\]|~>#]/g, "\\$&")
+      // A time such as 07:15:00 is no emoji.
+      .replaceAll(/[<@&]|:(?!\d\d:)(?=[\w+-]+:|\/\/)/g, `$&${UNSEEN}`)
+      .replaceAll(/www\./gi, (word) => `${word.slice(0, 3)}${UNSEEN}.`)
+      .replaceAll(/\n\s*/g, `\n${UNSEEN}`)
+  );
 }
 
 /** A link in Markdown; the address is our own. */
