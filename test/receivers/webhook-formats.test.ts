@@ -346,6 +346,16 @@ describe("slack", () => {
   });
 });
 
+describe("no format lets through what is not seen, or turns the direction of reading", () => {
+  const text = "a\u202eb\u0007c\ud800 d";
+
+  test.each(FORMAT_NAMES)("%s", (name) => {
+    const said = JSON.stringify(saidBy(name, hostileOf(text)).json);
+    expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u(0007|202e|d800)/);
+    expect(said).toContain(" d");
+  });
+});
+
 /** The renderer's own parser, which loads only where there is a window. */
 function adaptiveCards() {
   const file = createRequire(import.meta.url)

@@ -1,7 +1,7 @@
 import type { Told } from "../../../src/receiver/receiver.ts";
 import { cut } from "../../../src/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, pathOf } from "./format.ts";
-import { bodyOf, textOf } from "./shown.ts";
+import { bodyOf, nameOf, textOf } from "./shown.ts";
 
 /** What Alertmanager says of an alert without an end. */
 const NO_END = "0001-01-01T00:00:00Z";
@@ -63,7 +63,7 @@ const NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "Test", 
 /** Who it is; what it says stands in the annotations, because another label is another alert to some. */
 function labelsOf(told: Told): Record<string, string> {
   const { alarm, site } = told;
-  const label = (text: string) => cut(text, MOST_LABEL);
+  const label = (name: string) => nameOf(name, told.source, MOST_LABEL);
   return {
     alertname: label(alarm?.trigger.displayName || NAMES[told.kind]),
     severity: byPriority(told.priority, ["critical", "error", "warning"]),

@@ -1,7 +1,7 @@
 import { inHeader } from "../../../src/outbound/headers.ts";
 import { cut } from "../../../src/receiver/text.ts";
 import { actionOf, type Format, memberOf, pathOf, refusal } from "./format.ts";
-import { bodyOf, markdown, textOf } from "./shown.ts";
+import { bodyOf, markdown, nameOf, textOf } from "./shown.ts";
 
 /** What is larger than 512 kB is answered with 429, for ever; this stays far below it. In characters. */
 const MOST_TITLE = 500;
@@ -29,7 +29,12 @@ export const incidentio: Format = {
           source: told.source,
           priority: told.priority,
           started_at: told.startedAt,
-          ...(told.site === null ? {} : { site_id: String(told.site.id), site: told.site.displayName }),
+          ...(told.site === null
+            ? {}
+            : {
+                site_id: String(told.site.id),
+                site: nameOf(told.site.displayName, told.source, MOST_TITLE),
+              }),
           ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
         },
         ...(told.link === null ? {} : { source_url: told.link }),

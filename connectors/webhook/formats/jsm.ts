@@ -3,7 +3,7 @@ import { inHeader } from "../../../src/outbound/headers.ts";
 import type { Told } from "../../../src/receiver/receiver.ts";
 import { cut } from "../../../src/receiver/text.ts";
 import { actionOf, byPriority, type Deed, type Format, memberOf, pathOf, refusal } from "./format.ts";
-import { bodyOf, headingOf, textOf } from "./shown.ts";
+import { bodyOf, headingOf, nameOf, textOf } from "./shown.ts";
 
 /** Sizes of the Alert API of Opsgenie, which Jira Service Management took over, in characters. */
 const MOST_MESSAGE = 130;
@@ -78,21 +78,22 @@ function noteOf(told: Told): string {
 }
 
 function alertOf(told: Told, description: string): Record<string, unknown> {
-  const detail = (text: string) => cut(text, MOST_DETAIL);
   return {
     message: cut(textOf(told).title, MOST_MESSAGE),
     alias: told.key,
     description,
     priority: byPriority(told.priority, ["P1", "P2", "P3"]),
     source: SOURCE,
-    entity: cut(told.site?.displayName ?? told.source, MOST_ENTITY),
+    entity: nameOf(told.site?.displayName, told.source, MOST_ENTITY),
     tags: [cut(`priority-${told.priority}`, MOST_TAG), cut(`source-${told.source}`, MOST_TAG)],
     details: {
       source: told.source,
       started_at: told.startedAt,
-      ...(told.site === null ? {} : { site_id: String(told.site.id), site: detail(told.site.displayName) }),
+      ...(told.site === null
+        ? {}
+        : { site_id: String(told.site.id), site: nameOf(told.site.displayName, told.source, MOST_DETAIL) }),
       ...(told.alarm === null ? {} : { alarm_id: told.alarm.id }),
-      ...(told.link === null ? {} : { link: detail(told.link) }),
+      ...(told.link === null ? {} : { link: cut(told.link, MOST_DETAIL) }),
     },
   };
 }

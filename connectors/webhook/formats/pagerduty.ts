@@ -2,7 +2,7 @@ import { ConfigError } from "../../../src/errors.ts";
 import type { Told } from "../../../src/receiver/receiver.ts";
 import { cut } from "../../../src/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, memberOf, pathOf, refusal } from "./format.ts";
-import { detailsOf, textOf } from "./shown.ts";
+import { detailsOf, nameOf, textOf } from "./shown.ts";
 
 /** Longest `payload.summary` (Events API v2). */
 const MOST_SUMMARY = 1_024;
@@ -51,7 +51,7 @@ function triggerOf(told: Told): Record<string, unknown> {
   return {
     payload: {
       summary: cut(text.title, MOST_SUMMARY),
-      source: told.site?.displayName || told.source,
+      source: nameOf(told.site?.displayName, told.source, MOST_LINE),
       severity: severityOf(told.priority),
       ...(timestamp === undefined ? {} : { timestamp }),
       class: told.kind,

@@ -1,7 +1,7 @@
 import type { Told } from "../../../src/receiver/receiver.ts";
 import { cut } from "../../../src/receiver/text.ts";
 import { actionOf, byPriority, certainTime, type Format, memberOf, pathOf, refusal } from "./format.ts";
-import { bodyOf, headingOf, textOf } from "./shown.ts";
+import { bodyOf, headingOf, nameOf, textOf } from "./shown.ts";
 
 /** Columns of the table of events (em_event), in characters. */
 const MOST_NAME = 100;
@@ -29,7 +29,7 @@ export const servicenowEvent: Format = {
 
 function recordOf(told: Told, isOver: boolean): Record<string, string> {
   const text = textOf(told);
-  const name = (words: string | undefined) => cut(words || told.source, MOST_NAME);
+  const name = (words: string | undefined) => nameOf(words, told.source, MOST_NAME);
   const time = timeOf(isOver ? told.endedAt : told.startedAt);
   return {
     source: "Plenum",

@@ -19,6 +19,11 @@ export function textOf(told: Told): IncidentText {
   };
 }
 
+/** A name on one line, cut; the second where nothing of it can be seen. */
+export function nameOf(name: string | undefined, otherwise: string, most: number): string {
+  return cut(printable(name ?? "").trim() || otherwise, most);
+}
+
 /** The status word first: what a phone shows of a message is its beginning. */
 export function headingOf({ status, title }: IncidentText): string {
   return `${status}: ${title}`;
