@@ -28,9 +28,14 @@ export function neverShow(secret: string): void {
     if (known.size <= MOST_SECRETS) break;
     known.delete(oldest);
   }
-  parts = partsOf([...known].flatMap(spellingsOf));
+  parts = partsOf([...known].map(secretPartOf).flatMap(spellingsOf));
   beginnings = new Uint8Array(BEGINNINGS);
   for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
+}
+
+/** Of an address that is a secret (`https://hooks.example.com/T0/B0/x`), what names the server is none: messages name it. */
+function secretPartOf(secret: string): string {
+  return secret.replace(/^https?:\/\/[^/?#@\s]+(?=[/?])/i, "");
 }
 
 /** A number for the four characters from here on; others may have the same. */

@@ -96,3 +96,28 @@ describe("everything that goes on passes it", () => {
     expect(lines.length).toBe(2);
   });
 });
+
+test("of an address that is a secret the server may be named, and nothing else", () => {
+  const secret = new Secret(
+    `https://hooks.masking.example/services/${randomBytes(24).toString("base64url")}`,
+  );
+  const { pathname } = new URL(secret.reveal());
+  expect(masked("https://hooks.masking.example answered 403.")).toBe(
+    "https://hooks.masking.example answered 403.",
+  );
+  for (const echo of [
+    secret.reveal(),
+    pathname,
+    encodeURIComponent(secret.reveal()),
+    base64(secret.reveal()),
+  ]) {
+    const shown = masked(`no such hook: ${echo}`);
+    expect(shown).toContain("[redacted]");
+    for (let at = 0; at + 12 <= pathname.length; at += 1) {
+      expect(shown).not.toContain(pathname.slice(at, at + 12));
+      expect(shown).not.toContain(base64(pathname).slice(3, 15));
+    }
+  }
+  const withUser = new Secret(`https://masking:${randomBytes(12).toString("hex")}@masking.example/`);
+  expect(masked(withUser.reveal())).toBe("[redacted]");
+});

@@ -1,11 +1,16 @@
 import { z } from "zod";
 import { Headers, OUTBOUND, ReceiverUrl } from "../../src/outbound/config.ts";
+import { RECEIVER } from "../../src/receiver/config.ts";
 import { SecretRef } from "../../src/secret.ts";
+import { complaintsAbout } from "./config-rules.ts";
+import { FORMAT_NAMES } from "./formats/by-name.ts";
+import { TemplateConfig } from "./formats/template-config.ts";
 
 export const WebhookConfig = z
   .strictObject({
-    url: ReceiverUrl.meta({
-      description: "Where every event is posted to. https, unless its network is in allow_networks.",
+    url: z.union([ReceiverUrl, SecretRef]).optional().meta({
+      description:
+        "Where it is posted to: https, unless its network is in allow_networks. Of a format for chats it is a secret reference, because whoever has the address can post there.",
     }),
     secrets: z.array(SecretRef).max(5).default([]).meta({
       description: "Signing keys (whsec_…, 24 to 64 bytes in base64). Two while a key is being exchanged.",
@@ -13,27 +18,29 @@ export const WebhookConfig = z
     unsigned: z.boolean().default(false).meta({
       description: "Has to be true to send without a signature, so that nobody does it by accident.",
     }),
-    format: z.enum(["cloudevents", "standard"]).default("cloudevents").meta({
-      description: "Body: a CloudEvent in JSON, or type, timestamp and data as Standard Webhooks suggests.",
+    format: z
+      .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
+      .default("cloudevents")
+      .meta({
+        description:
+          "Body. For every event: a CloudEvent in JSON, or type, timestamp and data as Standard Webhooks suggests. For alarms only: what the receiver of that name understands, or requests of your own (template).",
+      }),
+    key: SecretRef.optional().meta({
+      description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
+    }),
+    template: TemplateConfig.optional().meta({
+      description: "Requests of your own, for the format template.",
     }),
     headers: Headers,
     ...OUTBOUND,
+    ...RECEIVER,
   })
-  .refine((config) => config.secrets.length > 0 || config.unsigned, {
-    path: ["secrets"],
-    message: "Give at least one signing secret, or say `unsigned: true`.",
+  .superRefine((config, context) => {
+    for (const { path, message } of complaintsAbout(config))
+      context.addIssue({ code: "custom", path: [...path], message });
   })
-  .refine((config) => config.secrets.length === 0 || !config.unsigned, {
-    path: ["unsigned"],
-    message: "There are signing secrets, so `unsigned: true` contradicts them; take one away.",
-  })
-  .refine((config) => config.proxy === undefined || URL.parse(config.url)?.protocol !== "http:", {
-    path: ["url"],
-    message: "Through a proxy use https://, because the proxy would read and could change every event.",
-  })
-  .refine((config) => Object.keys(config.headers).every((name) => !/^webhook-/i.test(name)), {
-    path: ["headers"],
-    message: "The headers webhook-… are set by Plenum and cannot be changed.",
-  })
-  .meta({ description: "One POST for every event, signed as Standard Webhooks asks." });
+  .meta({
+    description:
+      "One POST for every event, signed as Standard Webhooks asks; or alarms, as a receiver understands them.",
+  });
 export type WebhookConfig = z.infer<typeof WebhookConfig>;

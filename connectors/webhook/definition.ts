@@ -1,5 +1,8 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
+import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { WebhookConfig } from "./config.ts";
+import { isForEvents } from "./config-rules.ts";
+import { createWebhookReceiver } from "./receiver.ts";
 import { createWebhookSink } from "./sink.ts";
 
 const MINUTE_MS = 60_000;
@@ -7,9 +10,12 @@ const HOUR_MS = 60 * MINUTE_MS;
 
 export const webhook = {
   name: "webhook",
-  summary: "One signed POST for every event (Standard Webhooks, CloudEvents).",
+  summary: "One signed POST for every event, or alarms in the form of PagerDuty, Slack, Teams and others.",
   Config: WebhookConfig,
   // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
   scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
-  sink: (config, context) => createWebhookSink(config, context),
+  sink: (config, context) =>
+    isForEvents(config.format)
+      ? createWebhookSink(config, context)
+      : createReceiverSink(createWebhookReceiver(config, context), config, context),
 } satisfies ConnectorDefinition<WebhookConfig>;

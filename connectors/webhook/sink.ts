@@ -18,7 +18,7 @@ const MAX_ANSWER_BYTES = 64 * 1024;
 
 /** Accepted means: the receiver answered 2xx within the time limit. */
 export function createWebhookSink(config: WebhookConfig, context: ConnectorContext, lookup?: Lookup): Sink {
-  const url = new URL(config.url);
+  const url = new URL(addressIn(config));
   const end = createHttpEnd({
     url,
     config,
@@ -100,4 +100,9 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
 interface Ready {
   readonly keys: readonly Buffer[];
   readonly headers: Readonly<Record<string, string>>;
+}
+
+function addressIn({ url }: WebhookConfig): string {
+  if (typeof url !== "string") throw new Error("an address that is no text passed the schema");
+  return url;
 }

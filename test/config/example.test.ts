@@ -42,6 +42,8 @@ describe("config/example.yaml", () => {
       "issues",
       "incidents",
       "incidents-abroad",
+      "pager",
+      "own-requests",
       "files",
       "pipe",
     ]);
@@ -63,9 +65,9 @@ describe("config/example.yaml", () => {
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers of a webhook, tags of an InfluxDB point, labels of an alert, fields and
-    // priorities of a ticket, people who approve.
-    const own = /\.(headers|tags|labels|approvers|jira\.priority|fields)\./;
+    // Names of one's own: further headers and the bodies of a webhook, words, tags of an InfluxDB point, labels of an
+    // alert, fields and priorities of a ticket, people who approve.
+    const own = /\.(headers|tags|labels|approvers|jira\.priority|fields|words|body)\./;
     expect(unknown.filter((path) => !own.test(path))).toEqual([]);
   });
 
@@ -80,6 +82,7 @@ describe("config/example.yaml", () => {
         chat: { slack: { token: { env: "T" }, channel: "C0123ABCD" } },
         issues: { jira: { url: "https://x", user: "u", token: { env: "T" }, project: "P" } },
         incidents: { servicenow: { url: "https://x", user: "u", password: { env: "P" } } },
+        pager: { webhook: { format: "pagerduty", key: { env: "K" } } },
         files: { file: { folder: "f" } },
       },
     });
@@ -136,6 +139,9 @@ describe("config/example.yaml", () => {
           `sinks.issues.jira.${name}`,
           `sinks.incidents.servicenow.${name}`,
         ]),
+        ...["url", "key.env", "key.file", "fold.storm", "quiet", "words", "status_url"].map(
+          (name) => `sinks.pager.webhook.${name}`,
+        ),
         "sinks.files.file.folder",
         "sinks.files.from",
         "commands.rehearsal",

@@ -5,7 +5,7 @@ import { meaningOf } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
 import { incidentKey } from "#src/receiver/incident.ts";
 import type { Store } from "#src/store/store.ts";
-import { seededRandom, type SeededRandom } from "../commands/seeded-random.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";

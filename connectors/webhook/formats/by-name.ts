@@ -1,0 +1,63 @@
+import { alertmanager } from "./alertmanager.ts";
+import { discord } from "./discord.ts";
+import type { Format } from "./format.ts";
+import { googlechat } from "./googlechat.ts";
+import { incidentio } from "./incidentio.ts";
+import { jsm } from "./jsm.ts";
+import { mattermost } from "./mattermost.ts";
+import { ntfy } from "./ntfy.ts";
+import { pagerduty } from "./pagerduty.ts";
+import { servicenowEvent } from "./servicenow-event.ts";
+import { slack } from "./slack.ts";
+import { splunkOncall } from "./splunk-oncall.ts";
+import { teams } from "./teams.ts";
+
+/** What a format asks of the configuration. */
+export interface Demands {
+  /** `secret`: whoever has the address can post there, so it never stands in the configuration itself. */
+  readonly address: "secret" | "any";
+  /** The vendor's public address, where there is one. */
+  readonly url?: string;
+  readonly key: "needed" | "possible" | "none";
+}
+
+interface Entry extends Demands {
+  readonly format: Format;
+}
+
+/** Every format that is for one receiver. */
+export const FORMATS = {
+  alertmanager: { format: alertmanager, address: "any", key: "none" },
+  pagerduty: {
+    format: pagerduty,
+    address: "any",
+    url: "https://events.pagerduty.com/v2/enqueue",
+    key: "needed",
+  },
+  jsm: {
+    format: jsm,
+    address: "any",
+    url: "https://api.atlassian.com/jsm/ops/integration/v2/alerts",
+    key: "needed",
+  },
+  "servicenow-event": { format: servicenowEvent, address: "any", key: "none" },
+  incidentio: { format: incidentio, address: "any", key: "needed" },
+  "splunk-oncall": { format: splunkOncall, address: "secret", key: "none" },
+  ntfy: { format: ntfy, address: "any", key: "possible" },
+  slack: { format: slack, address: "secret", key: "none" },
+  teams: { format: teams, address: "secret", key: "none" },
+  googlechat: { format: googlechat, address: "secret", key: "none" },
+  mattermost: { format: mattermost, address: "secret", key: "none" },
+  discord: { format: discord, address: "secret", key: "none" },
+} as const satisfies Readonly<Record<string, Entry>>;
+
+export type FormatName = keyof typeof FORMATS;
+
+export const FORMAT_NAMES = Object.keys(FORMATS) as [FormatName, ...FormatName[]];
+
+const TEMPLATE: Demands = { address: "any", key: "none" };
+
+/** What the formats that are no template and no event ask for. */
+export function demandsOf(name: FormatName | "template"): Demands {
+  return name === "template" ? TEMPLATE : FORMATS[name];
+}

@@ -1,0 +1,96 @@
+import { type Failure, Rejected } from "../../../src/errors.ts";
+import type { Question, Said } from "../../../src/outbound/ask.ts";
+import { printable } from "../../../src/printable.ts";
+import type { Place, Receiver, Told } from "../../../src/receiver/receiver.ts";
+
+/** What is to be done at the receiver: the calls of `Receiver` that send something. */
+export type Deed = "open" | "update" | "close";
+
+/** What a format needs beside the incident. */
+export interface Circumstances {
+  /** The address of the configuration, whole. */
+  readonly url: URL;
+  /** The option `key`, revealed; empty where the format has none. It goes into what is sent and nowhere else. */
+  readonly key: string;
+  /** The sink's name in the configuration. */
+  readonly name: string;
+  /** Where it is; null when it is opened. */
+  readonly place: Place | null;
+  readonly nowMs: number;
+}
+
+export type Message = Omit<Question, "text">;
+
+/** How one receiver wants to be spoken to, and what its answers mean. Pure. */
+export interface Format {
+  readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
+  /** What is sent; null: nothing, because the receiver cannot be told, or would open again what a person closed. */
+  say(told: Told, deed: Deed, at: Circumstances): Message | null;
+  /** What an answer of 2xx, or of a status that the message allows, means; null for yes. `who` names the receiver. */
+  judge(said: Said, who: string): Failure | null;
+  /** Where it is, by the answer to its opening; without this it has no id there. */
+  placeOf?(said: Said): Place;
+  /** Whether the answer to an update or a close says that it is not there any more. */
+  isGone?(said: Said): boolean;
+  /** A question that changes nothing and proves that we would be accepted; without it only the connection is tried. */
+  probe?(at: Circumstances): Message;
+}
+
+/** Where a thing without an id is: at the address. */
+export const NOWHERE: Place = { ref: null, ticket: null, link: null };
+
+/**
+ * What is told to a receiver that keeps one thing for each key and pages people. Any other change would reach it only as
+ * another trigger, and that opens again what a person has closed there.
+ */
+export function actionOf(told: Told, deed: Deed): "trigger" | "acknowledge" | "resolve" | null {
+  if (deed === "open") return "trigger";
+  if (deed === "close") return "resolve";
+  if (told.change === "retriggered") return "trigger";
+  return told.change === "acknowledged" ? "acknowledge" : null;
+}
+
+/**
+ * What is told where every message stands by itself: a beginning, an end, and that nobody knows any more. Null where
+ * nothing is sent.
+ */
+export function isWorthAMessage(told: Told, deed: Deed): boolean {
+  return deed !== "update" || told.change === "vanished" || told.change === "out-of-scope";
+}
+
+/** The address itself, or what lies under it: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`. */
+export function pathOf(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
+  const search = new URLSearchParams(url.search);
+  for (const [name, value] of Object.entries(query)) search.set(name, value);
+  const path = under === "" ? url.pathname : url.pathname.replace(/\/$/, "") + under;
+  // What stands in the address already is sent as it stands there: a signature may be over its spelling.
+  const asked = Object.keys(query).length === 0 ? url.search : `?${search}`;
+  return path + asked;
+}
+
+/** The answer does not say yes, so it is never taken for one. */
+export function refusal(said: Said, who: string, hint?: string): Rejected {
+  const text = printable(said.body).trim();
+  const words = text === "" || text.startsWith("<") ? "" : ` It said: ${text.slice(0, 200)}`;
+  return new Rejected(
+    `${who} answered ${said.status}, but does not say that it took it.${words}`,
+    hint === undefined ? {} : { hint },
+  );
+}
+
+/** A member of an answer that is a JSON object; undefined where there is none. */
+export function memberOf(json: unknown, name: string): unknown {
+  return typeof json === "object" && json !== null && Object.hasOwn(json, name)
+    ? (json as Record<string, unknown>)[name]
+    : undefined;
+}
+
+/** A time that has an offset; undefined for any other, because nobody shall guess. */
+export function certainTime(time: string | null): string | undefined {
+  return time?.endsWith("Z") === true && !Number.isNaN(Date.parse(time)) ? time : undefined;
+}
+
+/** What a priority of the service is called there; the last of the names also for letters that nobody knows. */
+export function byPriority(priority: string, names: readonly [a: string, b: string, c: string]): string {
+  return names["AB".indexOf(priority)] ?? names[2];
+}

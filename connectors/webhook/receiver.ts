@@ -1,0 +1,162 @@
+import { createHash } from "node:crypto";
+import type { Clock } from "../../src/clock.ts";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { ConfigError } from "../../src/errors.ts";
+import { ask, type Said } from "../../src/outbound/ask.ts";
+import { ReceiverUrl } from "../../src/outbound/config.ts";
+import { givenHeaders } from "../../src/outbound/headers.ts";
+import { createHttpEnd, type HttpEnd } from "../../src/outbound/http-end.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
+import { keptSecret } from "../../src/secret.ts";
+import type { WebhookConfig } from "./config.ts";
+import { isForEvents } from "./config-rules.ts";
+import { demandsOf, FORMATS } from "./formats/by-name.ts";
+import { type Circumstances, type Deed, type Format, type Message, NOWHERE } from "./formats/format.ts";
+import { templateFormat } from "./formats/template.ts";
+
+/** A receiver of alarms that takes one request for each thing that is said; the format knows how it is said. */
+export function createWebhookReceiver(config: WebhookConfig, context: ConnectorContext): Receiver {
+  const { clock, name } = context;
+  const format = formatOf(config);
+  const address = addressOf(config, clock);
+  const secretKey = config.key === undefined ? undefined : keptSecret(config.key, clock);
+  const further = givenHeaders(config.headers, clock);
+  const ofDeeds = headersOfDeeds(config, clock);
+  let end: HttpEnd | null = null;
+
+  /** An address that is a secret may be exchanged for one elsewhere. */
+  async function endAt(url: URL): Promise<HttpEnd> {
+    if (end !== null && end.origin !== url.origin) await dispose();
+    end ??= createHttpEnd({ url, config, clock });
+    return end;
+  }
+
+  async function dispose(): Promise<void> {
+    const open = end;
+    end = null;
+    await open?.close();
+  }
+
+  function circumstances(place: Place | null): Circumstances {
+    // A line break at the end of a key file is no part of the key.
+    const key = secretKey?.().reveal().trim() ?? "";
+    return { url: address(), key, name, place, nowMs: clock.now() };
+  }
+
+  async function send(
+    message: Message,
+    at: Circumstances,
+    headers: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ): Promise<Said> {
+    const question = { ...message, headers: { ...further(), ...headers, ...message.headers } };
+    return await ask(await endAt(at.url), question, clock, signal);
+  }
+
+  /** An address can be a secret by itself, so only its hash is kept; one that cannot be read is told by its place. */
+  function nameOfFarEnd(): string {
+    try {
+      return address().href;
+    } catch {
+      return JSON.stringify(config.url);
+    }
+  }
+
+  function judge(said: Said, at: Circumstances): void {
+    const failure = format.judge(said, at.url.origin);
+    if (failure !== null) throw failure;
+  }
+
+  async function change(
+    told: Told,
+    place: Place,
+    deed: "update" | "close",
+    signal: AbortSignal,
+  ): Promise<Place | "gone"> {
+    signal.throwIfAborted();
+    const at = circumstances(place);
+    const message = format.say(told, deed, at);
+    if (message === null) return place;
+    const said = await send(message, at, ofDeeds[deed](), signal);
+    if (format.isGone?.(said) === true) return "gone";
+    judge(said, at);
+    return place;
+  }
+
+  return {
+    opensAgain: format.opensAgain,
+
+    get farEnd() {
+      return createHash("sha256").update(nameOfFarEnd()).digest("hex");
+    },
+
+    async open(told, signal) {
+      signal.throwIfAborted();
+      const at = circumstances(null);
+      const message = format.say(told, "open", at);
+      if (message === null) return NOWHERE;
+      const said = await send(message, at, ofDeeds.open(), signal);
+      judge(said, at);
+      return format.placeOf?.(said) ?? NOWHERE;
+    },
+
+    update: (told, place, signal) => change(told, place, "update", signal),
+
+    close: (told, place, signal) => change(told, place, "close", signal),
+
+    async probe(signal) {
+      const at = circumstances(null);
+      const headers = further();
+      const message = format.probe?.(at);
+      if (message === undefined) await (await endAt(at.url)).knock(signal);
+      else judge(await send(message, at, headers, signal), at);
+    },
+
+    dispose,
+  };
+}
+
+function formatOf({ format, template }: WebhookConfig): Format {
+  if (format === "template" && template !== undefined) return templateFormat(template);
+  if (format === "template" || isForEvents(format))
+    throw new Error("a format that is no receiver passed the schema");
+  return FORMATS[format].format;
+}
+
+/** Further headers of the requests of a template, where they are secrets. */
+function headersOfDeeds(
+  { template }: WebhookConfig,
+  clock: Clock,
+): Record<Deed, () => Record<string, string>> {
+  const secretsOf = (deed: Deed) => {
+    const headers = Object.entries(template?.[deed]?.headers ?? {});
+    return givenHeaders(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
+  };
+  return { open: secretsOf("open"), update: secretsOf("update"), close: secretsOf("close") };
+}
+
+/** The address, read again at each call where it is a secret. */
+function addressOf(config: WebhookConfig, clock: Clock): () => URL {
+  const { format, proxy, url } = config;
+  const given = url ?? (isForEvents(format) ? undefined : demandsOf(format).url);
+  if (given === undefined) throw new Error("a receiver without an address passed the schema");
+  if (typeof given === "string") {
+    const address = new URL(given);
+    return () => address;
+  }
+  const secret = keptSecret(given, clock);
+  return () => {
+    const text = secret().reveal().trim();
+    const read = ReceiverUrl.safeParse(text);
+    const wrong = read.success
+      ? proxy !== undefined && new URL(text).protocol === "http:"
+        ? "The secret address is not https, and a proxy is on the way."
+        : null
+      : "The secret is not a whole address without user name and password.";
+    if (wrong === null) return new URL(text);
+    throw new ConfigError(wrong, {
+      field: "url",
+      hint: "Put the address into it, such as https://example.com/hook.",
+    });
+  };
+}

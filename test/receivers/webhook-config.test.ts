@@ -1,0 +1,106 @@
+import { describe, expect, test } from "vitest";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { FORMAT_NAMES, FORMATS } from "#connectors/webhook/formats/by-name.ts";
+
+const SECRET = { env: "HOOK" };
+const PLAIN = "https://receiver.example.com/in";
+
+/** What is wrong with a configuration: `field: sentence`, one each. */
+function complaints(config: object): readonly string[] {
+  const { error } = WebhookConfig.safeParse(config);
+  return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);
+}
+
+/** The least that a format needs. */
+function least(format: keyof typeof FORMATS): object {
+  const { address, key, ...rest } = FORMATS[format] as { address: string; key: string; url?: string };
+  return {
+    format,
+    ...(rest.url === undefined ? { url: address === "secret" ? SECRET : PLAIN } : {}),
+    ...(key === "needed" ? { key: SECRET } : {}),
+  };
+}
+
+describe.each(FORMAT_NAMES)("%s", (format) => {
+  const { address, key, ...rest } = FORMATS[format] as { address: string; key: string; url?: string };
+
+  test("needs little, and takes a secret address", () => {
+    expect(complaints(least(format))).toEqual([]);
+    expect(complaints({ ...least(format), url: SECRET })).toEqual([]);
+  });
+
+  test("an address that is a secret does not stand in the configuration", () => {
+    const found = complaints({ ...least(format), url: PLAIN });
+    if (address !== "secret") expect(found).toEqual([]);
+    else {
+      expect(found).toEqual([
+        `url: Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
+      ]);
+    }
+  });
+
+  test("says what is missing", () => {
+    const { url: _, ...without } = least(format) as { url?: unknown };
+    expect(complaints(without)).toHaveLength(rest.url === undefined ? 1 : 0);
+    const { key: __, ...keyless } = least(format) as { key?: unknown };
+    expect(complaints(keyless)).toEqual(
+      key === "needed"
+        ? [`key: The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`]
+        : [],
+    );
+  });
+
+  test("refuses what belongs to another format, one sentence each", () => {
+    const others = { secrets: [SECRET], unsigned: true, template: { open: {} } };
+    expect(complaints({ ...least(format), ...others }).map((each) => each.split(":")[0])).toEqual([
+      "secrets",
+      "unsigned",
+      "template",
+    ]);
+    expect(complaints({ ...least(format), key: SECRET })).toHaveLength(key === "none" ? 1 : 0);
+  });
+
+  test("takes the options of receivers", () => {
+    const options = { hold: "2m", initial: true, language: "no", words: { resolved: "Over" }, fold: {} };
+    expect(complaints({ ...least(format), ...options })).toEqual([]);
+  });
+});
+
+describe.each(["cloudevents", "standard"])("%s", (format) => {
+  const events = { format, url: PLAIN, unsigned: true };
+
+  test("is as it was", () => {
+    expect(complaints(events)).toEqual([]);
+    expect(complaints({ format, unsigned: true })).toEqual([
+      "url: This is needed and missing: where every event is posted to.",
+    ]);
+    expect(complaints({ ...events, url: SECRET })[0]).toMatch(
+      /^url: With the format .* write the address itself/,
+    );
+  });
+
+  test("refuses what is for alarms", () => {
+    for (const [name, value] of Object.entries({
+      hold: "2m",
+      initial: true,
+      language: "no",
+      words: { resolved: "Over" },
+      fold: { gateway: false },
+      status_url: "https://plenum.example.com/",
+      quiet: [{ priorities: ["C"], from: "22:00", to: "06:00" }],
+    })) {
+      expect(complaints({ ...events, [name]: value })).toEqual([
+        `${name}: This is for alarms; the format ${format} sends every event as it comes. Take it away.`,
+      ]);
+    }
+    expect(complaints({ ...events, key: SECRET, template: { open: {} } })).toEqual([
+      `key: The format ${format} has no use for this; take it away.`,
+      `template: The format ${format} has no use for this; take it away.`,
+    ]);
+  });
+});
+
+test("without a format it is cloudevents, and a slip in the name of one is told", () => {
+  expect(WebhookConfig.parse({ url: PLAIN, unsigned: true }).format).toBe("cloudevents");
+  expect(complaints({ url: PLAIN, format: "pagerdutty" })).toHaveLength(1);
+});

@@ -1,0 +1,158 @@
+import { randomBytes } from "node:crypto";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { Ajv } from "ajv";
+import addFormats from "ajv-formats";
+import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+
+/** Far ends for formats of `webhook`: one that keeps a thing for each key, and one that knows neither key nor id. */
+
+/** What one does with a request that is to be carried out. */
+type CarriedOut = (seen: Seen) => StubAnswer;
+
+interface Rules {
+  readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
+  readonly carryOut: CarriedOut;
+  readonly things: () => readonly Thing[];
+}
+
+async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
+  const stub = await startStub();
+  const folder = temporaryFolder();
+  let lost = 0;
+  let waiting = 0;
+  stub.answer = (seen, response) => {
+    if (waiting > 0) {
+      waiting -= 1;
+      return { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
+    }
+    const answer = rules.carryOut(seen);
+    if (lost === 0) return answer;
+    lost -= 1;
+    response.destroy();
+    return null;
+  };
+  const secret = (text: string) => {
+    const file = join(folder, randomBytes(6).toString("hex"));
+    writeFileSync(file, `${text}\n`, { mode: 0o600 });
+    return { file };
+  };
+  return {
+    config: { allow_networks: ["127.0.0.0/8"], ...rules.config(stub.url, secret) },
+    things: rules.things,
+    loseAnswers(count) {
+      lost += count;
+    },
+    tellToWait(count) {
+      waiting += count;
+    },
+    requests: () => stub.seen.length,
+    async stop() {
+      await stub.stop();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+const schema = JSON.parse(
+  readFileSync(join(import.meta.dirname, "pagerduty-events-v2.json"), "utf8"),
+) as object;
+const ajv = new Ajv({ allErrors: true });
+addFormats.default(ajv);
+
+/** What is wrong with an event for PagerDuty; empty for nothing. */
+export function pagerdutyErrors(event: unknown): readonly string[] {
+  const validate = ajv.compile(schema);
+  return validate(event)
+    ? []
+    : (validate.errors ?? []).map(({ instancePath, message }) => `${instancePath} ${message}`);
+}
+
+interface Event {
+  readonly routing_key: string;
+  readonly event_action: "trigger" | "acknowledge" | "resolve";
+  readonly dedup_key: string;
+  readonly payload?: { readonly summary: string; readonly custom_details?: Readonly<Record<string, string>> };
+}
+
+/** PagerDuty: a trigger adds to the alert that is open under its key, and opens another when that was closed. */
+export function startPagerdutyEnd(): Promise<ReceiverFarEnd> {
+  const routingKey = randomBytes(16).toString("hex");
+  const alerts: { key: string; isOpen: boolean; texts: string[] }[] = [];
+
+  function take(event: Event): void {
+    const open = alerts.find(({ key, isOpen }) => isOpen && key === event.dedup_key);
+    const texts = [event.payload?.summary ?? "", ...Object.values(event.payload?.custom_details ?? {})].map(
+      String,
+    );
+    if (event.event_action === "resolve" && open !== undefined) open.isOpen = false;
+    if (event.event_action !== "trigger") return;
+    if (open === undefined) alerts.push({ key: event.dedup_key, isOpen: true, texts });
+    else open.texts.push(...texts);
+  }
+
+  return startEnd({
+    config: (url, secret) => ({ format: "pagerduty", url: `${url}/v2/enqueue`, key: secret(routingKey) }),
+    things: () => alerts,
+    carryOut({ url, body }) {
+      if (url !== "/v2/enqueue") return { status: 404, body: "not found" };
+      const event = JSON.parse(body.toString()) as Event;
+      const errors = pagerdutyErrors(event);
+      if (errors.length > 0 || event.routing_key !== routingKey) {
+        const told = errors.length > 0 ? errors : ["Invalid routing key"];
+        return {
+          status: 400,
+          body: JSON.stringify({ status: "invalid event", message: "Event object is invalid", errors: told }),
+        };
+      }
+      take(event);
+      const answer = { status: "success", message: "Event processed", dedup_key: event.dedup_key };
+      return { status: 202, body: JSON.stringify(answer) };
+    },
+  });
+}
+
+interface Block {
+  readonly type: string;
+  readonly text?: { readonly text: string };
+  readonly fields?: readonly { readonly text: string }[];
+}
+
+/** What Slack holds to be wrong with the lengths of blocks; empty for nothing. */
+export function slackErrors(blocks: readonly Block[]): readonly string[] {
+  const errors: string[] = [];
+  const within = (what: string, size: number, least: number, most: number) => {
+    if (size < least || size > most) errors.push(`${what}: ${size}`);
+  };
+  within("blocks", blocks.length, 1, 50);
+  for (const { type, text, fields } of blocks) {
+    if (text !== undefined) within(type, text.text.length, 1, type === "header" ? 150 : 3_000);
+    if (fields !== undefined) within("fields", fields.length, 1, 10);
+    for (const field of fields ?? []) within("field", field.text.length, 1, 2_000);
+  }
+  return errors;
+}
+
+/** Slack's incoming webhook: every request is a message, and the answer is a word without an id. */
+export function startSlackEnd(): Promise<ReceiverFarEnd> {
+  const path = `/services/T000/B000/${randomBytes(12).toString("hex")}`;
+  const messages: Thing[] = [];
+  return startEnd({
+    config: (url, secret) => ({ format: "slack", url: secret(`${url}${path}`) }),
+    things: () => messages,
+    carryOut({ url, body }) {
+      if (url !== path) return { status: 404, body: "no_service" };
+      const { text, blocks } = JSON.parse(body.toString()) as { text: string; blocks: readonly Block[] };
+      if (text === "") return { status: 400, body: "no_text" };
+      if (slackErrors(blocks).length > 0) return { status: 400, body: "invalid_blocks" };
+      const texts = blocks.flatMap((block) => [
+        ...(block.text === undefined ? [] : [block.text.text]),
+        ...(block.fields ?? []).map((field) => field.text),
+      ]);
+      messages.push({ key: null, isOpen: !text.startsWith("Resolved"), texts: [text, ...texts] });
+      return { status: 200, body: "ok" };
+    },
+  });
+}

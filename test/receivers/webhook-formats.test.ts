@@ -1,0 +1,493 @@
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { createContext, runInContext } from "node:vm";
+import type { KnownBlock } from "@slack/types";
+import { describe, expect, test } from "vitest";
+import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
+import type { Circumstances, Deed } from "#connectors/webhook/formats/format.ts";
+import { slackMessageOf } from "#connectors/webhook/formats/slack.ts";
+import type { Change } from "#src/receiver/incident.ts";
+import type { Told } from "#src/receiver/receiver.ts";
+import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
+import { pagerdutyErrors, slackErrors } from "./webhook-end.ts";
+import { hostileOf, resolvedOf, stormOf, toldOf } from "./webhook-told.ts";
+
+/** What each format makes of an incident, without a word being sent. */
+
+const KEY = "0123456789abcdef0123456789abcdef";
+const ADDRESSES: Readonly<Partial<Record<FormatName, string>>> = {
+  ntfy: "https://ntfy.example.com/ops/heating",
+  googlechat: "https://chat.googleapis.com/v1/spaces/A/messages?key=k&token=t",
+  discord: "https://discord.com/api/webhooks/1/token",
+  pagerduty: "https://events.pagerduty.com/v2/enqueue",
+  jsm: "https://api.atlassian.com/jsm/ops/integration/v2/alerts",
+};
+
+function at(name: FormatName): Circumstances {
+  return {
+    url: new URL(ADDRESSES[name] ?? "https://receiver.example.com/in?tenant=1"),
+    key: KEY,
+    name: "pager",
+    place: { ref: { id: "4711" }, ticket: null, link: null },
+    nowMs: Date.parse("2026-11-02T08:00:00Z"),
+  };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
+function saidBy(name: FormatName, told: Told, deed: Deed = "open"): any {
+  return FORMATS[name].format.say(told, deed, at(name));
+}
+
+const HOSTILE = [
+  ...AWKWARD_TEXTS.filter((text) => text.trim() !== ""),
+  "<!here> <!channel> <@U024BE7LH> <https://evil.example|click>",
+  "@channel @all @here @everyone ~town-square :fire:",
+  "*bold* _it_ ~gone~ `code` [link](https://evil.example) ![pic](https://evil.example/x.png)",
+  "<users/all> <b>bold</b> <a href='https://evil.example'>x</a> &lt;",
+  "{{DATE(2026-11-02T06:15:00Z,SHORT)}} <at>Anna</at>",
+  "\u202eevil\u2066 \u200fturned",
+  "# heading\n- list\n1. one\n===\n> quote",
+  "y".repeat(50_000),
+  "*".repeat(50_000),
+  "👩‍👩‍👧".repeat(9_000),
+  '"'.repeat(50_000),
+  "&".repeat(50_000),
+];
+
+const CHANGES: readonly Change[] = [
+  "retriggered",
+  "acknowledged",
+  "unacknowledged",
+  "recovering",
+  "changed",
+  "vanished",
+  "out-of-scope",
+  "members",
+];
+
+describe("which changes are told", () => {
+  const nothing = Object.fromEntries(CHANGES.map((change) => [change, false]));
+  const messages = { ...nothing, vanished: true, "out-of-scope": true };
+  const EXPECTED: Readonly<Record<FormatName, Readonly<Record<string, boolean>>>> = {
+    alertmanager: { ...nothing, retriggered: true },
+    pagerduty: { ...nothing, retriggered: true, acknowledged: true },
+    jsm: { ...messages, retriggered: true, acknowledged: true, members: true },
+    "servicenow-event": { ...nothing, retriggered: true },
+    incidentio: { ...nothing, retriggered: true },
+    "splunk-oncall": { ...messages, retriggered: true, acknowledged: true },
+    ntfy: { ...messages, retriggered: true },
+    slack: messages,
+    teams: messages,
+    googlechat: messages,
+    mattermost: messages,
+    discord: Object.fromEntries(CHANGES.map((change) => [change, true])),
+  };
+
+  test.each(FORMAT_NAMES)("%s", (name) => {
+    const told = Object.fromEntries(
+      CHANGES.map((change) => [change, saidBy(name, toldOf({ change }), "update") !== null]),
+    );
+    expect(told).toEqual(EXPECTED[name]);
+    expect(saidBy(name, toldOf())).not.toBeNull();
+    expect(saidBy(name, resolvedOf(), "close")).not.toBeNull();
+  });
+
+  test.each(FORMAT_NAMES)("%s keeps the address as it is, with what its query says", (name) => {
+    const { path } = saidBy(name, toldOf()) as { path: string };
+    if (name === "ntfy") expect(path).toBe("/ops/");
+    else if (name === "googlechat")
+      expect(path).toBe(
+        "/v1/spaces/A/messages?key=k&token=t&messageReplyOption=REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD",
+      );
+    else if (name === "discord") expect(path).toBe("/api/webhooks/1/token?wait=true");
+    else expect(path).toBe(at(name).url.pathname + at(name).url.search);
+  });
+});
+
+describe("pagerduty", () => {
+  test("fits the vendor's schema, whatever the names are", () => {
+    for (const told of [toldOf(), stormOf("z".repeat(5_000)), ...HOSTILE.map((text) => hostileOf(text))]) {
+      const { json } = saidBy("pagerduty", told);
+      expect(pagerdutyErrors(json)).toEqual([]);
+      expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(512_000);
+    }
+  });
+
+  test("a trigger says who, where, how bad; the others only which", () => {
+    expect(saidBy("pagerduty", toldOf()).json).toEqual({
+      routing_key: KEY,
+      event_action: "trigger",
+      dedup_key: toldOf().key,
+      payload: {
+        summary: "Supply temperature low, Kvarnholmen 4",
+        source: "Kvarnholmen 4",
+        severity: "critical",
+        timestamp: "2026-11-02T06:15:00.000Z",
+        class: "alarm",
+        group: "main",
+        custom_details: {
+          Site: "Kvarnholmen 4",
+          Priority: "A",
+          Since: "2026-11-02 07:15:00 +01:00",
+          Description: "Supply temperature below 20 °C for 10 minutes",
+          Value: "value: 18.4",
+        },
+      },
+      client: "Plenum",
+      client_url: "https://plenum.example.com/?alarm=500001",
+      links: [{ href: "https://plenum.example.com/?alarm=500001", text: "Open in Plenum" }],
+    });
+    for (const [deed, told, action] of [
+      ["update", toldOf({ change: "acknowledged" }), "acknowledge"],
+      ["close", resolvedOf(), "resolve"],
+    ] as const) {
+      const { json } = saidBy("pagerduty", told, deed);
+      expect(json).toEqual({ routing_key: KEY, event_action: action, dedup_key: told.key });
+      expect(pagerdutyErrors(json)).toEqual([]);
+    }
+  });
+
+  test("an unknown priority is no less than a warning; a time without an offset and a link by http are left out", () => {
+    const told = toldOf({ priority: "Q", startedAt: "2026-11-02 07:15:00", link: "http://10.0.0.1/" });
+    const { json } = saidBy("pagerduty", told);
+    expect(json.payload.severity).toBe("warning");
+    expect(json.payload).not.toHaveProperty("timestamp");
+    expect(json).not.toHaveProperty("links");
+    expect(json.payload.custom_details.Since).toBe("2026-11-02 07:15:00");
+  });
+});
+
+describe("jsm", () => {
+  test("opens by alias, closes and acknowledges by it, and changes the text without a new alert", () => {
+    const { json, headers, path } = saidBy("jsm", toldOf());
+    const { key } = toldOf();
+    expect(headers).toEqual({ authorization: `GenieKey ${KEY}` });
+    expect(path).toBe("/jsm/ops/integration/v2/alerts");
+    expect(json).toMatchObject({
+      message: "Supply temperature low, Kvarnholmen 4",
+      alias: key,
+      priority: "P1",
+      entity: "Kvarnholmen 4",
+      tags: ["priority-A", "source-main"],
+    });
+    expect(json.description).toContain("Priority: A\nSince: 2026-11-02 07:15:00 +01:00");
+    expect(Object.values(json.details).every((value) => typeof value === "string")).toBe(true);
+    const under = (told: Told, deed: Deed) => {
+      const { method, path } = saidBy("jsm", told, deed) as { method: string; path: string };
+      return `${method} ${path}`;
+    };
+    const base = `/jsm/ops/integration/v2/alerts/${key}`;
+    expect(under(resolvedOf(), "close")).toBe(`POST ${base}/close?identifierType=alias`);
+    expect(under(toldOf({ change: "acknowledged" }), "update")).toBe(
+      `POST ${base}/acknowledge?identifierType=alias`,
+    );
+    expect(under(toldOf({ change: "vanished", status: "unknown" }), "update")).toBe(
+      `PUT ${base}/description?identifierType=alias`,
+    );
+    expect(
+      saidBy("jsm", toldOf({ change: "vanished", status: "unknown" }), "update").json.description,
+    ).toMatch(/^State unknown: .*does not say that it is over\.$/s);
+  });
+
+  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the lengths: %j", (_, text) => {
+    for (const told of [hostileOf(text), stormOf(text)]) {
+      const { json } = saidBy("jsm", told);
+      expect(json.message.length).toBeLessThanOrEqual(130);
+      expect(json.description.length).toBeLessThanOrEqual(15_000);
+      expect(json.entity.length).toBeLessThanOrEqual(512);
+    }
+  });
+});
+
+test("servicenow-event: records of texts, GMT, and severity 0 at the end", () => {
+  const [raised] = saidBy("servicenow-event", toldOf()).json.records;
+  expect(raised).toMatchObject({
+    source: "Plenum",
+    message_key: toldOf().key,
+    node: "Kvarnholmen 4",
+    resource: "VS1-GT11",
+    metric_name: "Supply temperature low",
+    severity: "1",
+    resolution_state: "New",
+    time_of_event: "2026-11-02 06:15:00",
+  });
+  const [resolved] = saidBy("servicenow-event", resolvedOf(), "close").json.records;
+  expect(resolved).toMatchObject({
+    message_key: toldOf().key,
+    severity: "0",
+    resolution_state: "Closing",
+    time_of_event: "2026-11-02 07:03:00",
+  });
+  for (const text of HOSTILE) {
+    const [record] = saidBy("servicenow-event", hostileOf(text)).json.records;
+    for (const value of Object.values(record)) expect(typeof value).toBe("string");
+    for (const column of ["node", "resource", "metric_name"])
+      expect(record[column].length).toBeLessThanOrEqual(100);
+    expect(record.description.length).toBeLessThanOrEqual(4_000);
+    expect(JSON.parse(record.additional_info)).toMatchObject({ priority: "A", alarm_id: "500001" });
+  }
+});
+
+test("incidentio: firing and resolved under one key, Markdown escaped, far below 512 kB", () => {
+  const { json, headers } = saidBy("incidentio", hostileOf("[x](https://evil.example)"));
+  expect(headers).toEqual({ authorization: `Bearer ${KEY}` });
+  expect(json).toMatchObject({ status: "firing", deduplication_key: toldOf().key });
+  expect(json.description).not.toMatch(/(?<!\\)\[x/);
+  expect(saidBy("incidentio", resolvedOf(), "close").json).toMatchObject({
+    status: "resolved",
+    deduplication_key: toldOf().key,
+  });
+  for (const text of HOSTILE) {
+    for (const told of [hostileOf(text), stormOf(text)])
+      expect(Buffer.byteLength(JSON.stringify(saidBy("incidentio", told).json))).toBeLessThan(512_000);
+  }
+});
+
+test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a line and opens nothing", () => {
+  const type = (told: Told, deed: Deed) => saidBy("splunk-oncall", told, deed).json.message_type as string;
+  expect(type(toldOf(), "open")).toBe("CRITICAL");
+  expect(type(toldOf({ priority: "C" }), "open")).toBe("WARNING");
+  expect(type(toldOf({ change: "acknowledged" }), "update")).toBe("ACKNOWLEDGEMENT");
+  expect(type(toldOf({ change: "vanished" }), "update")).toBe("INFO");
+  expect(type(resolvedOf(), "close")).toBe("RECOVERY");
+  expect(saidBy("splunk-oncall", toldOf()).json).toMatchObject({
+    entity_id: toldOf().key,
+    state_start_time: 1_793_600_100,
+  });
+  for (const text of HOSTILE)
+    expect(saidBy("splunk-oncall", hostileOf(text)).json.state_message.length).toBeLessThanOrEqual(20_480);
+});
+
+test("ntfy: the topic of the address, the key as sequence id, and never a file", () => {
+  const { json, headers } = saidBy("ntfy", toldOf());
+  expect(headers).toEqual({ "x-sequence-id": toldOf().key, authorization: `Bearer ${KEY}` });
+  expect(json).toMatchObject({
+    topic: "heating",
+    title: "Active: Supply temperature low, Kvarnholmen 4",
+    priority: 5,
+    tags: ["rotating_light"],
+    click: "https://plenum.example.com/?alarm=500001",
+  });
+  expect(saidBy("ntfy", resolvedOf(), "close").json).toMatchObject({ priority: 3, topic: "heating" });
+  expect(saidBy("ntfy", toldOf({ change: "vanished" }), "update").json.priority).toBe(2);
+  for (const text of HOSTILE) {
+    const { json } = saidBy("ntfy", hostileOf(text));
+    expect(Buffer.byteLength(json.message)).toBeLessThanOrEqual(4_096);
+    expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(8_192);
+  }
+  const root = { ...at("ntfy"), url: new URL("https://ntfy.example.com/") };
+  expect(() => FORMATS.ntfy.format.say(toldOf(), "open", root)).toThrow("has to end with the topic");
+});
+
+test("alertmanager: version 4 with one alert, whose labels are the same at its end", () => {
+  const firing = saidBy("alertmanager", toldOf()).json;
+  expect(firing).toMatchObject({
+    version: "4",
+    groupKey: toldOf().key,
+    truncatedAlerts: 0,
+    status: "firing",
+    receiver: "pager",
+    groupLabels: { alertname: "Supply temperature low" },
+    externalURL: "https://plenum.example.com/?alarm=500001",
+  });
+  expect(firing.alerts).toHaveLength(1);
+  expect(firing.alerts[0]).toMatchObject({
+    status: "firing",
+    startsAt: "2026-11-02T06:15:00.000Z",
+    endsAt: "0001-01-01T00:00:00Z",
+    fingerprint: toldOf().key,
+  });
+  for (const name of Object.keys(firing.alerts[0].labels)) expect(name).toMatch(/^[a-zA-Z_][a-zA-Z0-9_]*$/);
+  const resolved = saidBy("alertmanager", resolvedOf(), "close").json;
+  expect(resolved.alerts[0]).toMatchObject({ status: "resolved", endsAt: "2026-11-02T07:03:00.000Z" });
+  expect(resolved.alerts[0].labels).toEqual(firing.alerts[0].labels);
+  const gateway = toldOf({
+    kind: "gateway",
+    alarm: null,
+    gateway: GATEWAY,
+    startedAt: "2026-11-02 07:15:00",
+  });
+  const [alert] = saidBy("alertmanager", gateway).json.alerts;
+  expect(alert.labels).toMatchObject({ alertname: "Gateway offline", gateway: "Basement gateway" });
+  expect(alert.startsAt).toBe("2026-11-02T08:00:00.000Z");
+});
+
+describe("slack", () => {
+  test("blocks are what Slack's own types say, within its lengths", () => {
+    for (const told of [
+      toldOf(),
+      resolvedOf(),
+      stormOf("long ".repeat(100)),
+      ...HOSTILE.map((t) => hostileOf(t)),
+    ]) {
+      const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
+      expect(slackErrors(blocks)).toEqual([]);
+    }
+  });
+
+  test("the status word is first, also on a phone, and names carry nothing out", () => {
+    const told = hostileOf("<!here> *x* <https://evil.example|y> & co");
+    const message = slackMessageOf(told);
+    expect(message.text).toBe(
+      "Active: &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co, &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co",
+    );
+    expect(message.mrkdwn).toBe(false);
+    const marked = JSON.stringify(message.blocks).match(/"type":"mrkdwn","text":"[^"]*"/g);
+    expect(marked).toEqual([
+      '"type":"mrkdwn","text":"<https://plenum.example.com/?alarm=500001|Open in Plenum>"',
+    ]);
+    expect(saidBy("slack", resolvedOf(), "close").json.text).toMatch(/^Resolved: Supply/);
+  });
+
+  test("what turns the direction of reading, or is not seen, is left out", () => {
+    const said = JSON.stringify(slackMessageOf(hostileOf("\u202eevil\u2066 \u200bx\u0007")));
+    expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u200b]|\\u0007/);
+    expect(said).toContain("evil x");
+  });
+});
+
+describe("no format lets through what is not seen, or turns the direction of reading", () => {
+  const text = "a\u202eb\u0007c\ud800 d";
+
+  test.each(FORMAT_NAMES)("%s", (name) => {
+    const said = JSON.stringify(saidBy(name, hostileOf(text)).json);
+    expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u(0007|202e|d800)/);
+    expect(said).toContain(" d");
+  });
+});
+
+/** The renderer's own parser, which loads only where there is a window. */
+function adaptiveCards() {
+  const file = createRequire(import.meta.url)
+    .resolve("adaptivecards/package.json")
+    .replace("package.json", "dist/adaptivecards.js");
+  const scope = createContext({ self: {}, window: {}, document: {}, console, HTMLElement: class {} });
+  runInContext(readFileSync(file, "utf8"), scope);
+  // biome-ignore lint/suspicious/noExplicitAny: no types reach into another context
+  return (scope as any).AdaptiveCards as {
+    readonly AdaptiveCard: new () => { parse(card: unknown, context: unknown): void; toJSON(): unknown };
+    readonly SerializationContext: new () => {
+      eventCount: number;
+      getEventAt(at: number): { message: string };
+    };
+  };
+}
+
+describe("teams", () => {
+  const { AdaptiveCard, SerializationContext } = adaptiveCards();
+
+  function complaints(card: unknown): readonly string[] {
+    const context = new SerializationContext();
+    new AdaptiveCard().parse(card, context);
+    return Array.from({ length: context.eventCount }, (_, n) => context.getEventAt(n).message);
+  }
+
+  test("the parser of Adaptive Cards has nothing against the card, and complains about a wrong one", () => {
+    expect(complaints({ type: "AdaptiveCard", version: "1.4", body: [{ type: "Nope" }] })).toHaveLength(1);
+    for (const told of [toldOf(), resolvedOf(), stormOf("x"), ...HOSTILE.map((text) => hostileOf(text))]) {
+      const [attachment] = saidBy("teams", told, told.status === "resolved" ? "close" : "open").json
+        .attachments;
+      expect(attachment.contentType).toBe("application/vnd.microsoft.card.adaptive");
+      expect(attachment.content.version).toBe("1.4");
+      expect(complaints(attachment.content)).toEqual([]);
+    }
+  });
+
+  test("is at most 20 kB, and says all that fits", () => {
+    for (const text of [...HOSTILE, "温".repeat(50_000)]) {
+      for (const told of [hostileOf(text), stormOf(text)]) {
+        const size = Buffer.byteLength(JSON.stringify(saidBy("teams", told).json));
+        expect(size).toBeLessThanOrEqual(20_000);
+        if (text.length >= 50_000) expect(size).toBeGreaterThan(4_000);
+      }
+    }
+  });
+
+  test("nothing in it is read as Markdown, and no date is carried out", () => {
+    const said = JSON.stringify(saidBy("teams", hostileOf("{{DATE(2026-11-02T06:15:00Z)}} [x](y)")).json);
+    expect(said).not.toContain('"TextBlock"');
+    expect(said).not.toContain('"FactSet"');
+    expect(said).not.toContain("{{DATE");
+    expect(said).toContain("[x](y)");
+  });
+});
+
+test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 bytes", () => {
+  const { json } = saidBy("googlechat", hostileOf("<users/all> <b>x</b> &"));
+  expect(json.thread).toEqual({ threadKey: toldOf().key });
+  expect(json).not.toHaveProperty("text");
+  expect(json.fallbackText).not.toContain("<users");
+  const [{ card }] = json.cardsV2;
+  const said = JSON.stringify(card.sections);
+  expect(said).toContain("&lt;users/all&gt; &lt;b&gt;x&lt;/b&gt; &amp;");
+  expect(said.match(/<[^>]*>/g)).toEqual(["<b>", "</b>"]);
+  for (const text of HOSTILE) {
+    for (const told of [hostileOf(text), stormOf(text)])
+      expect(Buffer.byteLength(JSON.stringify(saidBy("googlechat", told).json))).toBeLessThanOrEqual(32_000);
+  }
+});
+
+test("mattermost: a post within its length that mentions nobody and marks nothing", () => {
+  const { json } = saidBy(
+    "mattermost",
+    hostileOf("@channel <!channel> **x** [y](https://evil.example) :fire:"),
+  );
+  const { text } = json as { text: string };
+  expect(text.split("\n")[0]).toMatch(/^\*\*Active: /);
+  expect(text).not.toMatch(/@(channel|all|here)|<!|(?<!\\)\[y|:fire:|https:\/\/evil/);
+  expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/\?alarm=500001\)$/);
+  // Without the marks that only stop others, it is the name.
+  expect(text.replaceAll(/\\|\u200b/g, "")).toContain(
+    "@channel <!channel> **x** [y](https://evil.example) :fire:",
+  );
+  for (const each of HOSTILE) {
+    for (const told of [hostileOf(each), stormOf(each)])
+      expect(saidBy("mattermost", told).json.text.length).toBeLessThanOrEqual(16_383);
+  }
+});
+
+test("mattermost: a time stays as it is", () => {
+  expect(saidBy("mattermost", toldOf()).json.text).toContain("\nSince: 2026-11-02 07:15:00 +01:00\n");
+});
+
+test("mattermost: a line of a name begins nothing", () => {
+  const { text } = saidBy("mattermost", hostileOf("first\n- list\n    code\n1. one\n===")).json as {
+    text: string;
+  };
+  expect(text).not.toMatch(/\n[-\d=\s]/);
+});
+
+test("discord: one embed within its sizes; edits go to the message, and nobody is called", () => {
+  const opened = saidBy("discord", toldOf()).json;
+  expect(opened.allowed_mentions).toEqual({ parse: [] });
+  const edited = saidBy("discord", toldOf({ change: "acknowledged", status: "acknowledged" }), "update");
+  expect(edited).toMatchObject({ method: "PATCH", path: "/api/webhooks/1/token/messages/4711" });
+  expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
+  for (const text of HOSTILE) {
+    for (const told of [hostileOf(text), stormOf(text)]) {
+      const [embed] = saidBy("discord", told).json.embeds;
+      const {
+        title,
+        description = "",
+        fields,
+      } = embed as {
+        title: string;
+        description?: string;
+        fields: { name: string; value: string }[];
+      };
+      expect(title.length).toBeLessThanOrEqual(256);
+      expect(description.length).toBeLessThanOrEqual(4_096);
+      expect(fields.length).toBeLessThanOrEqual(25);
+      for (const { name, value } of fields) {
+        expect(name.length).toBeLessThanOrEqual(256);
+        expect(value.length).toBeLessThanOrEqual(1_024);
+        expect(value).not.toBe("");
+      }
+      const together = [title, description, ...fields.flatMap(({ name, value }) => [name, value])].join("");
+      expect(together.length).toBeLessThanOrEqual(6_000);
+    }
+  }
+  const { ref: _, ...elsewhere } = at("discord").place ?? { ref: null, ticket: null, link: null };
+  const evil = { ...at("discord"), place: { ...elsewhere, ref: { id: "../../x" } } };
+  expect(FORMATS.discord.format.say(toldOf(), "update", evil)).toBeNull();
+});

@@ -1,0 +1,82 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { FORMAT_NAMES, FORMATS } from "#connectors/webhook/formats/by-name.ts";
+import type { Format } from "#connectors/webhook/formats/format.ts";
+import { templateFormat } from "#connectors/webhook/formats/template.ts";
+import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
+import { toldOf } from "./webhook-told.ts";
+
+/** The documentation of the formats says what they do. */
+
+const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/formats/README.md"), "utf8");
+const sections = new Map(readme.split("\n## ").map((text) => [text.slice(0, text.indexOf("\n")), text]));
+
+function blocksIn(section: string, language: string): readonly string[] {
+  return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(
+    ([, text = ""]) => text,
+  );
+}
+
+/** Where a sample says something else than what is sent; `…` at the end stands for the rest. */
+function differences(sample: unknown, sent: unknown, path = "$"): readonly string[] {
+  if (typeof sample === "string" && sample.endsWith("…") && typeof sent === "string")
+    return sent.startsWith(sample.slice(0, -1)) ? [] : [path];
+  if (Array.isArray(sample) && Array.isArray(sent)) {
+    return sample.flatMap((each, n) =>
+      sent.some((one) => differences(each, one).length === 0) ? [] : [`${path}[${n}]`],
+    );
+  }
+  if (typeof sample === "object" && sample !== null && typeof sent === "object" && sent !== null) {
+    return Object.entries(sample).flatMap(([key, value]) =>
+      key === "…" ? [] : differences(value, (sent as Record<string, unknown>)[key], `${path}.${key}`),
+    );
+  }
+  return sample === sent ? [] : [path];
+}
+
+describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
+  const section = sections.get(name) ?? "";
+  const examples = blocksIn(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
+
+  test("has a section, a line in the table, and an example that is valid", () => {
+    expect(readme).toContain(`| [\`${name}\`](#${name}) |`);
+    expect(section).toContain(
+      name === "template" ? "Requests of your own" : "What you see at the other end:",
+    );
+    expect(examples).toHaveLength(1);
+    const { success, error } = WebhookConfig.safeParse(examples[0]);
+    expect(success, error?.message).toBe(true);
+    expect((examples[0] as { format: string }).format).toBe(name);
+  });
+
+  test("its sample is what is sent", () => {
+    const [sample] = blocksIn(section, "json");
+    const { template } = WebhookConfig.parse(examples[0]);
+    const format: Format =
+      name === "template" && template !== undefined
+        ? templateFormat(template)
+        : FORMATS[name as keyof typeof FORMATS].format;
+    const message = format.say(toldOf({ link: "https://plenum.example.com/" }), "open", {
+      url: new URL("https://receiver.example.com/heating"),
+      key: "k",
+      name: "pager",
+      place: null,
+      nowMs: 0,
+    });
+    expect(differences(JSON.parse(sample ?? "null"), message?.json)).toEqual([]);
+  });
+});
+
+test("the table of every format has no other, and the fields of templates are all named", () => {
+  const named = [...readme.matchAll(/^\| \[`([a-z-]+)`\]\(#/gm)].map(([, name]) => name);
+  expect(named).toEqual([...FORMAT_NAMES, "template"]);
+  const section = sections.get("template") ?? "";
+  const list = section.slice(section.indexOf("\nFields: "));
+  for (const field of FIELDS.filter((each) => !each.startsWith("place."))) {
+    const [group = ""] = field.split(".");
+    expect(list.includes(`\`${field}\``) || list.includes(`\`${group}.…\``), field).toBe(true);
+  }
+});

@@ -1,0 +1,387 @@
+import { randomBytes } from "node:crypto";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
+import { sentence } from "#src/errors.ts";
+import type { Place, Receiver } from "#src/receiver/receiver.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { type Seen, type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
+import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
+import { resolvedOf, toldOf } from "./webhook-told.ts";
+
+const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
+const NOWHERE: Place = { ref: null, ticket: null, link: null };
+
+function receiverFor(config: object): Receiver {
+  const receiver = createWebhookReceiver(WebhookConfig.parse(config), contextFor("pager"));
+  onTestFinished(() => receiver.dispose());
+  return receiver;
+}
+
+async function farEnd(start: () => Promise<ReceiverFarEnd>) {
+  const end = await start();
+  onTestFinished(() => end.stop());
+  return { end, receiver: receiverFor(end.config) };
+}
+
+async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer> {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  if (answer !== undefined) stub.answer = answer;
+  return stub;
+}
+
+function secretFile(text: string) {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "secret");
+  writeFileSync(file, text, { mode: 0o600 });
+  return { file };
+}
+
+async function failureOf(promise: Promise<unknown>): Promise<Error> {
+  return await promise.then(
+    () => {
+      throw new Error("it did not fail");
+    },
+    (error: Error) => error,
+  );
+}
+
+describe("pagerduty, which keeps one alert for each key", () => {
+  test("one alert is opened, acknowledged and closed; said twice it is still one", async () => {
+    const { end, receiver } = await farEnd(startPagerdutyEnd);
+    expect(receiver.opensAgain).toBe("same");
+    const place = await receiver.open(toldOf(), never());
+    await receiver.open(toldOf(), never());
+    expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
+    expect(end.things()).toMatchObject([{ key: toldOf().key, isOpen: true }]);
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(end.things()).toMatchObject([{ key: toldOf().key, isOpen: false }]);
+    expect(end.things()[0]?.texts[0]).toBe("Supply temperature low, Kvarnholmen 4");
+  });
+
+  test("what would open again what a person closed is not sent", async () => {
+    const { end, receiver } = await farEnd(startPagerdutyEnd);
+    const place = await receiver.open(toldOf(), never());
+    for (const change of [
+      "changed",
+      "recovering",
+      "unacknowledged",
+      "members",
+      "vanished",
+      "out-of-scope",
+    ] as const)
+      await receiver.update(toldOf({ change }), place, never());
+    expect(end.requests()).toBe(1);
+  });
+
+  test("a lost answer may have been carried out; told to wait, it was not", async () => {
+    const { end, receiver } = await farEnd(startPagerdutyEnd);
+    end.loseAnswers(1);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
+    expect(end.things()).toHaveLength(1);
+    await receiver.open(toldOf(), never());
+    expect(end.things()).toHaveLength(1);
+    end.tellToWait(1);
+    const other = toldOf({ key: "f".repeat(32) });
+    expect(await failureOf(receiver.open(other, never()))).toMatchObject({
+      kind: "throttled",
+      retryAfterMs: 1_000,
+      scope: "allowance",
+    });
+    expect(end.things()).toHaveLength(1);
+  });
+
+  test("a wrong routing key is for a person; the right one works without a restart", async () => {
+    const { end } = await farEnd(startPagerdutyEnd);
+    const key = secretFile("0".repeat(32));
+    const receiver = receiverFor({ ...end.config, key });
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject({ kind: "config", field: "key" });
+    const { file } = (end.config as { readonly key: { readonly file: string } }).key;
+    writeFileSync(key.file, readFileSync(file));
+    await receiver.open(toldOf(), never());
+    expect(end.things()).toHaveLength(1);
+  });
+
+  test("an event that it will never take is rejected, with what it said", async () => {
+    const stub = await stubbed(() => ({
+      status: 400,
+      body: '{"status":"invalid event","errors":["too old"]}',
+    }));
+    const receiver = receiverFor({
+      format: "pagerduty",
+      url: stub.url,
+      key: secretFile("a".repeat(32)),
+      ...LOOPBACK,
+    });
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject({ kind: "rejected" });
+    expect(error.message).toContain("too old");
+  });
+});
+
+describe("slack, which knows neither key nor id", () => {
+  test("a message for the beginning, one for the end, and one when nobody knows", async () => {
+    const { end, receiver } = await farEnd(startSlackEnd);
+    expect(receiver.opensAgain).toBe("another");
+    const place = await receiver.open(toldOf(), never());
+    await receiver.update(toldOf({ change: "acknowledged" }), place, never());
+    await receiver.update(toldOf({ change: "vanished", status: "unknown" }), place, never());
+    await receiver.close(resolvedOf(), place, never());
+    expect(end.things().map(({ texts }) => texts[0])).toEqual([
+      "Active: Supply temperature low, Kvarnholmen 4",
+      "State unknown: Supply temperature low, Kvarnholmen 4",
+      "Resolved: Supply temperature low, Kvarnholmen 4",
+    ]);
+  });
+
+  test("a lost answer posted it: nobody can know, and once more is a second message", async () => {
+    const { end, receiver } = await farEnd(startSlackEnd);
+    end.loseAnswers(1);
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
+    await receiver.open(toldOf(), never());
+    expect(end.things()).toHaveLength(2);
+  });
+
+  test("the address can be exchanged without a restart, also for one at another server", async () => {
+    const first = await farEnd(startSlackEnd);
+    const second = await farEnd(startSlackEnd);
+    const addressOf = ({ config }: ReceiverFarEnd) =>
+      readFileSync((config as { readonly url: { readonly file: string } }).url.file, "utf8");
+    const url = secretFile(addressOf(first.end));
+    const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
+    const { farEnd: before } = receiver;
+    await receiver.open(toldOf(), never());
+    writeFileSync(url.file, addressOf(second.end));
+    await receiver.close(resolvedOf(), NOWHERE, never());
+    expect([first.end.things().length, second.end.things().length]).toEqual([1, 1]);
+    expect(receiver.farEnd).not.toBe(before);
+    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  test.each<[StubAnswer, object]>([
+    [{ status: 200, body: "no_text" }, { kind: "rejected" }],
+    [{ status: 200, body: "<html>sign in</html>" }, { kind: "rejected" }],
+    [{ status: 200, body: "" }, { kind: "rejected" }],
+    [
+      { status: 200, body: "ratelimited" },
+      { kind: "throttled", scope: "allowance" },
+    ],
+    [
+      { status: 200, body: "invalid_token" },
+      { kind: "config", field: "url" },
+    ],
+    [{ status: 400, body: "invalid_payload" }, { kind: "rejected" }],
+    [{ status: 403, body: "action_prohibited" }, { kind: "config" }],
+    [{ status: 404, body: "no_service" }, { kind: "config" }],
+    // A channel comes back out of the archive, so the sink must not end for good.
+    [
+      { status: 410, body: "channel_is_archived" },
+      { kind: "config", reason: "settings" },
+    ],
+    [
+      { status: 429, headers: { "retry-after": "30" } },
+      { kind: "throttled", retryAfterMs: 30_000 },
+    ],
+    [{ status: 302, headers: { location: "https://evil.example/" } }, { kind: "config" }],
+    [{ status: 500, body: "rollup_error" }, { kind: "retryable" }],
+    [{ status: 503 }, { kind: "throttled", scope: "everything" }],
+    [{ status: 200, body: `ok${"x".repeat(5_000_000)}` }, { kind: "rejected" }],
+  ])("the answer %j", async (answer, expected) => {
+    const stub = await stubbed(() => answer);
+    const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
+    const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject(expected);
+    expect(stub.seen).toHaveLength(1);
+  });
+});
+
+/** A yes of each receiver, and a no that comes with a status of success. */
+const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer, kind: string]>> = {
+  pagerduty: [
+    { status: 202, body: '{"status":"success","dedup_key":"x"}' },
+    { status: 202, body: '{"status":"failure"}' },
+    "rejected",
+  ],
+  jsm: [
+    { status: 202, body: '{"result":"Request will be processed","requestId":"r"}' },
+    { status: 422, body: '{"message":"Key format is not valid!"}' },
+    "config",
+  ],
+  "servicenow-event": [
+    { status: 200, body: '{"result":{"Default Bulk Endpoint":"1 events were inserted"}}' },
+    { status: 200, body: "<html>Your instance is hibernating</html>" },
+    "rejected",
+  ],
+  incidentio: [
+    { status: 202, body: '{"status":"success","deduplication_key":"x"}' },
+    { status: 200, body: "<html>" },
+    "rejected",
+  ],
+  "splunk-oncall": [
+    { status: 200, body: '{"result":"success","entity_id":"x"}' },
+    { status: 200, body: '{"result":"failure","messages":["bad route"]}' },
+    "rejected",
+  ],
+  ntfy: [{ status: 200, body: '{"id":"abc"}' }, { status: 200, body: "<html>" }, "rejected"],
+  teams: [
+    { status: 202, body: "" },
+    {
+      status: 200,
+      body: "Webhook message delivery failed with error: Microsoft Teams endpoint returned HTTP error 429 with ContextId x",
+    },
+    "throttled",
+  ],
+  googlechat: [
+    { status: 200, body: '{"name":"spaces/A/messages/B"}' },
+    { status: 200, body: "{}" },
+    "rejected",
+  ],
+  mattermost: [{ status: 200, body: "ok" }, { status: 200, body: "<html>" }, "rejected"],
+  discord: [{ status: 200, body: '{"id":"4711"}' }, { status: 204, body: "" }, "rejected"],
+};
+
+/** What a format cannot do without, with an address in which no part is long enough to be hidden. */
+function configOf(format: string, address: string) {
+  const needsKey = ["pagerduty", "jsm", "incidentio"].includes(format);
+  return {
+    format,
+    url: secretFile(address),
+    ...(needsKey ? { key: secretFile(`key-${randomBytes(12).toString("hex")}`) } : {}),
+    ...LOOPBACK,
+  };
+}
+
+describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
+  test("takes a yes for one, and a no that looks like a success for none", async () => {
+    let answer = yes;
+    const stub = await stubbed(() => answer);
+    const receiver = receiverFor(configOf(format, `${stub.url}/in/topic`));
+    const place = await receiver.open(toldOf(), never());
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(stub.seen).toHaveLength(2);
+    answer = no;
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind });
+  });
+
+  test.each([
+    [401, "config"],
+    [429, "throttled"],
+    [500, "retryable"],
+    [502, "throttled"],
+    [413, "rejected"],
+    [307, "config"],
+  ])("the answer %i is %s, in a sentence without a secret", async (status, kind) => {
+    const path = `/in/${randomBytes(16).toString("hex")}`;
+    const stub = await stubbed(({ headers, body }) => ({
+      status,
+      headers: { "retry-after": "7" },
+      // An answer that repeats what it was sent.
+      body: `you sent ${path} ${headers.authorization} ${body.toString()}`,
+    }));
+    const config = configOf(format, `${stub.url}${path}`);
+    const error = await failureOf(receiverFor(config).open(toldOf(), never()));
+    expect(error).toMatchObject({ kind });
+    const shown = `${sentence(error)} ${inspect(error, { depth: 9, showHidden: true })}`;
+    expect(shown).toContain(`${stub.url} answered ${status}`);
+    expect(shown).not.toContain(path.slice(4));
+    expect(shown).not.toMatch(/key-[0-9a-f]{24}/);
+  });
+});
+
+test("alertmanager takes every 2xx, and its headers may be secrets", async () => {
+  const stub = await stubbed(() => ({ status: 200, body: "whatever" }));
+  const receiver = receiverFor({
+    format: "alertmanager",
+    url: `${stub.url}/api/v1/alerts?x=1`,
+    headers: { Authorization: secretFile("Bearer of-a-bridge") },
+    ...LOOPBACK,
+  });
+  await receiver.open(toldOf(), never());
+  expect(stub.seen[0]).toMatchObject({
+    method: "POST",
+    url: "/api/v1/alerts?x=1",
+    headers: { authorization: "Bearer of-a-bridge", "content-type": "application/json; charset=utf-8" },
+  });
+});
+
+describe("discord, whose messages can be edited", () => {
+  test("opens with wait, edits that message, and says gone when somebody deleted it", async () => {
+    const stub = await stubbed(({ method }) =>
+      method === "GET" ? { status: 200, body: '{"id":"1"}' } : { status: 200, body: '{"id":"4711"}' },
+    );
+    const receiver = receiverFor(configOf("discord", `${stub.url}/api/webhooks/1/t?thread_id=5`));
+    await receiver.probe(never());
+    const place = await receiver.open(toldOf(), never());
+    expect(place).toEqual({ ref: { id: "4711" }, ticket: null, link: null });
+    expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
+    expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+      "GET /api/webhooks/1/t?thread_id=5",
+      "POST /api/webhooks/1/t?thread_id=5&wait=true",
+      "PATCH /api/webhooks/1/t/messages/4711?thread_id=5",
+    ]);
+    stub.answer = () => ({ status: 404, body: '{"code":10008,"message":"Unknown Message"}' });
+    expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
+    stub.answer = () => ({ status: 404, body: '{"code":10015,"message":"Unknown Webhook"}' });
+    expect(await failureOf(receiver.close(resolvedOf(), place, never()))).toMatchObject({ kind: "config" });
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config" });
+  });
+});
+
+describe("in general", () => {
+  test("probing posts nothing", async () => {
+    const stub = await startStub();
+    const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
+    await receiver.probe(never());
+    expect([stub.connections, stub.seen.length]).toEqual([1, 0]);
+    await stub.stop();
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("stopping ends a request that hangs, and one that was not begun", async () => {
+    const stub = await startStub();
+    onTestFinished(() => stub.stop());
+    const stop = new AbortController();
+    stub.answer = () => {
+      stop.abort(new Error("stop"));
+      return null;
+    };
+    const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
+    expect(await failureOf(receiver.open(toldOf(), stop.signal))).toMatchObject({ message: "stop" });
+    expect(await failureOf(receiver.open(toldOf(), stop.signal))).toMatchObject({ message: "stop" });
+    expect(stub.seen).toHaveLength(1);
+  });
+
+  test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
+    "the secret address %j is refused without being repeated",
+    async (text) => {
+      const error = await failureOf(receiverFor(configOf("slack", text)).open(toldOf(), never()));
+      expect(error).toMatchObject({ kind: "config", field: "url" });
+      expect(sentence(error)).not.toContain(text);
+    },
+  );
+
+  test("a secret address without TLS is not used through a proxy", async () => {
+    const receiver = receiverFor({
+      ...configOf("slack", "http://127.0.0.1:1/x"),
+      proxy: { url: "http://127.0.0.1:3128" },
+    });
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "url" });
+  });
+
+  test("a secret that is missing is for a person, and names its place", async () => {
+    const receiver = receiverFor({ format: "slack", url: { file: "/nowhere/slack" } });
+    const error = await failureOf(receiver.open(toldOf(), never()));
+    expect(error).toMatchObject({ kind: "config" });
+    expect(error.message).toContain("/nowhere/slack");
+    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
+  });
+});

@@ -1,0 +1,298 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { FIELDS } from "#connectors/webhook/formats/template-fields.ts";
+import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
+import type { Told } from "#src/receiver/receiver.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
+import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { hostileOf, resolvedOf, toldOf } from "./webhook-told.ts";
+
+/** Requests of the user's own. */
+
+const EVIL = [
+  // Twice 10,000 characters are more than a server takes of an address.
+  ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),
+  '","admin":true,"x":"',
+  "{{key}} {{alarm.id}}",
+  "/../../secret?x=1#y",
+  "a&b=c\r\nX-Evil: 1",
+  "%2e%2e%2f",
+];
+
+async function withTemplate(template: object, config: object = {}) {
+  const stub = await startStub();
+  onTestFinished(() => stub.stop());
+  stub.answer = () => ({ status: 200, body: '{"ok":true,"data":{"id":7}}' });
+  const receiver = createWebhookReceiver(
+    WebhookConfig.parse({
+      format: "template",
+      url: `${stub.url}/api?tenant=1`,
+      allow_networks: ["127.0.0.0/8"],
+      template,
+      ...config,
+    }),
+    contextFor("own"),
+  );
+  onTestFinished(() => receiver.dispose());
+  const bodies = () => stub.seen.map(({ body }) => JSON.parse(body.toString()) as unknown);
+  return { stub, receiver, bodies };
+}
+
+async function failure(promise: Promise<unknown>): Promise<Error> {
+  return await promise.then(
+    () => Promise.reject(new Error("it did not fail")),
+    (error: Error) => error,
+  );
+}
+
+/** What is wrong with a template: `path: sentence`. */
+function complaints(template: object): readonly string[] {
+  const { error } = WebhookConfig.safeParse({ format: "template", url: "https://x.example/", template });
+  return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);
+}
+
+describe("what is sent", () => {
+  test("a text that is one field becomes its value, others become text", async () => {
+    const { receiver, bodies } = await withTemplate({
+      open: {
+        body: {
+          title: "{{title}}",
+          trigger: "{{ alarm.trigger.displayName }}",
+          number: "{{site.id}}",
+          nothing: "{{endedAt}}",
+          value: "{{alarm.lastActiveEvent.value}}",
+          flag: "{{alarm.acknowledged}}",
+          whole: "{{site}}",
+          mixed: "{{statusText}}: {{title}} at {{site.id}}{{endedAt}} {{site}}",
+          fixed: [1, true, null, "text", { deep: "{{key}}" }],
+        },
+      },
+    });
+    await receiver.open(toldOf(), never());
+    expect(bodies()).toEqual([
+      {
+        title: "Supply temperature low, Kvarnholmen 4",
+        trigger: "Supply temperature low",
+        number: 1,
+        nothing: null,
+        value: 18.4,
+        flag: false,
+        whole: SITE,
+        mixed: 'Active: Supply temperature low, Kvarnholmen 4 at 1 {"id":1,"displayName":"Kvarnholmen 4"}',
+        fixed: [1, true, null, "text", { deep: toldOf().key }],
+      },
+    ]);
+  });
+
+  test.each(EVIL)("the name %j stays a name in body and path", async (text) => {
+    const { receiver, stub, bodies } = await withTemplate({
+      open: {
+        path: "/things/{{site.displayName}}/x?name={{site.displayName}}",
+        body: { name: "{{site.displayName}}", said: "<{{site.displayName}}>", fixed: 1 },
+      },
+    });
+    const told = toldOf({ site: { id: 1, displayName: text } });
+    await receiver.open(told, never());
+    expect(bodies()).toEqual([{ name: text, said: `<${text}>`, fixed: 1 }]);
+    const url = new URL(stub.seen[0]?.url ?? "", "http://x");
+    expect([...url.searchParams.keys()]).toEqual(["tenant", "name"]);
+    expect(url.searchParams.get("name")).toBe(text.toWellFormed());
+    expect(url.pathname.split("/")).toHaveLength(5);
+    expect(stub.seen[0]?.headers["x-evil"]).toBeUndefined();
+  });
+
+  test("a name that would lead to another path, or add a header, is not sent", async () => {
+    const { receiver, stub } = await withTemplate({
+      open: { path: "/{{site.displayName}}", headers: { "X-Title": "{{site.displayName}}" } },
+    });
+    const open = (displayName: string) => receiver.open(toldOf({ site: { id: 1, displayName } }), never());
+    for (const name of ["..", ".", "a\r\nX-Evil: 1", "nul\u0000"])
+      expect(await failure(open(name))).toMatchObject({ kind: "rejected" });
+    expect(stub.seen).toHaveLength(0);
+    await open("Søndre gate 温度");
+    expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
+  });
+
+  test("each deed has its own request; without one nothing is sent", async () => {
+    const { receiver, stub } = await withTemplate({
+      open: {
+        method: "PUT",
+        path: "/things/{{key}}",
+        headers: { "Idempotency-Key": "{{changeId}}" },
+        body: {},
+      },
+      update: { method: "PATCH", path: "/things/{{place.id}}?by=plenum", body: { state: "{{status}}" } },
+      id: "$.data.id",
+    });
+    const place = await receiver.open(toldOf(), never());
+    expect(place).toEqual({ ref: { id: 7 }, ticket: null, link: null });
+    expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toEqual(place);
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+      `PUT /api/things/${toldOf().key}?tenant=1`,
+      "PATCH /api/things/7?tenant=1&by=plenum",
+    ]);
+    expect(stub.seen[0]?.headers["idempotency-key"]).toBe(toldOf().changeId);
+  });
+
+  test("a header may be a secret, whatever it looks like", async () => {
+    process.env.PLENUM_TEST_TEMPLATE_KEY = "{{title}} key";
+    onTestFinished(() => {
+      delete process.env.PLENUM_TEST_TEMPLATE_KEY;
+    });
+    const secret = { env: "PLENUM_TEST_TEMPLATE_KEY" };
+    const { receiver, stub } = await withTemplate({ open: { headers: { "X-Key": secret } } });
+    await receiver.open(toldOf(), never());
+    expect(stub.seen[0]?.headers["x-key"]).toBe("{{title}} key");
+    expect(stub.seen[0]?.body.length).toBe(0);
+  });
+
+  test("every field that is offered can be filled in, for any kind of incident", async () => {
+    const names = FIELDS.filter((name) => !name.startsWith("place."));
+    const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
+    expect(complaints({ open: { body } })).toEqual([]);
+    const { receiver, bodies } = await withTemplate({ open: { body } });
+    const incidents: readonly Told[] = [
+      hostileOf("x"),
+      toldOf({ kind: "storm", alarm: null, site: null, gateway: null, link: null }),
+    ];
+    for (const told of incidents) await receiver.open(told, never());
+    const [full, bare] = bodies() as Record<string, unknown>[];
+    const empty = Object.entries(full ?? {}).filter(([, value]) => value === null);
+    expect(empty.map(([name]) => name).toSorted()).toEqual(
+      [
+        "alarm_acknowledgedAt",
+        "alarm_lastActiveEvent_textlistValue",
+        "alarm_recoveringUntil",
+        "alarm_resolvedAt",
+        "endedAt",
+        "gateway",
+        "gateway_displayName",
+        "gateway_id",
+      ].toSorted(),
+    );
+    expect(bare).toMatchObject({ alarm_id: null, site_displayName: null, kind: "storm", link: null });
+  });
+});
+
+describe("what is answered", () => {
+  test("ticket and link are read, and a link that is not https is none", async () => {
+    const { receiver, stub } = await withTemplate({
+      open: {},
+      id: "$[0].id",
+      ticket: "$[0].number",
+      link: "$[0].url",
+    });
+    const answer = (body: unknown): StubAnswer => ({ status: 201, body: JSON.stringify(body) });
+    stub.answer = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
+    expect(await receiver.open(toldOf(), never())).toEqual({
+      ref: { id: "a b" },
+      ticket: "12",
+      link: "https://x.example/12",
+    });
+    stub.answer = () => answer([{ id: 1, url: "javascript:alert(1)" }]);
+    expect(await receiver.open(toldOf(), never())).toEqual({ ref: { id: 1 }, ticket: null, link: null });
+  });
+
+  test.each<[StubAnswer, object | null]>([
+    [{ status: 200, body: '{"ok":true,"data":{"id":7}}' }, null],
+    [{ status: 202, body: '{"ok":true,"data":{"id":7}}' }, { kind: "rejected" }],
+    [{ status: 200, body: '{"ok":false,"error":"full"}' }, { kind: "rejected" }],
+    [{ status: 200, body: '{"ok":"true"}' }, { kind: "rejected" }],
+    [{ status: 200, body: "<html>" }, { kind: "rejected" }],
+    [{ status: 409, body: '{"ok":true,"data":{"id":"exists"}}' }, null],
+    [
+      { status: 200, body: '{"ok":true}' },
+      { kind: "config", field: "template.id" },
+    ],
+    [
+      { status: 200, body: '{"ok":true,"data":{"id":{}}}' },
+      { kind: "config", field: "template.id" },
+    ],
+    [
+      { status: 200, body: '{"ok":true,"data":{"id":""}}' },
+      { kind: "config", field: "template.id" },
+    ],
+    [{ status: 401 }, { kind: "config" }],
+    [{ status: 404 }, { kind: "config" }],
+    [{ status: 422, body: "no such field" }, { kind: "rejected" }],
+    [
+      { status: 429, headers: { "retry-after": "9" } },
+      { kind: "throttled", retryAfterMs: 9_000 },
+    ],
+    [{ status: 500 }, { kind: "retryable" }],
+  ])("the answer %j to an opening", async (answer, expected) => {
+    const { receiver, stub } = await withTemplate({
+      open: {},
+      success: { status: [200, 201, 409], body: { path: "$.ok", equals: true } },
+      id: "$.data.id",
+    });
+    stub.answer = () => answer;
+    if (expected === null) await receiver.open(toldOf(), never());
+    else expect(await failure(receiver.open(toldOf(), never()))).toMatchObject(expected);
+    expect(stub.seen).toHaveLength(1);
+  });
+
+  test.each([404, 409, 410])(
+    "%i means that it is gone only where the request names the thing",
+    async (status) => {
+      const { receiver, stub } = await withTemplate({
+        open: {},
+        update: { path: "/things/{{place.id}}" },
+        close: { path: "/closed" },
+        id: "$.data.id",
+      });
+      const place = await receiver.open(toldOf(), never());
+      stub.answer = () => ({ status });
+      expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
+      expect(await failure(receiver.close(resolvedOf(), place, never()))).toMatchObject({
+        kind: status === 409 ? "rejected" : "config",
+      });
+    },
+  );
+});
+
+describe("what is refused when the configuration is read", () => {
+  test("an unknown field, with its place and the known ones", () => {
+    const [found, ...others] = complaints({ open: { body: { a: ["x", { b: "{{alarm.nmae}}" }] } } });
+    expect(others).toEqual([]);
+    expect(found).toMatch(
+      /^template\.open\.body\.a\.1\.b: There is no field \{\{alarm\.nmae\}\}; there are title, /,
+    );
+    for (const name of FIELDS.filter((each) => !each.startsWith("place.")))
+      expect(found).toContain(`${name}`);
+    expect(found).not.toContain("place.id");
+  });
+
+  test("fields of the place only where there is one", () => {
+    expect(complaints({ open: { path: "/{{place.id}}" }, id: "$.id" })).toEqual([
+      "template.open.path: {{place.id}} is known only after the opening, so it cannot stand in `open`.",
+    ]);
+    expect(complaints({ open: {}, close: { body: "{{place.ticket}}" }, id: "$.id" })).toEqual([
+      "template.close.body: {{place.ticket}} is known only where `ticket` says where the answer to `open` holds it.",
+    ]);
+    expect(complaints({ open: {}, close: { path: "/{{place.id}}" }, id: "$.id" })).toEqual([]);
+  });
+
+  test.each([
+    [{ open: { body: "{{title}" } }, /^template\.open\.body: A field is written as/],
+    [{ open: { body: "{{constructor}}" } }, /There is no field \{\{constructor\}\}/],
+    [{ open: { body: "{{alarm.__proto__}}" } }, /There is no field/],
+    [{ open: { path: "things" } }, /^template\.open\.path: Begin it with/],
+    [{ open: { path: "/a b" } }, /^template\.open\.path: Write it as it stands in an address/],
+    [{ open: { path: "/a#b" } }, /^template\.open\.path: Write it as/],
+    [{ open: { headers: { Host: "x" } } }, /^template\.open\.headers\.Host/],
+    [{ open: { headers: { "X-A": "{{nothing}}" } } }, /^template\.open\.headers\.X-A: There is no field/],
+    [{ open: {}, id: "data.id" }, /^template\.id: Write a path into the answer/],
+    [{ open: {}, success: { status: [500] } }, /^template\.success\.status\.0/],
+    [{ open: {}, success: { body: { path: "$..x", equals: 1 } } }, /^template\.success\.body\.path/],
+    [{ open: { method: "TRACE" } }, /^template\.open\.method/],
+    [{ update: {} }, /^template\.open/],
+    [{ open: {}, opened: {} }, /opened/],
+  ])("%j", (template, expected) => {
+    const found = complaints(template);
+    expect(found).toHaveLength(1);
+    expect(found[0]).toMatch(expected);
+  });
+});
