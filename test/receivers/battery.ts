@@ -19,8 +19,8 @@ import type { ReceiverFarEnd, Thing } from "./far-end.ts";
 export interface Contestant {
   readonly name: string;
   readonly connector: string;
-  /** The most things of one episode. */
-  readonly most: 1 | 2;
+  /** The most things of one episode that came back so often after its end. */
+  readonly most: (returns: number) => number;
   start(now: () => number): Promise<ReceiverFarEnd>;
   /** The connector's options, of the far end's configuration. */
   options(end: ReceiverFarEnd): unknown;
@@ -160,10 +160,12 @@ interface Life {
   readonly one: ReturnType<typeof alarm>;
   isNew: boolean;
   isOver: boolean;
+  returns: number;
 }
 
 function begun(n: number, minutes: number): Life {
-  return { n, one: alarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C" }), isNew: true, isOver: false };
+  const one = alarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C" });
+  return { n, one, isNew: true, isOver: false, returns: 0 };
 }
 
 function begin(life: Life): Event {
@@ -178,6 +180,7 @@ function happening(life: Life, minutes: number, random: SeededRandom): Event | n
   if (life.isOver) {
     if (!random.chance(0.3)) return null;
     life.isOver = false;
+    life.returns += 1;
     return one.retriggered(minutes);
   }
   const what = random.pick([
@@ -195,15 +198,15 @@ function happening(life: Life, minutes: number, random: SeededRandom): Event | n
 
 function judge({ most }: Contestant, lives: readonly Life[], things: readonly Thing[]): readonly string[] {
   const problems: string[] = [];
-  for (const { n, one, isNew, isOver } of lives) {
+  for (const { n, one, isNew, isOver, returns } of lives) {
     if (isNew) continue;
     const key = incidentKey("main", "alarm", one.episode);
     const own = things.filter((thing) => thing.key === key);
     if (own.length === 0) problems.push(`alarm ${n} was never told`);
-    if (own.length > most) problems.push(`alarm ${n} is ${own.length} things`);
+    if (own.length > most(returns))
+      problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
     const open = own.filter(({ isOpen }) => isOpen).length;
-    // Of two the first is nobody's any more.
-    if (isOver ? open > most - 1 : open === 0)
+    if (open !== (isOver ? 0 : 1))
       problems.push(
         `alarm ${n} is ${isOver ? "over" : "active"}, and of its ${own.length} things ${open} are open`,
       );

@@ -4,20 +4,26 @@ import { startEmailEnd } from "./email-end.ts";
 import { startJiraEnd } from "./jira-end.ts";
 import { startServiceNowEnd } from "./servicenow-end.ts";
 import { startSlackEnd } from "./slack-end.ts";
+import { startPagerdutyEnd } from "./webhook-end.ts";
 
-/** Every receiver, for the battery of crashes. */
+const ONE = () => 1;
+
+/**
+ * Every receiver of which people see what belongs together, for the battery of crashes. A chat without ids shows messages
+ * one after the other, and no key in them.
+ */
 export const CONTESTANTS: readonly Contestant[] = [
   {
     name: "slack",
     connector: "slack",
-    most: 1,
+    most: ONE,
     start: () => startSlackEnd(),
     options: ({ config }) => config.slack,
   },
   {
     name: "jira cloud",
     connector: "jira",
-    most: 1,
+    most: ONE,
     // A search shows a new issue a minute and a half after it was made.
     start: (now) => startJiraEnd({ now, searchLagMs: 90_000 }),
     options: ({ config }) => ({ ...config, reopen: "Åpne igjen" }),
@@ -25,28 +31,36 @@ export const CONTESTANTS: readonly Contestant[] = [
   {
     name: "jira data center",
     connector: "jira",
-    most: 1,
+    most: ONE,
     start: (now) => startJiraEnd({ deployment: "data_center", now }),
     options: ({ config }) => ({ ...config, reopen: "Åpne igjen" }),
   },
   {
     name: "servicenow",
     connector: "servicenow",
-    most: 1,
+    most: ONE,
     start: () => startServiceNowEnd(),
     options: ({ config }) => ({ ...config, reopen_state: "2" }),
   },
   {
     name: "alertmanager",
     connector: "alertmanager",
-    most: 1,
+    most: ONE,
     start: (now) => startAlertmanagerEnd(now),
     options: ({ config }) => config.alertmanager,
   },
   {
+    name: "webhook pagerduty",
+    connector: "webhook",
+    // A trigger on a key that was resolved makes a new one there.
+    most: (returns) => 1 + returns,
+    start: () => startPagerdutyEnd(),
+    options: ({ config }) => config,
+  },
+  {
     name: "email",
     connector: "email",
-    most: 2,
+    most: () => 2,
     start: () => startEmailEnd(),
     options: ({ config }) => config.email,
   },
