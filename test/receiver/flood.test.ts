@@ -1,0 +1,86 @@
+import { expect, onTestFinished, test } from "vitest";
+import { z } from "zod";
+import { Throttled } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { RECEIVER } from "#src/receiver/config.ts";
+import { incidentKey } from "#src/receiver/incident.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { contextFor } from "../connectors/context.ts";
+import { openWorkshop } from "../delivery/workshop.ts";
+import { seed } from "../seed.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm } from "./trial.ts";
+
+const ALARMS = 2_000;
+const CHANGES_A_MINUTE = 200;
+const MINUTES = 10;
+
+/**
+ * A building goes down: 2,000 alarms at once, then 200 changes a minute, and a chat that takes one message a second. The
+ * engine, the state and the sink are the real ones, in virtual time.
+ */
+test("of 2,000 alarms at once people read one summary within a minute, and in the end exactly what is true", {
+  timeout: 120_000,
+}, async () => {
+  const workshop = await openWorkshop();
+  onTestFinished(() => workshop.dispose());
+  const { clock, store } = workshop;
+  const board = noticeBoard("findable");
+  let lastMs = Number.NEGATIVE_INFINITY;
+  let refusals = 0;
+  board.trouble = (isDone) => {
+    if (isDone) return;
+    const waitMs = lastMs + 1_000 - clock.monotonic();
+    if (waitMs > 0) {
+      refusals += 1;
+      throw new Throttled("One message a second.", waitMs);
+    }
+    lastMs = clock.monotonic();
+  };
+  const config = z.strictObject(RECEIVER).parse({ fold: { storm: { openings: 20, within: "5m" } } });
+  const sink = createReceiverSink(board, config, contextFor("chat", clock, store));
+  await workshop.dispatcher({ chat: sink }).start(new AbortController().signal);
+
+  const random = seededRandom(seed);
+  const startMs = Date.parse("2026-11-02T12:00:00Z");
+  const minutes = () => (clock.now() - startMs) / 60_000;
+  const lives = Array.from({ length: ALARMS }, (_, n) => ({
+    one: alarm(n, { at: minutes() }),
+    isOver: false,
+  }));
+  await store.commit({ events: lives.map(({ one }) => one.raised()) });
+  await clock.advance(60_000);
+  const summary = board.notes.find(({ told }) => told.kind === "storm");
+  expect(summary?.told.members.total).toBe(ALARMS - 20);
+
+  for (let change = 0; change < MINUTES * CHANGES_A_MINUTE; change += 1) {
+    const life = random.pick(lives);
+    const events: Event[] = [];
+    if (life.isOver) events.push(life.one.retriggered(minutes()));
+    else if (random.chance(0.5)) events.push(life.one.changed(`Now ${change}`, minutes()));
+    else events.push(life.one.resolved(minutes()));
+    if (events[0]?.type !== "alarm-changed") life.isOver = !life.isOver;
+    await store.commit({ events });
+    await clock.advance(60_000 / CHANGES_A_MINUTE);
+  }
+  await clock.advance(3 * 60_000);
+
+  const [lag] = await store.outbox.lag();
+  expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
+  // What stands by itself is one note each, open as its alarm is; all others are in the summary, which counts them.
+  const own = new Map(
+    board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]),
+  );
+  const keyOf = ({ one }: (typeof lives)[number]) => incidentKey("main", "alarm", one.episode);
+  for (const life of lives.filter((each) => own.has(keyOf(each))))
+    expect(own.get(keyOf(life))?.isOpen, life.one.episode).toBe(!life.isOver);
+  const folded = lives.filter((each) => !own.has(keyOf(each)));
+  expect(own.size).toBe(20);
+  expect(summary?.told.members).toMatchObject({
+    total: folded.length,
+    active: folded.filter(({ isOver }) => !isOver).length,
+  });
+  // One message a second was never passed, and few were tried in vain.
+  expect(refusals).toBeLessThan(board.said.length * 2);
+});
