@@ -59,16 +59,18 @@ export function createTeller(options: {
   const digestOf = (held: HeldIncident) => digestOfTold(options.told(held));
 
   async function open(before: HeldIncident, signal: AbortSignal): Promise<HeldIncident> {
-    const isInDoubt = before.openingMs !== null;
-    if (isInDoubt && receiver.find !== undefined) {
-      const found = await receiver.find(options.told(before), before.openingMs ?? nowMs(), signal);
+    let isInDoubt = before.openingMs !== null;
+    if (before.openingMs !== null && receiver.find !== undefined) {
+      const found = await receiver.find(options.told(before), before.openingMs, signal);
       if (found !== null) {
         // What it says is not known: it may be older than what is true now.
         return keep(known(before, found, false, ""));
       }
+      isInDoubt = false;
     }
     let held = before;
-    if (!isInDoubt && receiver.opensAgain !== "same") held = await keep({ ...before, openingMs: nowMs() });
+    // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
+    if (receiver.opensAgain !== "same") held = await keep({ ...before, openingMs: nowMs() });
     try {
       return await keep(known(held, await receiver.open(options.told(held), signal), false));
     } catch (error) {

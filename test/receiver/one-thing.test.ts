@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import type { Receiver } from "#src/receiver/receiver.ts";
 import { noticeBoard } from "./notice-board.ts";
-import { alarm, receiving } from "./trial.ts";
+import { alarm, receiving, START } from "./trial.ts";
 
 const SORTS: readonly Receiver["opensAgain"][] = ["same", "findable", "another"];
 
@@ -203,6 +203,33 @@ describe("a crash between what is said and what is remembered", () => {
     await trial.offerAgain([one.raised()]);
     expect(trial.board.notes).toHaveLength(1);
     expect(trial.board.finds()).toBe(0);
+  });
+
+  test("an opening that is made after a search found nothing is in doubt from then on, not from the first", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    const asked: number[] = [];
+    const { find } = trial.board;
+    trial.board.find = (told, sinceMs, signal) => {
+      asked.push((sinceMs - START) / 1_000);
+      // A search that lags behind: a minute after the opening it shows what was made.
+      if (sinceMs > trial.clock.now() - 60_000) throw new Throttled("The index lags behind.", 60_000);
+      return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
+    };
+    for (const isDone of [false, true]) {
+      trial.board.trouble = (done) => {
+        if (done === isDone) throw new Retryable("The answer was lost.");
+      };
+      await trial.clock.advance(70_000);
+      await (isDone ? trial.offerAgain([one.raised()]) : trial.offer(one.raised())).catch(() => undefined);
+    }
+    trial.board.trouble = () => undefined;
+    for (const _ of [1, 2, 3]) {
+      await trial.offerAgain([one.raised()]).catch(() => undefined);
+      await trial.clock.advance(30_000);
+    }
+    expect(trial.board.notes).toHaveLength(1);
+    expect(asked).toEqual([70, 140, 140, 140]);
   });
 
   test("one that was in doubt before stays in doubt when the second try is told to wait", async () => {
