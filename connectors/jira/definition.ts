@@ -7,7 +7,5 @@ export const jira = {
   name: "jira",
   summary: "One issue in Jira for every alarm, closed when it is over.",
   Config: JiraConfig,
-  // What Jira refuses may be put right within minutes; other alarms do not wait for longer behind it.
-  scheduleMs: [5_000, 60_000, 300_000],
   sink: (config, context) => createReceiverSink(createJiraReceiver(config, context), config, context),
 } satisfies ConnectorDefinition<JiraConfig>;

@@ -7,7 +7,5 @@ export const servicenow = {
   name: "servicenow",
   summary: "One incident in ServiceNow for every alarm, resolved when it is over.",
   Config: ServiceNowConfig,
-  // What a rule there refuses may be put right within minutes; other alarms do not wait for longer behind it.
-  scheduleMs: [5_000, 60_000, 300_000],
   sink: (config, context) => createReceiverSink(createServiceNowReceiver(config, context), config, context),
 } satisfies ConnectorDefinition<ServiceNowConfig>;

@@ -1,6 +1,6 @@
 import { isoUtc } from "../clock.ts";
 import type { ConnectorContext, Picture, PicturedSilence, Receipt, Sink } from "../connector.ts";
-import { meaningOf, Rejected } from "../errors.ts";
+import { meaningOf, Rejected, sentence } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
 import type { ReceiverConfig } from "./config.ts";
@@ -133,6 +133,7 @@ export function createReceiverSink(
         const failure = meaningOf(error);
         if (!(failure instanceof Rejected)) throw error;
         refused.set(key, failure);
+        log.warn({ incident: key, alarm: held.alarm?.id, err: failure }, "the receiver refuses what it is told");
         const now = book?.get(key) ?? held;
         const known = { ...now, refused: teller.digestOf(now) };
         await memory.put(entry(key, known));
@@ -166,9 +167,13 @@ export function createReceiverSink(
     // First on the disk, so that what is said of it later is never said of something that is forgotten.
     await take(next, before);
     const refused = await tellAll(concerned.keys(), signal);
-    const [first] = [...refused].sort(([a], [b]) => (concerned.get(a) ?? 0) - (concerned.get(b) ?? 0));
-    if (first === undefined) return { rejected: [] };
-    return { rejected: [], kept: { from: concerned.get(first[0]) ?? 0, error: first[1] } };
+    // A dead letter each: nobody else waits for what is refused, and the next change tries again.
+    return {
+      rejected: [...refused].map(([key, failure]) => ({
+        index: concerned.get(key) ?? 0,
+        reason: sentence(failure),
+      })),
+    };
   }
 
   /** What has changed is the truth once it is on the disk. */

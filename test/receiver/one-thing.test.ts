@@ -251,19 +251,16 @@ describe("a crash between what is said and what is remembered", () => {
 });
 
 describe("trouble at the receiver", () => {
-  test("one that it refuses is kept and stops nobody else", async () => {
+  test("one that it refuses is a dead letter and stops nobody else", async () => {
     const trial = receiving();
     trial.board.trouble = (isDone, _, told) => {
       if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
     };
     const all = [1, 2, 3].map((n) => alarm(n));
     const receipt = await trial.offer(...all.map((one) => one.raised()));
-    expect(receipt.kept).toMatchObject({ from: 1, error: expect.objectContaining({ kind: "rejected" }) });
+    expect(receipt).toEqual({ rejected: [{ index: 1, reason: "A field is missing." }] });
     expect(trial.board.notes).toHaveLength(2);
-    // As the engine offers from there on, again and again: nothing is said twice.
-    await trial.offerAgain(all.slice(1).map((one) => one.raised()));
-    expect(trial.board.said).toHaveLength(2);
-    // Given up there, it is not tried again by itself, only with news.
+    // It is not tried again by itself, only with news or by hand.
     await trial.pass(60_000);
     expect(trial.board.said).toHaveLength(2);
     trial.board.trouble = () => undefined;
