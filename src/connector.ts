@@ -118,6 +118,8 @@ export interface Picture {
   values(): Promise<readonly PicturedValue[]>;
   /** Agreed times in which people are not told of alarms, those to come included. */
   silences(): Promise<readonly PicturedSilence[]>;
+  /** Whether the alarms and tags of every source have been read once: before, what is not there says nothing. */
+  isWhole(): Promise<boolean>;
   /** IANA zone of a source's buildings; UTC where the source is not known. */
   timeZone(source: string): string;
 }

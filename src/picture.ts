@@ -2,7 +2,7 @@ import type { Tag } from "./building.ts";
 import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connector.ts";
 import { covers, silencesIn } from "./silence/silence.ts";
 import { documentSet, type SnapshotName, type Store } from "./store/store.ts";
-import type { Held, HeldAlarm, HeldValue } from "./sync/snapshot.ts";
+import type { Held, HeldAlarm, HeldPoll, HeldValue } from "./sync/snapshot.ts";
 
 /** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
 export function createPicture(
@@ -25,6 +25,13 @@ export function createPicture(
 
   return {
     timeZone: (source) => zones.get(source) ?? "UTC",
+    async isWhole() {
+      for (const source of zones.keys()) {
+        const polls = await store.documents<HeldPoll>(documentSet("poll", source));
+        if (!["alarms", "tags"].every((job) => (polls.get(job)?.lastSuccess ?? null) !== null)) return false;
+      }
+      return true;
+    },
     async silences() {
       return (await silencesIn(store)).map((silence) => ({
         fromMs: Date.parse(silence.from),

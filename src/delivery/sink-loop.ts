@@ -88,6 +88,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     store: options.store,
     picture: options.picture,
     passes: (event) => matches(config.filter, event),
+    clock,
     log: options.log,
   });
   /** When it is looked again whether somebody wants one, on the monotonic clock. */

@@ -1,3 +1,4 @@
+import type { Clock } from "../clock.ts";
 import type { Picture } from "../connector.ts";
 import type { Event } from "../event.ts";
 import type { Log } from "../log.ts";
@@ -15,6 +16,8 @@ interface HeldSnapshot {
 }
 
 const SET = "snapshot";
+/** For so long after it was asked for a picture that is not whole is waited for, in milliseconds. */
+const WAIT_MS = 10 * 60_000;
 
 /** Asks for one, by `from: state` or by hand; one that is under way begins anew. */
 export function snapshotWish(sink: string, askedAt: string): DocumentChange {
@@ -35,9 +38,10 @@ export function createSnapshot(options: {
   readonly store: Pick<Store, "document" | "commit">;
   readonly picture: Picture;
   readonly passes: (event: Event) => boolean;
+  readonly clock: Pick<Clock, "now">;
   readonly log: Log;
 }): Snapshot {
-  const { sink, store, picture, passes, log } = options;
+  const { sink, store, picture, passes, clock, log } = options;
   /** The rest of a part, read once: a page of 100 tags must not read 50,000. */
   let rest: { readonly of: string; readonly events: readonly StateEvent[] } | null = null;
   let offered: { readonly held: HeldSnapshot; readonly page: readonly StateEvent[] } | null = null;
@@ -51,6 +55,12 @@ export function createSnapshot(options: {
     return rest.events.filter(({ key }) => key > held.after);
   }
 
+  /** At the very first start nothing is believed yet: what a sink begins with is waited for, for a while. */
+  async function mayBegin({ after, askedAt, part }: HeldSnapshot): Promise<boolean> {
+    if (part !== STATE_PARTS[0] || after !== "") return true;
+    return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());
+  }
+
   const remember = (held: HeldSnapshot): DocumentChange => ({ set: SET, put: [[sink, held]] });
 
   return {
@@ -62,6 +72,7 @@ export function createSnapshot(options: {
           rest = null;
           return [];
         }
+        if (!(await mayBegin(held))) return [];
         const page = (await restOf(held)).slice(0, limit);
         if (page.length > 0) {
           offered = { held, page };

@@ -133,7 +133,10 @@ export function createReceiverSink(
         const failure = meaningOf(error);
         if (!(failure instanceof Rejected)) throw error;
         refused.set(key, failure);
-        log.warn({ incident: key, alarm: held.alarm?.id, err: failure }, "the receiver refuses what it is told");
+        log.warn(
+          { incident: key, alarm: held.alarm?.id, err: failure },
+          "the receiver refuses what it is told",
+        );
         const now = book?.get(key) ?? held;
         const known = { ...now, refused: teller.digestOf(now) };
         await memory.put(entry(key, known));
@@ -264,9 +267,10 @@ export function createReceiverSink(
         ["changed", { status: "acknowledged", change: "acknowledged" }],
         ["closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) }],
       ] as const;
+      const incident = testIncident(clock.now());
       let place: Place | null = null;
       for (const [done, state] of steps) {
-        const told = toldOf({ ...testIncident(clock.now()), ...state });
+        const told = toldOf({ ...incident, ...state, changeId: `${incident.changeId}.${done}` });
         const answer: Place | "gone" = await (place === null
           ? receiver.open(told, signal)
           : state.status === "resolved"

@@ -4,11 +4,11 @@ import { snapshotWish } from "#src/delivery/snapshot.ts";
 import { Rejected, Retryable } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
 import { documentSet } from "#src/store/store.ts";
-import { syncSet } from "#src/sync/snapshot.ts";
 import { ALARM, GATEWAY, SITE, TAG, valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 
 const AT = "2026-11-01T00:00:00.000Z";
+const POLLED = { lastSuccess: AT, lastAttempt: AT, problem: null };
 let workshop: Workshop;
 beforeEach(async () => {
   workshop = await openWorkshop();
@@ -51,7 +51,7 @@ beforeEach(async () => {
           ["99999", value],
         ],
       },
-      { set: syncSet("quarantine", "main"), put: [] },
+      { set: documentSet("poll", "main"), put: ["alarms", "tags"].map((job) => [job, POLLED] as const) },
     ],
   });
 });
@@ -152,6 +152,33 @@ describe("what is believed now", () => {
     const last = sink.writes.flat().filter(({ type }) => type === "tag-value");
     expect(last).toHaveLength(1);
     expect(await workshop.store.outbox.deadLetters("a")).toEqual([]);
+  });
+
+  test("is waited for while the alarms and tags were never read, ten minutes at most", async () => {
+    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
+    const [early, late] = [scriptedSink(), scriptedSink()];
+    const dispatcher = await started(early);
+    await workshop.store.commit({ events: [valueEvent(1)] });
+    await workshop.clock.advance(60_000);
+    // What happens meanwhile comes all the same.
+    expect(early.writes.flat().map(({ id }) => id)).toEqual([valueEvent(1).id]);
+    await workshop.store.commit({
+      documents: [{ set: documentSet("poll", "main"), put: [["alarms", POLLED]] }],
+    });
+    await workshop.clock.advance(3_000);
+    expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
+    const stopped = dispatcher.stop(100);
+    await workshop.clock.advance(100);
+    await stopped;
+    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
+    await workshop.store.commit({
+      documents: [snapshotWish("a", new Date(workshop.clock.now()).toISOString())],
+    });
+    await started(late);
+    await workshop.clock.advance(9 * 60_000);
+    expect(late.writes).toEqual([]);
+    await workshop.clock.advance(2 * 60_000);
+    expect(counts(late.writes.flat())).toEqual(ALL);
   });
 
   test("says of itself that it stands nowhere in the log, and remembers what the sink says", async () => {

@@ -328,9 +328,16 @@ describe("a far end that forgets", () => {
 test("a test opens, changes and closes a marked thing, and nothing is remembered", async () => {
   const trial = receiving();
   const lines: string[] = [];
+  const keys = new Set<string>();
+  trial.board.trouble = (isDone, _, told) => {
+    keys.add(told.key);
+    // Time goes on between the steps.
+    if (isDone) void trial.clock.advance(1_000);
+  };
   await trial.test((line) => lines.push(line));
   expect(lines).toEqual(["opened N-1", "changed N-1", "closed N-1"]);
   expect(trial.board.said.map((line) => line.split(" ")[0])).toEqual(["open", "update", "close"]);
   expect(trial.board.said[0]).toContain("Test alarm from Plenum");
+  expect(keys.size).toBe(1);
   expect((await trial.memory.all()).size).toBe(0);
 });

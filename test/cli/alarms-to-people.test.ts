@@ -1,0 +1,66 @@
+import { expect, onTestFinished, test } from "vitest";
+import { startPagerdutyEnd } from "../receivers/webhook-end.ts";
+import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+
+test("a pager is tried, gets what is active when it comes, and a silence is agreed, shown, told and ended", async () => {
+  const service = await simulatedServer();
+  const pager = await startPagerdutyEnd();
+  onTestFinished(() => pager.stop());
+  const place = workplace(service.url);
+  place.configure({
+    sinks: {
+      pager: { webhook: pager.config, from: "state" },
+      events: { stdout: {}, filter: { kinds: ["silence-*"] } },
+    },
+  });
+
+  const tried = await place.plenum("sink", "test", "pager");
+  expect([tried.code, tried.stderr.trim().split("\n")]).toEqual([0, ["opened", "changed", "closed"]]);
+  expect(tried.stdout).toBe("pager: the test alarm was opened, changed and closed.\n");
+  expect(pager.things().map(({ isOpen }) => isOpen)).toEqual([false]);
+  const wrong = await place.plenum("sink", "test", "events");
+  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
+    78,
+    "events takes events as they are, so there is nothing to open and close. `plenum check` shows whether it can be reached.",
+  ]);
+
+  const worker = place.start("run");
+  await worker.says("started");
+  const listed = await place.plenum("alarms", "--json");
+  const active = JSON.parse(listed.stdout) as readonly unknown[];
+  expect(active.length).toBeGreaterThan(0);
+  await expect.poll(() => pager.things().length - 1, { timeout: 30_000 }).toBe(active.length);
+
+  const nobody = await place.plenum("silence", "add", "--for", "1h", "--reason", "Repair");
+  expect([nobody.code, onlyLine(nobody.stderr)]).toEqual([
+    78,
+    "That would silence every alarm of every building. Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
+  ]);
+  const agreed = await place.plenum(
+    "silence",
+    "add",
+    "--site",
+    "2",
+    "--priority",
+    "B,C",
+    "--for",
+    "1h",
+    "--reason",
+    "Repair",
+    "--json",
+  );
+  const { id } = JSON.parse(agreed.stdout) as { readonly id: string };
+  const shown = await place.plenum("silence");
+  expect(shown.stdout).toContain("of priority B, C of site 2");
+  await expect.poll(() => worker.printed(), { timeout: 20_000 }).toContain('"type":"silence-started"');
+  const over = await place.plenum("silence", "end", id);
+  expect([over.code, over.stdout]).toEqual([0, `The silence ${id} is over.\n`]);
+  await expect.poll(() => worker.printed(), { timeout: 20_000 }).toContain('"type":"silence-ended"');
+  const gone = await place.plenum("silence", "end", id);
+  expect([gone.code, onlyLine(gone.stderr)]).toEqual([
+    78,
+    `There is no silence ${id}; \`plenum silence\` shows those that there are.`,
+  ]);
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+}, 120_000);
