@@ -77,6 +77,8 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/lag.test.ts",
       "test/delivery/dispatcher.test.ts",
       "test/delivery/restart-watch.test.ts",
+      "test/delivery/memory.test.ts",
+      "test/delivery/snapshot.test.ts",
     ],
   },
 ];
