@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/connector.ts";
-import { Rejected, Throttled } from "../../src/errors.ts";
+import { Rejected } from "../../src/errors.ts";
 import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { vocabulary } from "../../src/receiver/words.ts";
 import { ADF } from "./adf.ts";
@@ -201,8 +201,8 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         // A search shows nothing to whoever may not see what there is.
         await checks.seesProject(signal);
         // Where our clock was set back by an hour since, it is not waited for.
-        waitUntilSettled(Math.abs(clock.now() - sinceMs));
-        return null;
+        const left = SETTLED_MS[config.deployment] - Math.abs(clock.now() - sinceMs);
+        return left <= 0 ? null : { againInMs: Math.min(left, LOOK_AGAIN_MS) };
       }
       const duplicates = others.filter(({ fields }) => fields.status.statusCategory.key !== "done");
       if (duplicates.length > 0)
@@ -218,16 +218,6 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
     probe: (signal) => checks.probe(signal),
     dispose: () => jira.close(),
   };
-
-  function waitUntilSettled(ageMs: number): void {
-    const left = SETTLED_MS[config.deployment] - ageMs;
-    if (left <= 0) return;
-    throw new Throttled(
-      `${jira.origin} may have an issue for this alarm that its search does not show yet.`,
-      Math.min(left, LOOK_AGAIN_MS),
-      { scope: "allowance" },
-    );
-  }
 }
 
 /** Finds the issue of an incident again. */

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { z } from "zod";
 import type { ConnectorContext } from "../../src/connector.ts";
-import { ConfigError, Throttled } from "../../src/errors.ts";
+import { ConfigError } from "../../src/errors.ts";
 import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { vocabulary, type WordName } from "../../src/receiver/words.ts";
 import { createTable, type Row } from "./api.ts";
@@ -142,10 +142,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (first === undefined) {
         // Where our clock was set back by an hour since, it is not waited for.
         const left = SETTLED_MS - Math.abs(clock.now() - sinceMs);
-        if (left <= 0) return null;
-        throw new Throttled(`${table.origin} may still be at work on this alarm.`, left, {
-          scope: "allowance",
-        });
+        return left <= 0 ? null : { againInMs: left };
       }
       const place = placeOf(first);
       const duplicates = others.filter((row) => !isResolved(row));

@@ -16,6 +16,11 @@ export interface Place {
   readonly link: string | null;
 }
 
+/** Not known yet: it is to be looked for again after so many milliseconds. */
+export interface Later {
+  readonly againInMs: number;
+}
+
 /**
  * One foreign system that people look at. `createReceiverSink` makes a sink of it and owns all that is hard: which
  * incident an event is about, folding, waiting, what was opened already, and what a crash may have left in doubt. So a
@@ -41,9 +46,10 @@ export interface Receiver {
   close(told: Told, place: Place, signal: AbortSignal): Promise<Place | "gone">;
   /**
    * Looks for what an opening in doubt may have made; null when there surely is nothing. A receiver whose search lags
-   * behind throws `Throttled` until it is sure. `sinceMs`: when the opening began, milliseconds since 1970.
+   * behind says when it may be sure; only this incident waits for that. `sinceMs`: when the opening began, milliseconds
+   * since 1970.
    */
-  find?(told: Told, sinceMs: number, signal: AbortSignal): Promise<Place | null>;
+  find?(told: Told, sinceMs: number, signal: AbortSignal): Promise<Place | Later | null>;
   /** Says again what is open after so many milliseconds although nothing is new, where the far end forgets. */
   readonly repeatMs?: number;
   /** For so many milliseconds after an end `close` is repeated as well. */

@@ -106,6 +106,7 @@ export function createReceiverSink(
 
   /** Whether there is something to say of it now. */
   function isDue(held: HeldIncident): boolean {
+    if (teller.isLookedForLater(held)) return false;
     if (held.told === null) return !waits(held) && !(isOver(held) && held.into !== null);
     if (!teller.isBehind(held)) return false;
     const isList = held.kind === "gateway" || held.kind === "storm";

@@ -21,6 +21,8 @@ export interface Teller {
   tell(held: HeldIncident, again: boolean, signal: AbortSignal): Promise<HeldIncident>;
   /** Whether there is anything to say. */
   isBehind(held: HeldIncident): boolean;
+  /** Whether it is in doubt, and too early to look for it. */
+  isLookedForLater(held: HeldIncident): boolean;
   /** A digest of what would be said. */
   digestOf(held: HeldIncident): string;
 }
@@ -62,6 +64,9 @@ export function createTeller(options: {
     let isInDoubt = before.openingMs !== null;
     if (before.openingMs !== null && receiver.find !== undefined) {
       const found = await receiver.find(options.told(before), before.openingMs, signal);
+      if (found !== null && "againInMs" in found) {
+        return keep({ ...before, lookAtMs: nowMs() + found.againInMs });
+      }
       if (found !== null) {
         // What it says is not known: it may be older than what is true now.
         return keep(known(before, found, false, ""));
@@ -103,15 +108,21 @@ export function createTeller(options: {
     return told.isClosed || told.digest !== digestOf(held);
   }
 
+  const isLookedForLater = ({ lookAtMs, openingMs }: HeldIncident) =>
+    openingMs !== null && lookAtMs !== undefined && nowMs() < lookAtMs;
+
   return {
     digestOf,
     isBehind,
+    isLookedForLater,
 
     async tell(held, again, signal) {
       if (again && held.told !== null) return say(held, signal);
       let now = held;
       // Opening and closing are two things to say, also where both are late; so is what is not known of one found again.
-      for (let steps = 0; steps < 3 && isBehind(now); steps += 1) now = await say(now, signal);
+      for (let steps = 0; steps < 3 && isBehind(now) && !isLookedForLater(now); steps += 1) {
+        now = await say(now, signal);
+      }
       return now;
     },
   };

@@ -205,17 +205,19 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.finds()).toBe(0);
   });
 
-  test("an opening that is made after a search found nothing is in doubt from then on, not from the first", async () => {
+  test("while a search lags behind, the incident waits by itself, and nobody else", async () => {
     const trial = receiving();
-    const one = alarm(1);
+    const [one, two] = [alarm(1), alarm(2)];
     const asked: number[] = [];
     const { find } = trial.board;
     trial.board.find = (told, sinceMs, signal) => {
       asked.push((sinceMs - START) / 1_000);
-      // A search that lags behind: a minute after the opening it shows what was made.
-      if (sinceMs > trial.clock.now() - 60_000) throw new Throttled("The index lags behind.", 60_000);
+      // A minute after the opening it shows what was made.
+      const leftMs = sinceMs + 60_000 - trial.clock.now();
+      if (leftMs > 0) return Promise.resolve({ againInMs: leftMs });
       return find?.(told, sinceMs, signal) ?? Promise.resolve(null);
     };
+    // The first request is lost on its way, the second is carried out and its answer is lost.
     for (const isDone of [false, true]) {
       trial.board.trouble = (done) => {
         if (done === isDone) throw new Retryable("The answer was lost.");
@@ -224,12 +226,20 @@ describe("a crash between what is said and what is remembered", () => {
       await (isDone ? trial.offerAgain([one.raised()]) : trial.offer(one.raised())).catch(() => undefined);
     }
     trial.board.trouble = () => undefined;
-    for (const _ of [1, 2, 3]) {
-      await trial.offerAgain([one.raised()]).catch(() => undefined);
-      await trial.clock.advance(30_000);
-    }
-    expect(trial.board.notes).toHaveLength(1);
-    expect(asked).toEqual([70, 140, 140, 140]);
+    await trial.offerAgain([one.raised()]);
+    await trial.offer(two.raised());
+    expect(trial.board.said.at(-1)).toBe("open active Alarm 2, Building 1");
+    await trial.pass(50_000);
+    // In doubt from the second request on, not from the first; looked for once, and again when it must show.
+    expect(asked).toEqual([70, 140]);
+    await trial.pass(20_000);
+    expect(asked).toEqual([70, 140, 140]);
+    expect(trial.board.notes.map(({ told }) => told.text.title)).toEqual([
+      "Alarm 1, Building 1",
+      "Alarm 2, Building 1",
+    ]);
+    await trial.offer(one.resolved(5));
+    expect(trial.board.notes[0]).toMatchObject({ isOpen: false });
   });
 
   test("one that was in doubt before stays in doubt when the second try is told to wait", async () => {

@@ -143,7 +143,8 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
     end.loseAnswers(0);
     end.tellToWait(0);
     await deliver();
-    for (let turn = 0; turn < 3; turn += 1) {
+    // An opening in doubt is looked for until a search must show it.
+    for (let turn = 0; turn < 10; turn += 1) {
       nowMs += 60_000;
       await tick();
     }

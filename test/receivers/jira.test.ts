@@ -406,11 +406,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       end.loseAnswers(1);
       expect(await failureOf(opened())).toMatchObject({ kind: "retryable" });
       expect(end.issues).toHaveLength(1);
-      expect(await failureOf(find(sinceMs))).toMatchObject({
-        kind: "throttled",
-        scope: "allowance",
-        retryAfterMs: 60_000,
-      });
+      expect(await find(sinceMs)).toEqual({ againInMs: 60_000 });
       clock.set("2026-11-02T06:18:00.000Z");
       expect(await find(sinceMs)).toEqual({
         ref: { id: "10001", over: false },
@@ -423,7 +419,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const sinceMs = clock.now();
       const settledMs = deployment === "cloud" ? 300_000 : 60_000;
       clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());
-      expect(await failureOf(find(sinceMs))).toMatchObject({ kind: "throttled", retryAfterMs: 10_000 });
+      expect(await find(sinceMs)).toEqual({ againInMs: 10_000 });
       clock.set(new Date(sinceMs + settledMs).toISOString());
       expect(await find(sinceMs)).toBeNull();
       // Our clock was an hour fast when it began.
