@@ -20,7 +20,7 @@ const LIST_EDIT_MS = 30_000;
 const TICK_MS = 5_000;
 /** Whether gateways are back is looked at this often, in milliseconds, should the sink's filter leave that event out. */
 const GATEWAY_LOOK_MS = 60_000;
-/** What was said is remembered for so long after its end, or after nothing more was heard of it, in milliseconds. */
+/** What was said is remembered for so long after its end, or after it went out of sight, in milliseconds. */
 const REMEMBER_MS = 30 * 86_400_000;
 
 /**
@@ -107,7 +107,7 @@ export function createReceiverSink(
   /** Whether there is something to say of it now. */
   function isDue(held: HeldIncident): boolean {
     if (teller.isLookedForLater(held)) return false;
-    if (held.told === null) return !waits(held) && !(isOver(held) && held.into !== null);
+    if (held.told === null) return !waits(held);
     if (!teller.isBehind(held)) return false;
     const isList = held.kind === "gateway" || held.kind === "storm";
     return !isList || isOver(held) || clock.now() - held.told.atMs >= LIST_EDIT_MS;
@@ -208,7 +208,8 @@ export function createReceiverSink(
   async function forget(all: Book): Promise<void> {
     const old = [...all].filter(
       ([, held]) =>
-        clock.now() - held.changedMs > REMEMBER_MS ||
+        // An alarm that is active for months is still to be closed.
+        (clock.now() - held.changedMs > REMEMBER_MS && (isOver(held) || held.status === "unknown")) ||
         // Nobody was told of it and nobody will be.
         (isOver(held) && held.told === null && held.openingMs === null && held.into === null && waits(held)),
     );

@@ -45,18 +45,11 @@ export function createTeller(options: {
     place: Place,
     isClosed: boolean,
     digest = digestOf(held),
-  ): HeldIncident => ({
-    ...held,
-    openingMs: null,
-    told: {
-      place,
-      status: held.status,
-      retriggers: held.retriggers,
-      digest,
-      isClosed,
-      atMs: nowMs(),
-    },
-  });
+  ): HeldIncident => {
+    const { lookAtMs: _, refused: __, ...rest } = held;
+    const { retriggers, status } = held;
+    return { ...rest, openingMs: null, told: { place, status, retriggers, digest, isClosed, atMs: nowMs() } };
+  };
 
   const digestOf = (held: HeldIncident) => digestOfTold(options.told(held));
 

@@ -123,6 +123,15 @@ describe("one alarm is one thing", () => {
     expect(trial.board.notes).toHaveLength(0);
   });
 
+  test("an alarm that is active for months is closed at its end", async () => {
+    const trial = receiving();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.pass(100 * 86_400_000, 6 * 3_600_000);
+    await trial.offer(one.resolved(100 * 1_440));
+    expect(trial.board.notes[0]).toMatchObject({ isOpen: false });
+  });
+
   test("an end is forgotten after thirty days, and what it was too", async () => {
     const trial = receiving();
     const one = alarm(1);
