@@ -43,6 +43,26 @@ async function lag(sink = "a") {
 }
 
 describe("delivery", () => {
+  test("a sink that takes everything is offered a batch at a time, one that wants little looks further", async () => {
+    const limits: number[] = [];
+    const { outbox } = workshop.store;
+    const { next } = outbox;
+    outbox.next = (sink, limit, after) => {
+      limits.push(limit);
+      return next(sink, limit, after);
+    };
+    for (const [filter, limit] of [
+      [{}, 2],
+      [{ kinds: ["alarm-raised"] }, 500],
+    ] as const) {
+      limits.length = 0;
+      const dispatcher = await started({ a: scriptedSink() }, { batch: 2, filter });
+      await commit(values(limit * 10, 3), 1_000);
+      expect(new Set(limits)).toEqual(new Set([limit]));
+      await stop(dispatcher);
+    }
+  });
+
   test("what is committed arrives at once, in order, in batches, and is settled", async () => {
     const sink = scriptedSink();
     const dispatcher = await started({ a: sink }, { batch: 2 });

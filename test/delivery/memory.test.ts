@@ -155,6 +155,20 @@ describe("a sink that is called although nothing happens", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
   });
 
+  test("that wants to be called at once is called ten times a second", async () => {
+    const at: number[] = [];
+    const sink = Object.assign(scriptedSink(), {
+      async tick() {
+        at.push(workshop.clock.now() - START);
+        return { inMs: 0 };
+      },
+    });
+    await started(sink);
+    at.length = 0;
+    await workshop.clock.advance(1_000);
+    expect(at).toHaveLength(10);
+  });
+
   test("is never called while a write is under way", async () => {
     const { sink, at } = ticking(() => expect(sink.faults).toEqual([]));
     let finish = () => {};

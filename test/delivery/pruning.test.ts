@@ -47,6 +47,19 @@ test("looks every minute, and says what a sink lost of what it wanted", async ()
   expect(clock.sleepers()).toBe(0);
 });
 
+test("ends with the signal of its start", async () => {
+  const { clock } = workshop;
+  const service = pruning(workshop);
+  const running = new AbortController();
+  await service.start(running.signal);
+  await clock.advance(1_000);
+  expect(clock.sleepers()).toBe(1);
+  running.abort();
+  await clock.advance(0);
+  expect(clock.sleepers()).toBe(0);
+  await service.stop(1_000);
+});
+
 test("nothing becomes older while the clock is in doubt, or the process stands still", async () => {
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");

@@ -85,6 +85,34 @@ describe("a far end that was restarted", () => {
     expect(since(sink, 25)).toEqual(again);
   });
 
+  test("gets again no more than that where it said nothing of itself for a while", async () => {
+    const sink = mortalSink();
+    await started(sink);
+    await minutes(0, 2);
+    sink.life = null;
+    await minutes(2, 28);
+    sink.life = "1";
+    await minutes(30, 1);
+    sink.life = "2";
+    await workshop.clock.advance(MINUTE);
+    const again = since(sink, 31);
+    expect(again.length).toBeGreaterThanOrEqual(15);
+    expect(again.length).toBeLessThanOrEqual(17);
+  });
+
+  test("gets again all of what was sent again shortly before, in however many pieces", async () => {
+    const sink = mortalSink();
+    await started(sink, { batch: 1 });
+    await workshop.store.commit({ events: values(0, 600) });
+    await workshop.clock.advance(20 * MINUTE);
+    expect(await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z")).toBe(600);
+    await workshop.clock.advance(MINUTE);
+    expect(since(sink, 600)).toHaveLength(600);
+    sink.life = "2";
+    await workshop.clock.advance(2 * MINUTE);
+    expect(new Set(since(sink, 1_200))).toEqual(new Set(ids(values(0, 600))));
+  });
+
   test("gets again what was delivered lately, however long ago it was committed", async () => {
     const sink = mortalSink();
     await started(sink, { retry: { first: "1m", max: "1m" } });
