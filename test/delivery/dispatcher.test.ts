@@ -43,6 +43,19 @@ async function lag(sink = "a") {
 }
 
 describe("delivery", () => {
+  test("counts what was accepted, rejected and kept", async () => {
+    const sink = scriptedSink((batch) => ({
+      rejected: batch.length > 2 ? [{ index: 1, reason: "No." }] : [],
+      ...(batch.length > 3 ? { kept: { from: 3, error: new Retryable("away") } } : {}),
+    }));
+    await started({ a: sink });
+    await commit(values(0, 5), 10_000);
+    const { values: counts } = await workshop.metrics.deliveries.get();
+    const of = (outcome: string) =>
+      counts.find(({ labels }) => "outcome" in labels && labels.outcome === outcome)?.value;
+    expect([of("accepted"), of("rejected"), of("kept")]).toEqual([4, 1, 2]);
+  });
+
   test("a sink that takes everything is offered a batch at a time, one that wants little looks further", async () => {
     const limits: number[] = [];
     const { outbox } = workshop.store;

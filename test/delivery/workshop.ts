@@ -4,7 +4,7 @@ import type { Accepted, Offered, Receipt, Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
 import type { Event } from "#src/event.ts";
-import { createMetrics } from "#src/metrics.ts";
+import { createMetrics, type Metrics } from "#src/metrics.ts";
 import { createPicture } from "#src/picture.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
@@ -73,6 +73,7 @@ export interface Workshop {
   readonly store: Store;
   /** Warnings and worse, and information, as they were logged. */
   readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
+  readonly metrics: Metrics;
   dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>): Dispatcher;
   dispose(): Promise<void>;
 }
@@ -85,11 +86,13 @@ export async function openWorkshop(): Promise<Workshop> {
   const lines: Workshop["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const made: Dispatcher[] = [];
+  const metrics = createMetrics();
   return {
     folder,
     clock,
     store,
     lines,
+    metrics,
     dispatcher(sinks, delivery = {}) {
       const dispatcher = createDispatcher({
         sinks: Object.entries(sinks).map(([name, sink]) => ({
@@ -103,7 +106,7 @@ export async function openWorkshop(): Promise<Workshop> {
         picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),
         clock,
         log,
-        metrics: createMetrics(),
+        metrics,
         random: () => 0.5,
       });
       made.push(dispatcher);
