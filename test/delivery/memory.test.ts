@@ -150,7 +150,10 @@ describe("a sink that is called although nothing happens", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "No." }]);
     expect(sink.writes).toEqual([]);
     failure = null;
+    const before = sink.opens;
     await workshop.clock.advance(6 * 60_000);
+    // A person may have changed what a connection is made of.
+    expect(sink.opens).toBe(before + 1);
     expect(sink.writes.flat()).toHaveLength(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
   });

