@@ -40,12 +40,12 @@ export interface HeldIncident {
   /** Of an opening in doubt: when it is looked for again, milliseconds since 1970. */
   readonly lookAtMs?: number;
   /** Null while the receiver knows nothing of it. */
-  readonly told: HeldTold | null;
+  readonly told: HeldSaid | null;
   /** What the receiver refused for good, as a digest: the same is not said again unasked. */
   readonly refused?: string;
 }
 
-export interface HeldTold {
+export interface HeldSaid {
   readonly place: Place;
   readonly status: IncidentStatus;
   readonly retriggers: number;
