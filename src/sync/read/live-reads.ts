@@ -64,6 +64,8 @@ const UNDER_WAY_MAX = 6;
 const TRYING_MAX = 1;
 /** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
 const SEARCH_EVERY_SLOTS = 20;
+/** And where slots are far apart, one in two minutes: with 3 requests a minute 20 slots are seven (milliseconds). */
+const SEARCH_EVERY_MS = 120_000;
 /** Starving tags take at most every other slot that others need; half a slot for what is not exact. */
 const EVERY_OTHER = 1.5;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
@@ -166,7 +168,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
     const planned = board.planned(nowMs);
     const isSearchTime =
-      nowMs - searchedAtMs >= SEARCH_EVERY_SLOTS * slotMs() && !planned.some((tag) => isDoubtDue(tag, nowMs));
+      nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * slotMs(), SEARCH_EVERY_MS) &&
+      !planned.some((tag) => isDoubtDue(tag, nowMs));
     const searched = isSearchTime ? searchGroup(planned, nowMs) : [];
     if (searched.length > 0) {
       searchedAtMs = nowMs;
