@@ -70,8 +70,10 @@ describe("a wish for a silence", () => {
 
 test("a silence in words, by ids or by names", () => {
   expect(whom(silence())).toBe("all alarms");
+  expect(whom(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
   expect(whom(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
+  expect(whom(silence({ site: 3 }))).toBe("alarms of site 3");
   expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe(
     "alarm Low of site School",
   );

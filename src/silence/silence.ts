@@ -92,13 +92,13 @@ export function whom(
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
 ): string {
   const parts = [
-    alarm === null ? null : `alarm ${names.alarm ?? alarm}`,
+    alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
     name === null ? null : `named ${name}`,
     priorities === null ? null : `of priority ${priorities.join(", ")}`,
     site === null ? null : `of site ${names.site ?? site}`,
     source === null ? null : `of source ${source}`,
   ].filter((part) => part !== null);
-  return parts.length === 0 ? "all alarms" : parts.join(" ");
+  return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
 }
 
 function likeName(pattern: string, name: string): boolean {

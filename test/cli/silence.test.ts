@@ -33,7 +33,9 @@ describe("plenum silence", () => {
     );
     const silence = JSON.parse(made.stdout) as { readonly id: string };
     expect(silence).toMatchObject({ site: 3, priorities: ["B", "C"], reason: "The boiler", by: "cli" });
-    expect((await plenum("silence")).stdout).toMatch(/ of priority B, C of site 3 +The boiler +cli\n$/);
+    expect((await plenum("silence")).stdout).toMatch(
+      / alarms of priority B, C of site 3 +The boiler +cli\n$/,
+    );
     expect((await plenum("silence", "end", silence.id)).code).toBe(0);
     expect((await plenum("silence", "end", silence.id)).code).toBe(78);
   });

@@ -259,7 +259,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".alarms li").innerText()).toContain("silenced until ");
     await expect
       .poll(() => page.locator(".silences li b").allInnerTexts())
-      .toEqual(["of site north school of source north", "named VS1* of priority B, C"]);
+      .toEqual(["alarms of site north school of source north", "alarms named VS1* of priority B, C"]);
     expect(await page.locator(".silences li.coming").innerText()).toMatch(
       /from .* until .*, in 60 min · by cli/,
     );

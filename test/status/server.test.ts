@@ -113,7 +113,7 @@ describe("silences", () => {
       by: "the status page",
     };
     expect(await rows()).toEqual([
-      { id, ...silenced, from: NOW, alarms: "of site Skolen of source north", isActive: true },
+      { id, ...silenced, from: NOW, alarms: "alarms of site Skolen of source north", isActive: true },
     ]);
     expect((await alarms()).map((row) => row.silenced)).toEqual([silenced, silenced]);
     expect(await silencesIn(store)).toEqual([

@@ -166,14 +166,13 @@ export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
           <b>${alarm.trigger.displayName}</b>
           <span class="of">${alarm.site.displayName} · since ${ago(alarm.triggeredAt, now)}${
             alarm.acknowledged ? ` · acknowledged by ${alarm.acknowledgedBy ?? "somebody"}` : ""
-          }${state === "active" ? "" : ` · ${state}`}</span>
+          }${state === "active" ? "" : ` · ${state}`} ${
+            silence === null &&
+            html`<${BeginSilence} name=${alarm.trigger.displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
+          }</span>
           <span class="of">${without(alarm.description, alarm.trigger.displayName)}</span>
           ${tickets.length > 0 && html`<span class="of">${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
-          ${
-            silence === null
-              ? html`<${BeginSilence} name=${alarm.trigger.displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
-              : html`<${Silenced} silenced=${silence} now=${now} />`
-          }
+          ${silence !== null && html`<${Silenced} silenced=${silence} now=${now} />`}
         </div>
       </li>`,
     )}</ul>
