@@ -189,6 +189,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     config: config.status,
     credentials: readCredentials(config.status),
     clock,
+    store,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,

@@ -35,6 +35,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/silence/keeper.ts": "silence.test.ts",
   "src/operator/door.ts": "services.test.ts",
   "src/status/server.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",

@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { createPicture } from "#src/picture.ts";
 import { createSilenceKeeper } from "#src/silence/keeper.ts";
-import { addSilence, covers, endSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
+import { addSilence, covers, endSilence, type Silence, silencesIn, whom } from "#src/silence/silence.ts";
+import { silenceOf, type Wish } from "#src/silence/wish.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
@@ -39,6 +40,43 @@ describe("which alarms a silence covers", () => {
   ])("%s", (_, parts, is) => {
     expect(covers(silence(parts), "main", alarm)).toBe(is);
   });
+});
+
+describe("a wish for a silence", () => {
+  const wish = (more: Partial<Wish> = {}): Wish => ({
+    ...{ source: null, site: 3, priorities: null, name: null, alarm: null, by: "cli" },
+    ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
+  });
+
+  test("becomes one that is not told yet, with an id of its own", () => {
+    const made = silenceOf(wish(), START);
+    expect(made).toEqual({
+      ...silence({ site: 3, to: at(1) }),
+      id: expect.stringMatching(/^[0-9a-f]{8}$/),
+    });
+    expect(silenceOf(wish(), START).id).not.toBe(made.id);
+  });
+
+  test.each<[string, Partial<Wish>, string]>([
+    ["ends as it begins", { toMs: START }, "The end has to be after the beginning, and after now."],
+    ["is over", { fromMs: START - 9, toMs: START }, "The end has to be after the beginning, and after now."],
+    ["lasts too long", { toMs: START + 367 * 86_400_000 }, "A silence lasts a year at most."],
+    ["says nothing", { reason: " " }, "Say why, in 500 characters at most."],
+    ["says too much", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
+  ])("is refused when it %s", (_, more, message) => {
+    expect(() => silenceOf(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
+  });
+});
+
+test("a silence in words, by ids or by names", () => {
+  expect(whom(silence())).toBe("all alarms");
+  expect(whom(silence({ alarm: "7" }))).toBe("alarm 7");
+  const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
+  expect(whom(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
+  expect(whom(silence({ site: 3 }))).toBe("alarms of site 3");
+  expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe(
+    "alarm Low of site School",
+  );
 });
 
 describe("a silence", () => {

@@ -161,6 +161,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/build-sinks.ts", "connectors/mqtt/sink.ts"],
   ],
   "demo/": [["src/demo/demo.ts", "src/cli/context.ts"]],
+  "demo/page/": [["src/demo/page/inbox.mjs", "/htm.mjs"]],
   "cli/": [
     ["src/cli/backfill.ts", "src/source/quota/quota.ts"],
     ["src/cli/outbox.ts", "node:sqlite"],

@@ -29,6 +29,7 @@ export function addDemo(program: Command, context: CliContext): void {
           : "  Real building readings are being replayed, two minutes in every second.",
         "",
         `  status page   ${demo.statusUrl}`,
+        `  inbox         ${demo.inboxUrl}  (stands for a chat channel: an alarm appears, changes and closes there)`,
         `  values        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/tag/+/value' -v`,
         `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
         `  all events    tail -f ${demo.folder}/events/*.jsonl`,

@@ -1,9 +1,9 @@
-import { randomBytes } from "node:crypto";
 import { type Command, InvalidArgumentError } from "commander";
 import { isoUtc, systemClock } from "../clock.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
-import { addSilence, endSilence, type Silence, silencesIn } from "../silence/silence.ts";
+import { addSilence, endSilence, type Silence, silencesIn, whom } from "../silence/silence.ts";
+import { silenceOf } from "../silence/wish.ts";
 import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
@@ -21,9 +21,6 @@ interface AddOptions {
   readonly reason: string;
 }
 
-/** A silence longer than this is a mistake, or a matter for the configuration, in milliseconds. */
-const LONGEST_MS = 366 * 86_400_000;
-
 /** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
 export function addSilenceCommands(program: Command, context: CliContext): void {
   const silence = program
@@ -31,7 +28,7 @@ export function addSilenceCommands(program: Command, context: CliContext): void 
     .description("agreed times in which tickets, messages and pages are not made of alarms")
     .addHelpText(
       "after",
-      '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c',
+      '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
     )
     .action(() => withStore(context, true, (store) => list(context, store)));
 
@@ -75,26 +72,13 @@ async function add(context: CliContext, store: Store, options: AddOptions): Prom
   if ((options.for === undefined) === (options.to === undefined))
     throw new ConfigError("Say how long, with either --for or --to.");
   const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
-  if (toMs <= Math.max(fromMs, nowMs))
-    throw new ConfigError("The end has to be after the beginning, and after now.");
-  if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");
   if (source !== undefined && context.config().sources[source] === undefined)
     throw new ConfigError(
       `There is no source ${source}; known are: ${Object.keys(context.config().sources).join(", ")}.`,
     );
-  const silence: Silence = {
-    id: randomBytes(3).toString("hex"),
-    source: source ?? null,
-    site: site ?? null,
-    priorities: priority ?? null,
-    name: name ?? null,
-    alarm: alarm ?? null,
-    from: isoUtc(fromMs),
-    to: isoUtc(toMs),
-    reason: options.reason,
-    by: "cli",
-    isTold: false,
-  };
+  const which = { source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null };
+  const wish = { ...which, priorities: priority ?? null, fromMs, toMs, reason: options.reason, by: "cli" };
+  const silence = silenceOf(wish, nowMs);
   await addSilence(store, silence);
   context
     .terminal()
@@ -106,22 +90,10 @@ async function list(context: CliContext, store: Store): Promise<void> {
     { title: "id", value: ({ id }) => id },
     { title: "from", value: ({ from }) => from },
     { title: "to", value: ({ to }) => to },
-    { title: "alarms", value: whom },
+    { title: "alarms", value: (each) => whom(each) },
     { title: "reason", value: ({ reason }) => reason },
     { title: "by", value: ({ by }) => by },
   ]);
-}
-
-/** Which alarms it is about, in words. */
-function whom({ alarm, name, priorities: letters, site, source }: Silence): string {
-  const parts = [
-    alarm === null ? null : `alarm ${alarm}`,
-    name === null ? null : `named ${name}`,
-    letters === null ? null : `of priority ${letters.join(", ")}`,
-    site === null ? null : `of site ${site}`,
-    source === null ? null : `of source ${source}`,
-  ].filter((part) => part !== null);
-  return parts.length === 0 ? "all alarms" : parts.join(" ");
 }
 
 async function withStore(

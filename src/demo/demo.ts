@@ -10,11 +10,13 @@ import { createSimulator, type Simulator } from "../simulator/simulator.ts";
 import type { SimulatorState } from "../simulator/state.ts";
 import { createWorker, type Worker } from "../worker.ts";
 import { startBroker } from "./broker.ts";
+import { work } from "./caretaker.ts";
 import { freeOr } from "./free-port.ts";
+import { startInbox } from "./inbox.ts";
 
 /**
  * The main job with no configuration and no server: the simulator replaying real readings, an embedded MQTT
- * broker, and the worker between them, in one process on loopback.
+ * broker, an inbox that stands for a chat channel, and the worker between them, in one process on loopback.
  *
  * Everything it remembers is in one folder: the simulated world's beginning and what happened to it by hand, the
  * worker's state, and the delivered events. A second start goes on where the first stopped.
@@ -24,6 +26,7 @@ export interface Demo {
   readonly serviceUrl: string;
   readonly brokerUrl: string;
   readonly statusUrl: string;
+  readonly inboxUrl: string;
   readonly continued: boolean;
   readonly worker: Worker;
   stop(): Promise<void>;
@@ -36,7 +39,7 @@ const SPEED = 120;
 const SITES = [1, 6, 9, 10, 14, 15];
 
 /** Where the demo likes to be; when a port is taken it moves to a free one. */
-const PORTS = { broker: 1883, status: 9850, service: 8085 } as const;
+const PORTS = { broker: 1883, status: 9850, inbox: 9860, service: 8085 } as const;
 
 const STOP_WITHIN_MS = 8_000;
 
@@ -61,6 +64,7 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
 
   const service = await startSimulatorServer(simulator, { port: await freeOr(PORTS.service) });
   const broker = await startBroker({ host: "127.0.0.1", port: await freeOr(PORTS.broker) });
+  const inbox = await startInbox({ port: await freeOr(PORTS.inbox) });
   const config = loadYaml({
     schema: Config,
     file: fileURLToPath(new URL("../../config/demo.yaml", import.meta.url)),
@@ -68,6 +72,7 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
       PLENUM_DEMO_FOLDER: folder,
       PLENUM_DEMO_SERVICE: service.url,
       PLENUM_DEMO_BROKER: broker.url,
+      PLENUM_DEMO_INBOX: inbox.url,
       PLENUM_DEMO_LOG: process.env.PLENUM_DEMO_LOG,
       PLENUM_DEMO_STATUS_PORT: String(await freeOr(PORTS.status)),
     },
@@ -78,17 +83,23 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
     armWriting: true,
   });
   await worker.start();
+  const leaving = new AbortController();
+  const caretaker = work(simulator, systemClock, leaving.signal);
 
   return {
     folder,
     serviceUrl: service.url,
     brokerUrl: broker.url,
     statusUrl: worker.statusUrl(),
+    inboxUrl: inbox.url,
     continued: remembered !== null,
     worker,
     async stop() {
+      leaving.abort();
+      await caretaker;
       await worker.stop(STOP_WITHIN_MS);
       keep(memory, epoch, simulator);
+      await inbox.close();
       await broker.close();
       await service.close();
     },

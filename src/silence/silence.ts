@@ -1,4 +1,5 @@
 import type { Alarm } from "../building.ts";
+import { ConfigError } from "../errors.ts";
 import { type Event, makeEvent } from "../event.ts";
 import type { Store } from "../store/store.ts";
 
@@ -28,12 +29,21 @@ export interface Silence {
 
 const SET = "silence";
 
+/** Every alarm is held against every silence, and the page shows them all. */
+const MOST_SILENCES = 1_000;
+
 export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
   const all = [...(await store.documents<Silence>(SET)).values()];
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
-export async function addSilence(store: Pick<Store, "commit">, silence: Silence): Promise<void> {
+/** Throws `ConfigError` where there are as many as there can be. */
+export async function addSilence(
+  store: Pick<Store, "commit" | "documents">,
+  silence: Silence,
+): Promise<void> {
+  if ((await store.documents(SET)).size >= MOST_SILENCES)
+    throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
   await store.commit({ documents: [{ set: SET, insert: [[silence.id, silence]] }] });
 }
 
@@ -74,6 +84,21 @@ export function covers(silence: Silence, source: string, alarm: Alarm): boolean 
     (silence.alarm === null || silence.alarm === alarm.id) &&
     (silence.name === null || likeName(silence.name, alarm.trigger.displayName))
   );
+}
+
+/** Which alarms it is about, in words; ids where no names are given. */
+export function whom(
+  { alarm, name, priorities, site, source }: Silence,
+  names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},
+): string {
+  const parts = [
+    alarm === null ? "alarms" : `alarm ${names.alarm ?? alarm}`,
+    name === null ? null : `named ${name}`,
+    priorities === null ? null : `of priority ${priorities.join(", ")}`,
+    site === null ? null : `of site ${names.site ?? site}`,
+    source === null ? null : `of source ${source}`,
+  ].filter((part) => part !== null);
+  return parts.length === 1 && alarm === null ? "all alarms" : parts.join(" ");
 }
 
 function likeName(pattern: string, name: string): boolean {

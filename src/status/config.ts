@@ -33,7 +33,7 @@ export const StatusConfig = z
       description: "Password for the user `plenum`. Needed on any address but loopback; health needs none.",
     }),
     viewer_password: SecretRef.optional().meta({
-      description: "Password for the user `viewer`, who may look and stop nothing.",
+      description: "Password for the user `viewer`, who may look and change nothing.",
     }),
     metrics_token: SecretRef.optional().meta({
       description: "Token (Authorization: Bearer) that opens /metrics and nothing else.",

@@ -8,8 +8,8 @@ import type { StatusConfig } from "./config.ts";
 const LEAST_LENGTH = 12;
 
 /**
- * Who somebody is by what they know: an operator may stop all writing, a viewer looks, and a scraper gets the metrics
- * and nothing else.
+ * Who somebody is by what they know: an operator may stop all writing and begin and end silences, a viewer looks, and a
+ * scraper gets the metrics and nothing else.
  */
 export type Role = "operator" | "viewer" | "scraper";
 

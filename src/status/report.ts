@@ -1,9 +1,11 @@
 import { type Clock, isoUtc } from "../clock.ts";
+import { silencesIn } from "../silence/silence.ts";
 import type { DamagedRows, Store, Wanted } from "../store/store.ts";
 import { freeBytes } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows, type ValueFilter, type ValueRows, valueRows } from "./rows.ts";
+import { isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
 import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
 
@@ -66,6 +68,8 @@ export interface Status {
   report(): Promise<StatusReport>;
   alarms(): Promise<readonly AlarmRow[]>;
   values(filter: ValueFilter): Promise<ValueRows>;
+  /** Those that are active or to come; never from memory, so that one sees what one has just done. */
+  silences(): Promise<readonly SilenceRow[]>;
 }
 
 export function createStatus(options: StatusOptions): Status {
@@ -110,7 +114,14 @@ export function createStatus(options: StatusOptions): Status {
       };
     },
 
-    alarms: () => alarmRows(remembered, names, options.sinks ?? []),
+    async alarms() {
+      const at = isoUtc(clock.now());
+      const silences = (await silencesIn(store)).filter((silence) => isActive(silence, at));
+      return alarmRows(remembered, names, options.sinks ?? [], silences);
+    },
+    async silences() {
+      return silenceRows(remembered, names, await silencesIn(store), isoUtc(clock.now()));
+    },
     values: (filter) => valueRows(remembered, names, filter),
   };
 }

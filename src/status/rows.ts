@@ -1,9 +1,11 @@
 import type { Alarm, Tag } from "../building.ts";
 import type { AnyEvent } from "../event.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../receiver/tickets.ts";
+import type { Silence } from "../silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../store/store.ts";
 import type { Held, HeldAlarm, HeldValue } from "../sync/snapshot.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import { type Silenced, silencedBy } from "./silence-rows.ts";
 
 /** An alarm that is active, or whose fate is not known. */
 export interface AlarmRow {
@@ -12,21 +14,35 @@ export interface AlarmRow {
   readonly state: HeldAlarm["state"];
   /** Where people find it at the receivers. */
   readonly tickets: readonly Ticket[];
+  /** Null where people are told of it. */
+  readonly silenced: Silenced | null;
 }
 
-/** Highest priority first, then the newest. */
+/** Whether it is active, or may be. */
+export function isShown({ state }: Pick<HeldAlarm, "state">): boolean {
+  return state !== "resolved" && state !== "vanished";
+}
+
+/** Highest priority first, then the newest. `silences`: those that are active. */
 export async function alarmRows(
   remembered: Remembered,
   sources: readonly string[],
   sinks: readonly string[],
+  silences: readonly Silence[],
 ): Promise<readonly AlarmRow[]> {
   const tickets = await ticketsOf((set) => remembered.documents(set, WATCHED_MS), sinks);
   const rows: AlarmRow[] = [];
   for (const source of sources) {
     const held = await remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS);
     for (const { alarm, episode, state } of held.values()) {
-      if (state === "resolved" || state === "vanished") continue;
-      rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [] });
+      if (!isShown({ state })) continue;
+      rows.push({
+        source,
+        alarm,
+        state,
+        tickets: tickets.get(ticketKey(source, episode)) ?? [],
+        silenced: silencedBy(silences, source, alarm),
+      });
     }
   }
   return rows.toSorted(

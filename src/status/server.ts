@@ -11,7 +11,7 @@ import { ConfigError } from "../errors.ts";
 import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
-import type { Outbox } from "../store/store.ts";
+import type { Outbox, Store } from "../store/store.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
@@ -19,16 +19,18 @@ import { guard, sameOriginOnly } from "./guard.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
+import { silenceRoutes } from "./silences.ts";
 import { namedIn } from "./visitor.ts";
 
 /**
- * Health, metrics and the status page. The page shows and changes nothing but the stop of all writing; what operates
- * the worker is the operator's door, which is no part of it.
+ * Health, metrics and the status page. The page shows, and changes nothing but two things: it stops all writing, and it
+ * begins and ends silences. What operates the worker is the operator's door, which is no part of it.
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
   readonly credentials: Credentials | null;
-  readonly clock: Pick<Clock, "monotonic">;
+  readonly clock: Pick<Clock, "monotonic" | "now">;
+  readonly store: Pick<Store, "commit" | "document" | "documents">;
   readonly status: Status;
   readonly outbox: Outbox;
   readonly metrics: Registry;
@@ -55,7 +57,7 @@ const EVENTS_SHOWN = 50;
 const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   "/": asset("./page/index.html", "text/html; charset=utf-8"),
   ...Object.fromEntries(
-    ["app", "overview", "panels", "plan", "words"].map((name) => [
+    ["app", "order", "overview", "panels", "plan", "silences", "words"].map((name) => [
       `/${name}.mjs`,
       asset(`./page/${name}.mjs`, "text/javascript; charset=utf-8"),
     ]),
@@ -131,6 +133,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     options.stopWrites(namedIn(context, options.config.trusted_proxy));
     return context.json({ stopped: true });
   });
+  app.route("/api/silences", silenceRoutes(options));
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
     return context.json(latest.map(shownEvent));

@@ -24,26 +24,41 @@ export interface OpenedPage extends ShownBuilding {
   open(): Promise<unknown>;
 }
 
-/** One browser for the tests of a file; what it answers opens a page over a small building. */
-export function pagesInBrowser(): (width?: number, live?: LiveParts) => Promise<OpenedPage> {
+/** A page at an address that is not opened yet. */
+export type ViewedPage = Pick<OpenedPage, "page" | "complaints" | "elsewhere" | "open">;
+
+/** One browser for the tests of a file; what it answers makes a page for an address. */
+export function browserOfTests(): (url: string, width?: number) => Promise<ViewedPage> {
   let browser: Browser;
   beforeAll(async () => {
     browser = await chromium.launch({ executablePath: programPath("chromium") ?? "", args: FLAGS });
   });
   afterAll(() => browser?.close());
 
-  return async (width = 1280, live = LIVE) => {
-    const building = await shownBuilding(live);
-    const server = createStatusServer(serverOptions(building));
-    await server.start(new AbortController().signal);
-    onTestFinished(() => server.stop(1_000));
+  return async (url, width = 1280) => {
     const page = await browser.newPage({ viewport: { width, height: 900 } });
     const complaints: string[] = [];
     const elsewhere: string[] = [];
     page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
     page.on("pageerror", (error) => complaints.push(error.message));
-    page.on("request", (request) => request.url().startsWith(server.url()) || elsewhere.push(request.url()));
+    page.on("request", (request) => request.url().startsWith(url) || elsewhere.push(request.url()));
     onTestFinished(() => page.close());
-    return { ...building, server, page, complaints, elsewhere, open: () => page.goto(server.url()) };
+    return { page, complaints, elsewhere, open: () => page.goto(url) };
+  };
+}
+
+/** The same for a status page over a small building. */
+export function pagesInBrowser(): (
+  width?: number,
+  live?: LiveParts,
+  more?: Parameters<typeof serverOptions>[1],
+) => Promise<OpenedPage> {
+  const view = browserOfTests();
+  return async (width = 1280, live = LIVE, more = {}) => {
+    const building = await shownBuilding(live);
+    const server = createStatusServer(serverOptions(building, more));
+    await server.start(new AbortController().signal);
+    onTestFinished(() => server.stop(1_000));
+    return { ...building, server, ...(await view(server.url(), width)) };
   };
 }

@@ -2,6 +2,8 @@
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/event.ts";
+import { Secret } from "#src/log.ts";
+import { addSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
 import { planReport } from "#src/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
@@ -28,6 +30,13 @@ const HOSTILE = [
   "\u202Eevil\u202C \u0000 \uFEFF",
   "x".repeat(400),
 ];
+
+/** Begins in an hour. */
+const COMING: Silence = {
+  ...{ id: "5f1e0c3a", source: null, site: null, priorities: ["B", "C"], name: "VS1*", alarm: null },
+  ...{ from: "2026-11-21T11:00:00.000Z", to: "2026-11-21T12:00:00.000Z", reason: "Repair", by: "cli" },
+  isTold: false,
+};
 
 describe.skipIf(absent("chromium"))("the page in a real browser", () => {
   const opened = pagesInBrowser();
@@ -194,6 +203,83 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
+  test("a silence of an alarm is begun in its row and ended in the panel", async () => {
+    const { store, page, open, complaints, elsewhere } = await opened();
+    const { trigger } = ALARM;
+    await fillSource(store, "north", {
+      tagNames: [],
+      alarms: [{}, { trigger: { ...trigger, displayName: "Fan stopped" } }],
+    });
+    await open();
+    const row = page.locator(".alarms li", { hasText: trigger.displayName });
+    await row.getByRole("button", { name: /^silence/ }).click();
+    expect(await row.getByRole("button", { name: "for 1 h" }).isDisabled()).toBe(true);
+    await row.getByLabel("reason").fill(HOSTILE[1] ?? "");
+    await row.getByRole("button", { name: "for 4 h" }).click();
+    await expect.poll(() => row.innerText()).toContain("silenced until ");
+    expect(await row.innerText()).toContain(`by the status page: ${HOSTILE[1]}`);
+    expect(await row.getByRole("button").count()).toBe(0);
+    expect(await page.locator(".alarms li", { hasText: "Fan stopped" }).innerText()).not.toContain(
+      "silenced",
+    );
+    expect(await silencesIn(store)).toEqual([
+      expect.objectContaining({ source: "north", alarm: "500001", to: "2026-11-21T14:00:00.000Z" }),
+    ]);
+    const listed = page.locator(".silences li");
+    await expect.poll(() => listed.count()).toBe(1);
+    expect(await listed.innerText()).toMatch(
+      /^alarm Supply temperature low, north school of source north\s+until .*, in 4 h · by the status page\s/,
+    );
+    expect(await page.evaluate("window.broken")).toBeUndefined();
+    expect(await page.locator("main :is(script, img)").count()).toBe(0);
+    await listed.getByRole("button").click();
+    expect(await silencesIn(store)).toHaveLength(1);
+    await listed.getByRole("button", { name: "click again to end" }).click();
+    await expect.poll(() => page.locator(".silences").innerText()).toContain("None.");
+    await expect.poll(() => row.innerText()).not.toContain("silenced until");
+    expect(await silencesIn(store)).toEqual([]);
+    expect([complaints, elsewhere]).toEqual([[], []]);
+  });
+
+  test("a silence of a site is begun where the site is chosen, and a refusal is said there", async () => {
+    const { store, page, open } = await opened();
+    await fillSource(store, "north", { tagNames: [], alarms: [{}] });
+    await open();
+    await page.getByRole("button", { name: "north school", exact: true }).click();
+    await page.getByRole("button", { name: "silence north school" }).click();
+    await page.getByLabel("reason").fill("Repair");
+    const full = Array.from({ length: 1_000 }, (_, n) => [`s${n}`, { ...COMING, id: `s${n}` }] as const);
+    await store.commit({ documents: [{ set: "silence", put: full }] });
+    await page.getByRole("button", { name: "for 1 h" }).click();
+    await expect
+      .poll(() => page.locator(".begin").innerText())
+      .toContain("There are 1,000 silences, as many as there can be; end some first.");
+    await store.commit({ documents: [{ set: "silence", remove: full.slice(1).map(([id]) => id) }] });
+    await page.getByRole("button", { name: "for 1 h" }).click();
+    await expect.poll(() => page.locator(".alarms li").innerText()).toContain("silenced until ");
+    await expect
+      .poll(() => page.locator(".silences li b").allInnerTexts())
+      .toEqual(["alarms of site north school of source north", "alarms named VS1* of priority B, C"]);
+    expect(await page.locator(".silences li.coming").innerText()).toMatch(
+      /from .* until .*, in 60 min · by cli/,
+    );
+  });
+
+  test("a viewer who tries is told that a viewer changes nothing", async () => {
+    const passwords = { password: new Secret("correct horse"), viewer: new Secret("battery staple") };
+    const { store, server, page } = await opened(1280, LIVE, passwords);
+    await fillSource(store, "north", { tagNames: [], alarms: [{}] });
+    await page.context().setHTTPCredentials({ username: "viewer", password: "battery staple" });
+    await page.goto(server.url());
+    await page.locator(".alarms li .mute").click();
+    await page.getByLabel("reason").fill("Repair");
+    await page.getByRole("button", { name: "for 1 h" }).click();
+    await expect
+      .poll(() => page.locator(".begin").innerText())
+      .toContain("A viewer may look, and change nothing.");
+    expect(await silencesIn(store)).toEqual([]);
+  });
+
   test.each([1280, 768, 390, 320])("nothing sticks out at a width of %i", async (width) => {
     const { store, page, open } = await opened(width);
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
@@ -202,8 +288,12 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
       tagNames: [long, long],
       alarms: [{ description: long }],
     });
+    await addSilence(store, { ...COMING, reason: long, by: long, name: long });
     await open();
     await expect.poll(() => rows(page, "values").count()).toBe(2);
+    await expect.poll(() => page.locator(".silences li").count()).toBe(1);
+    await page.locator(".alarms li .mute").click();
+    await page.getByLabel("reason").fill(long);
     expect(
       await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
     ).toBeLessThanOrEqual(0);

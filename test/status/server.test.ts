@@ -1,28 +1,51 @@
 import { describe, expect, test, vi } from "vitest";
+import type { AnyEvent } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
+import { addSilence, beginSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { readCredentials } from "#src/status/credentials.ts";
 import { createGuesses } from "#src/status/guesses.ts";
 import type { Readiness } from "#src/status/readiness.ts";
+import type { AlarmRow } from "#src/status/rows.ts";
 import { createStatusServer, statusRoutes } from "#src/status/server.ts";
-import { valueEvent } from "../sample-events.ts";
+import type { SilenceRow } from "#src/status/silence-rows.ts";
+import { ALARM, valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { fillSource, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
 const PAGE = [
   "/",
   "/app.mjs",
+  "/order.mjs",
   "/overview.mjs",
   "/panels.mjs",
   "/plan.mjs",
+  "/silences.mjs",
   "/words.mjs",
   "/style.css",
   "/favicon.svg",
   "/htm.mjs",
 ];
 const DATA = ["/api/status", "/api/alarms", "/api/values", "/api/events", "/metrics"];
+/** What can be changed as well. */
+const SILENCES = "/api/silences";
+const READ = [...PAGE, ...DATA, SILENCES];
 const OPEN = ["/healthz", "/readyz"];
+
+/** What a browser sends along when the page itself asks. */
+const OWN = {
+  ...LOCAL,
+  "x-plenum": "status-page",
+  origin: "http://127.0.0.1:9850",
+  "sec-fetch-site": "same-origin",
+};
+
+/** Of every alarm, for an hour. */
+const SILENCE: Silence = {
+  ...{ id: "5f1e0c3a", source: null, site: null, priorities: null, name: null, alarm: null },
+  ...{ from: NOW, to: "2026-11-21T11:00:00.000Z", reason: "Repair", by: "cli", isTold: false },
+};
 
 async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
   const building = await shownBuilding();
@@ -34,13 +57,6 @@ async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
 }
 
 describe("the stop of all writing", () => {
-  const OWN = {
-    ...LOCAL,
-    "x-plenum": "status-page",
-    origin: "http://127.0.0.1:9850",
-    "sec-fetch-site": "same-origin",
-  };
-
   test("works from the page, and nothing lets go again", async () => {
     const stopWrites = vi.fn();
     const { app } = await routes({ stopWrites });
@@ -67,6 +83,155 @@ describe("the stop of all writing", () => {
   });
 });
 
+describe("silences", () => {
+  const JSON_TYPE = { "content-type": "application/json" };
+  const ASKED = { source: "north", site: 1, minutes: 240, reason: "The boiler is exchanged" };
+
+  async function silencing() {
+    const { app, clock, get, store } = await routes();
+    await fillSource(store, "north", { siteName: "Skolen", tagNames: [], alarms: [{}, {}] });
+    const begin = async (body: unknown, headers: Readonly<Record<string, string>> = {}) => {
+      const text = typeof body === "string" ? body : JSON.stringify(body);
+      const request = { method: "POST", headers: { ...OWN, ...JSON_TYPE, ...headers }, body: text };
+      const answer = await app.request(SILENCES, request);
+      return { status: answer.status, ...((await answer.json()) as { message?: string; id?: string }) };
+    };
+    const end = async (id: string, headers: Readonly<Record<string, string>> = OWN) =>
+      (await app.request(`${SILENCES}/${id}/end`, { method: "POST", headers })).status;
+    const rows = async () => (await (await get(SILENCES)).json()) as readonly SilenceRow[];
+    const alarms = async () => (await (await get("/api/alarms")).json()) as readonly AlarmRow[];
+    return { app, begin, end, rows, alarms, store, clock };
+  }
+
+  test("of a site, and its alarms say so, until it is ended", async () => {
+    const { begin, end, rows, alarms, store } = await silencing();
+    const { id = "", status } = await begin(ASKED);
+    expect(status).toBe(201);
+    const silenced = {
+      to: "2026-11-21T14:00:00.000Z",
+      reason: "The boiler is exchanged",
+      by: "the status page",
+    };
+    expect(await rows()).toEqual([
+      { id, ...silenced, from: NOW, alarms: "alarms of site Skolen of source north", isActive: true },
+    ]);
+    expect((await alarms()).map((row) => row.silenced)).toEqual([silenced, silenced]);
+    expect(await silencesIn(store)).toEqual([
+      expect.objectContaining({
+        source: "north",
+        site: 1,
+        alarm: null,
+        priorities: null,
+        name: null,
+        isTold: false,
+      }),
+    ]);
+    expect([await end(id), await end(id)]).toEqual([200, 404]);
+    expect(await rows()).toEqual([]);
+    expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
+  });
+
+  test("of one alarm, and no other; it is over by itself", async () => {
+    const { begin, rows, alarms, clock } = await silencing();
+    const { site: _, ...asked } = ASKED;
+    expect((await begin({ ...asked, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
+    expect(await rows()).toMatchObject([
+      { alarms: `alarm ${ALARM.trigger.displayName}, Skolen of source north`, reason: "Known" },
+    ]);
+    const silenced = async () =>
+      (await alarms()).filter((row) => row.silenced !== null).map(({ alarm }) => alarm.id);
+    expect(await silenced()).toEqual(["500002"]);
+    await clock.advance(3_600_000);
+    expect([await rows(), await silenced()]).toEqual([[], []]);
+  });
+
+  test("to come are shown, and silence nothing yet; the longest of several is told in the row", async () => {
+    const { rows, alarms, store } = await silencing();
+    const more = (id: string, from: string, to: string) =>
+      addSilence(store, {
+        ...SILENCE,
+        id,
+        from: `2026-11-21T${from}:00.000Z`,
+        to: `2026-11-21T${to}:00.000Z`,
+      });
+    await more("s1", "09:00", "11:00");
+    await more("s2", "09:30", "12:00");
+    await more("s3", "11:00", "20:00");
+    await more("s4", "08:00", "10:00");
+    expect((await rows()).map(({ id, isActive, alarms }) => [id, isActive, alarms])).toEqual([
+      ["s1", true, "all alarms"],
+      ["s2", true, "all alarms"],
+      ["s3", false, "all alarms"],
+    ]);
+    expect((await alarms())[0]?.silenced?.to).toBe("2026-11-21T12:00:00.000Z");
+  });
+
+  test.each<[string, number, unknown, string]>([
+    ["what is no JSON", 400, "{", "Send one JSON object."],
+    ["a list", 400, [], "Send one JSON object."],
+    ["no source", 400, { ...ASKED, source: undefined }, "Say the source of the alarm or the site."],
+    ["neither alarm nor site", 400, { ...ASKED, site: undefined }, "Say either an alarm or a site."],
+    ["both", 400, { ...ASKED, alarm: "500001" }, "Say either an alarm or a site."],
+    ["a site that is no number", 400, { ...ASKED, site: "1" }, "A site's id is a whole number."],
+    ["an alarm that is no text", 400, { ...ASKED, alarm: 7, site: undefined }, "An alarm's id is a text."],
+    ["another length", 400, { ...ASKED, minutes: 525_600 }, "Choose 60, 240 or 1440 minutes."],
+    ["no reason", 400, { ...ASKED, reason: undefined }, "Say why."],
+    ["spaces for a reason", 400, { ...ASKED, reason: "  " }, "Say why."],
+    ["a long reason", 400, { ...ASKED, reason: "x".repeat(501) }, "Say why in 500 characters at most."],
+    ["a name for oneself", 400, { ...ASKED, by: "root" }, "That has a field that is not known here."],
+    ["a source that is none", 404, { ...ASKED, source: "west" }, "There is no such site."],
+    ["a site that is none", 404, { ...ASKED, site: 2 }, "There is no such site."],
+    [
+      "an alarm that is none",
+      404,
+      { ...ASKED, site: undefined, alarm: "1" },
+      "There is no such active alarm (any more).",
+    ],
+    [
+      "a body that is too long",
+      413,
+      { ...ASKED, more: "x".repeat(9_000) },
+      "That is too long for a silence.",
+    ],
+  ])("refuses %s with a sentence", async (_, status, body, message) => {
+    const { begin, store } = await silencing();
+    expect(await begin(body)).toEqual({ status, message });
+    expect(await silencesIn(store)).toEqual([]);
+  });
+
+  test.each<[string, Readonly<Record<string, string>>]>([
+    ["without the page's header", { "x-plenum": "" }],
+    ["from another site", { origin: "https://evil.example" }],
+    ["by a browser that says it is another site's doing", { "sec-fetch-site": "cross-site" }],
+    ["under a foreign name", { host: "evil.example" }],
+  ])("neither begin nor end %s", async (_, headers) => {
+    const { app, end, store, rows } = await silencing();
+    await addSilence(store, SILENCE);
+    const request = { method: "POST", headers: { ...OWN, ...JSON_TYPE, ...headers } };
+    expect((await app.request(SILENCES, { ...request, body: JSON.stringify(ASKED) })).status).toBe(403);
+    expect(await end(SILENCE.id, { ...OWN, ...headers })).toBe(403);
+    expect(await rows()).toHaveLength(1);
+  });
+
+  test("what a form can send is refused by its type", async () => {
+    const { begin } = await silencing();
+    for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+      expect((await begin(ASKED, { "content-type": type })).status, type).toBe(415);
+  });
+
+  test("are 1,000 at most, also when many are begun at once", async () => {
+    const { begin, store, rows } = await silencing();
+    const all = Array.from({ length: 998 }, (_, n) => [`s${n}`, { ...SILENCE, id: `s${n}` }] as const);
+    await store.commit({ documents: [{ set: "silence", put: all }] });
+    const answers = await Promise.all(Array.from({ length: 5 }, () => begin(ASKED)));
+    expect(answers.map(({ status }) => status).toSorted()).toEqual([201, 201, 409, 409, 409]);
+    expect(answers.find(({ status }) => status === 409)?.message).toBe(
+      "There are 1,000 silences, as many as there can be; end some first.",
+    );
+    expect(await rows()).toHaveLength(1_000);
+  });
+});
+
 describe("roles", () => {
   const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
   const OPERATOR = basic("plenum:correct horse");
@@ -76,7 +241,7 @@ describe("roles", () => {
 
   async function visited() {
     const stopped: string[] = [];
-    const { app } = await routes({
+    const { app, store } = await routes({
       config,
       password: new Secret("correct horse"),
       viewer: new Secret("battery staple"),
@@ -98,12 +263,12 @@ describe("roles", () => {
       );
       return answer.status;
     };
-    return { ask, stopped };
+    return { app, store, ask, stopped };
   }
 
   test("role by route: who gets what", async () => {
     const { ask, stopped } = await visited();
-    for (const path of [...PAGE, ...DATA]) {
+    for (const path of READ) {
       const scraped = path === "/metrics" ? 200 : 403;
       expect(await ask("GET", path, OPERATOR), path).toBe(200);
       expect(await ask("GET", path, VIEWER), path).toBe(200);
@@ -114,6 +279,34 @@ describe("roles", () => {
     expect(stopped).toEqual([]);
     expect(await ask("POST", "/api/writes/stop", OPERATOR)).toBe(200);
     expect(stopped).toEqual(["the status page"]);
+  });
+
+  test("only an operator begins and ends silences; the trusted proxy names who it was", async () => {
+    const { app, store } = await visited();
+    await fillSource(store, "north", { tagNames: [], alarms: [{}] });
+    const ask = (authorization: string, path: string, more = {}) =>
+      app.request(
+        path,
+        {
+          method: "POST",
+          headers: { ...OWN, "content-type": "application/json", authorization, ...more },
+          body: JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair" }),
+        },
+        { incoming: { socket: { remoteAddress: "192.0.2.9" } } },
+      );
+    for (const role of [VIEWER, SCRAPER]) expect((await ask(role, SILENCES)).status).toBe(403);
+    expect(await silencesIn(store)).toEqual([]);
+    expect((await ask(OPERATOR, SILENCES, { "x-forwarded-user": "ola" })).status).toBe(201);
+    const [made] = await silencesIn(store);
+    expect(made?.by).toBe("ola via proxy");
+    for (const role of [VIEWER, SCRAPER])
+      expect((await ask(role, `${SILENCES}/${made?.id}/end`)).status).toBe(403);
+    expect(await silencesIn(store)).toHaveLength(1);
+    await beginSilence(store, made as Silence, NOW);
+    expect((await ask(OPERATOR, `${SILENCES}/${made?.id}/end`)).status).toBe(200);
+    expect(await silencesIn(store)).toEqual([]);
+    const told = (await store.outbox.latest(10)).map(({ event }) => event as AnyEvent);
+    expect(told[0]).toMatchObject({ type: "silence-ended", data: { by: "the status page" } });
   });
 
   test.each([
@@ -238,8 +431,7 @@ describe("who may look", () => {
       "localhost.evil.example",
       "",
     ]) {
-      for (const path of [...PAGE, ...DATA])
-        expect((await get(path, { host })).status, `${host} ${path}`).toBe(403);
+      for (const path of READ) expect((await get(path, { host })).status, `${host} ${path}`).toBe(403);
     }
   });
 
@@ -262,7 +454,7 @@ describe("who may look", () => {
       password: new Secret("correct horse"),
     });
     const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
-    for (const path of [...PAGE, ...DATA, "/nothing"]) {
+    for (const path of [...READ, "/nothing"]) {
       const response = await get(path, { host: "plenum.example" });
       expect(response.status, path).toBe(401);
       expect(response.headers.get("www-authenticate")).toContain("Basic");
@@ -371,7 +563,7 @@ describe("who may look", () => {
 
   test("every answer carries the headers that keep foreign code out", async () => {
     const { get } = await routes();
-    for (const path of [...PAGE, ...DATA, ...OPEN, "/nothing"]) {
+    for (const path of [...READ, ...OPEN, "/nothing"]) {
       const { headers } = await get(path);
       const policy = headers.get("content-security-policy") ?? "";
       for (const rule of [

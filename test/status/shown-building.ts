@@ -194,6 +194,7 @@ export function serverOptions(
         ? null
         : { operator: more.password, viewer: more.viewer ?? null, scraper: more.scraper ?? null },
     clock,
+    store,
     status,
     outbox: store.outbox,
     metrics: metrics.registry,

@@ -2,6 +2,7 @@ import { html, render, useEffect, useRef, useState } from "/htm.mjs";
 import { Header, Lost, Notices, Overview } from "/overview.mjs";
 import { Alarms, Events, Sinks, Sites, Source, Values } from "/panels.mjs";
 import { Plan } from "/plan.mjs";
+import { Silences } from "/silences.mjs";
 
 const EVERY_MS = 2000;
 /** A worker that is well answers in milliseconds; one that is stopped takes the request and never answers. */
@@ -17,10 +18,11 @@ async function json(path) {
 
 /**
  * Asks again and again, never twice at a time; keeps the last answer on screen while the worker is away. `atMs` is
- * when it came, by the browser's clock.
+ * when it came, by the browser's clock; `again` asks at once, where something was changed.
  */
 function usePolled(path, start) {
   const [answer, setAnswer] = useState({ data: start, failed: null, atMs: null });
+  const asking = useRef(async () => {});
   useEffect(() => {
     let timer;
     let over = false;
@@ -35,13 +37,14 @@ function usePolled(path, start) {
       }
       if (!over) timer = setTimeout(ask, EVERY_MS);
     };
+    asking.current = ask;
     void ask();
     return () => {
       over = true;
       clearTimeout(timer);
     };
   }, [path]);
-  return answer;
+  return { ...answer, again: () => void asking.current() };
 }
 
 /** The browser's own clock, second by second: ages go on counting whether anybody answers or not. */
@@ -81,6 +84,7 @@ function Page() {
   });
   const values = usePolled(`/api/values?${query}`, { total: 0, rows: [] });
   const events = usePolled("/api/events", []);
+  const silences = usePolled("/api/silences", []);
   const clockMs = useClock();
   const report = status.data;
   const movedAtMs = useMoved(report, status.atMs);
@@ -98,6 +102,10 @@ function Page() {
   const choice = { chosen, choose };
   // One thing is wrong then, and is said once.
   const said = (answer) => (lost === null ? answer : { ...answer, failed: null });
+  const silenced = () => {
+    silences.again();
+    alarms.again();
+  };
   return html`
     <${Header} report=${report} lost=${lost} now=${now} />
     <main class=${lost === null ? "" : "old"}>
@@ -106,11 +114,12 @@ function Page() {
       <${Overview} report=${report} now=${now} />
       <div class="columns">
         <div>
-          <${Alarms} alarms=${said(alarms)} sources=${report.sources} now=${now} ...${choice} />
+          <${Alarms} alarms=${said(alarms)} sources=${report.sources} silenced=${silenced} now=${now} ...${choice} />
           <${Values} values=${said(values)} search=${search} setSearch=${setSearch} now=${now} ...${choice} />
         </div>
         <div>
           <${Sites} sources=${report.sources} now=${now} ...${choice} />
+          <${Silences} silences=${said(silences)} done=${silenced} now=${now} />
           ${report.sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${report.sources.length > 1} now=${now} />`)}
           <${Sinks} sinks=${report.sinks} now=${now} />
           ${report.sources.map((source) => html`<${Source} key=${source.name} source=${source} now=${now} />`)}

@@ -1,4 +1,5 @@
 import { html, useState } from "/htm.mjs";
+import { order } from "/order.mjs";
 import { ago, at, counted, doubt, shown } from "/words.mjs";
 
 /** What is seen at first sight: does it work, what needs a person, and the figures. */
@@ -167,11 +168,7 @@ function StopWriting() {
   const [refusal, refuse] = useState("");
   const stop = async () => {
     if (!asked) return ask(true);
-    const answer = await fetch("/api/writes/stop", {
-      method: "POST",
-      headers: { "x-plenum": "status-page" },
-    });
-    refuse(answer.ok ? "" : (await answer.json()).message);
+    refuse(await order("/api/writes/stop"));
   };
   return html`<button type="button" class="stop" onClick=${stop} onBlur=${() => ask(false)}>
     ${asked ? "click again to stop" : "stop writing"}</button> ${refusal}`;

@@ -1,5 +1,6 @@
 import { html } from "/htm.mjs";
 import { Priorities } from "/overview.mjs";
+import { BeginSilence, Silenced } from "/silences.mjs";
 import { ago, at, doubt, shown, until } from "/words.mjs";
 
 /** The panels of the page: each takes a part of the report and draws it. Text only ever goes into text nodes. */
@@ -97,7 +98,7 @@ function Sink({ sink, now }) {
 /** Sites of several sources may have the same number, so the choice names both. */
 export function Sites({ sources, chosen, choose, now }) {
   return html`<section class="panel sites">
-    <h2>Sites <span class="of">choose one to see only its alarms and values</span></h2>
+    <h2>Sites <span class="of">choose one to see only its alarms and values, or to silence it</span></h2>
     <table class="choice">
       <thead><tr><th>site</th><th class="n">tags</th><th class="n">gateways</th><th>active alarms</th></tr></thead>
       <tbody>${sources.flatMap((source) =>
@@ -142,7 +143,7 @@ function without(description, name) {
   return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
 }
 
-export function Alarms({ alarms, sources, chosen, choose, now }) {
+export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
   const shownSources = sources.filter((source) => chosen === null || source.name === chosen.source);
   const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
   const rows = alarms.data.filter(
@@ -150,19 +151,28 @@ export function Alarms({ alarms, sources, chosen, choose, now }) {
   );
   return html`<section class="panel alarms">
     <h2>Active alarms <span class="of">${isWhole ? rows.length : ""}</span> <${Only} chosen=${chosen} choose=${choose} /></h2>
+    ${
+      chosen !== null &&
+      html`<p class="of"><${BeginSilence} key=${`${chosen.source} ${chosen.site}`} name=${chosen.name}
+        what=${{ source: chosen.source, site: chosen.site }} done=${silenced} /> all alarms of ${chosen.name}</p>`
+    }
     <${Stale} answer=${alarms} />
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" now=${now} />`)}
     ${rows.length === 0 && isWhole && html`<p class="quiet">The service lists none.</p>`}
     <ul class="scroll">${rows.slice(0, 100).map(
-      ({ source, alarm, state, tickets }) => html`<li key=${`${source} ${alarm.id}`}>
+      ({ source, alarm, state, tickets, silenced: silence }) => html`<li key=${`${source} ${alarm.id}`}>
         <span class=${`priority p${alarm.trigger.priority}`}>${alarm.trigger.priority}</span>
         <div>
           <b>${alarm.trigger.displayName}</b>
           <span class="of">${alarm.site.displayName} · since ${ago(alarm.triggeredAt, now)}${
             alarm.acknowledged ? ` · acknowledged by ${alarm.acknowledgedBy ?? "somebody"}` : ""
-          }${state === "active" ? "" : ` · ${state}`}</span>
+          }${state === "active" ? "" : ` · ${state}`} ${
+            silence === null &&
+            html`<${BeginSilence} name=${alarm.trigger.displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
+          }</span>
           <span class="of">${without(alarm.description, alarm.trigger.displayName)}</span>
           ${tickets.length > 0 && html`<span class="of">${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
+          ${silence !== null && html`<${Silenced} silenced=${silence} now=${now} />`}
         </div>
       </li>`,
     )}</ul>

@@ -1,0 +1,66 @@
+import type { Alarm, Site } from "../building.ts";
+import { printable } from "../printable.ts";
+import { covers, type Silence, whom } from "../silence/silence.ts";
+import { documentSet } from "../store/store.ts";
+import type { Held, HeldAlarm } from "../sync/snapshot.ts";
+import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+
+/** Until when people are not told of an alarm, why, and by whom. */
+export type Silenced = Pick<Silence, "to" | "reason" | "by">;
+
+/** A silence, for people. */
+export interface SilenceRow extends Silenced {
+  readonly id: string;
+  readonly from: string;
+  /** Which alarms it is about, in words, with their names where these are known. */
+  readonly alarms: string;
+  /** False: it is to come. */
+  readonly isActive: boolean;
+}
+
+/** Whether a silence has begun and is not over; `at` is UTC. */
+export function isActive({ from, to }: Silence, at: string): boolean {
+  return from <= at && to > at;
+}
+
+/** Of several silences the one that lasts longest; null where none covers the alarm. */
+export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
+  const [last] = silences
+    .filter((silence) => covers(silence, source, alarm))
+    .toSorted((a, b) => b.to.localeCompare(a.to));
+  return last === undefined ? null : { to: last.to, reason: last.reason, by: last.by };
+}
+
+/** What is active first, then what is to come; `at` is UTC. */
+export async function silenceRows(
+  remembered: Remembered,
+  sources: readonly string[],
+  silences: readonly Silence[],
+  at: string,
+): Promise<readonly SilenceRow[]> {
+  const rows: SilenceRow[] = [];
+  for (const silence of silences) {
+    // The keeper ends it within seconds.
+    if (silence.to <= at) continue;
+    const { id, from, to, reason, by } = silence;
+    const names = await namesIn(remembered, sources, silence);
+    rows.push({ id, from, to, reason, by, alarms: whom(silence, names), isActive: isActive(silence, at) });
+  }
+  return rows;
+}
+
+/** Names of the alarm and the site, where exactly one source can be meant. */
+async function namesIn(remembered: Remembered, sources: readonly string[], silence: Silence) {
+  const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
+  if (source === undefined || !sources.includes(source)) return {};
+  const [alarms, sites] = await Promise.all([
+    remembered.documents<HeldAlarm>(documentSet("alarm", source), WATCHED_MS),
+    remembered.documents<Held<Site>>(documentSet("site", source), STEADY_MS),
+  ]);
+  const alarm = alarms.get(silence.alarm ?? "")?.alarm;
+  const site = sites.get(String(silence.site))?.value;
+  return {
+    alarm: alarm && printable(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
+    site: site && printable(site.displayName),
+  };
+}

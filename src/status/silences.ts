@@ -1,0 +1,121 @@
+import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { z } from "zod";
+import type { Site } from "../building.ts";
+import { type Clock, isoUtc } from "../clock.ts";
+import { ConfigError } from "../errors.ts";
+import { addSilence, endSilence } from "../silence/silence.ts";
+import { LONGEST_REASON, silenceOf } from "../silence/wish.ts";
+import { documentSet, type Store } from "../store/store.ts";
+import type { Held, HeldAlarm } from "../sync/snapshot.ts";
+import { oneAtATime } from "../waiting.ts";
+import type { StatusConfig } from "./config.ts";
+import { sameOriginOnly } from "./guard.ts";
+import type { Status } from "./report.ts";
+import { isShown } from "./rows.ts";
+import { namedIn } from "./visitor.ts";
+
+export interface SilenceRoutes {
+  readonly config: Pick<StatusConfig, "trusted_proxy">;
+  readonly clock: Pick<Clock, "now">;
+  readonly store: Pick<Store, "commit" | "document" | "documents">;
+  readonly status: Pick<Status, "silences">;
+}
+
+/** A reason of 500 characters and an id need no more, in bytes. */
+const LARGEST_BODY = 8 * 1024;
+
+const MINUTE_MS = 60_000;
+
+/** What begins one: an active alarm or a site, for one of the lengths that the page offers. */
+const Begin = z
+  .strictObject(
+    {
+      source: z
+        .string({ error: "Say the source of the alarm or the site." })
+        .max(200, "There is no such source."),
+      site: z.int({ error: "A site's id is a whole number." }).optional(),
+      alarm: z.string({ error: "An alarm's id is a text." }).max(200, "There is no such alarm.").optional(),
+      minutes: z.literal([60, 240, 1_440], { error: "Choose 60, 240 or 1440 minutes." }),
+      reason: z
+        .string({ error: "Say why." })
+        .trim()
+        .min(1, "Say why.")
+        .max(LONGEST_REASON, `Say why in ${LONGEST_REASON} characters at most.`),
+    },
+    {
+      error: ({ code }) =>
+        code === "unrecognized_keys" ? "That has a field that is not known here." : "Send one JSON object.",
+    },
+  )
+  .refine(({ alarm, site }) => (alarm === undefined) !== (site === undefined), {
+    error: "Say either an alarm or a site.",
+  });
+type Begin = z.output<typeof Begin>;
+
+/** Silences on the page: whoever may stop all writing may begin and end them; who looks sees them. */
+export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): Hono {
+  const app = new Hono();
+  // Otherwise many at once would each count the silences before any of them has come.
+  const inTurn = oneAtATime();
+  const onError = (context: Context) => context.json({ message: "That is too long for a silence." }, 413);
+
+  app.get("/", async (context) => context.json(await status.silences()));
+
+  app.post("/", sameOriginOnly, bodyLimit({ maxSize: LARGEST_BODY, onError }), async (context) => {
+    if (!/^application\/json\b/i.test(context.req.header("content-type") ?? ""))
+      return context.json({ message: "Only JSON is taken." }, 415);
+    const asked = Begin.safeParse(await bodyOf(context));
+    if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
+    const missing = await missingOf(store, asked.data);
+    if (missing !== null) return context.json({ message: missing }, 404);
+    const { alarm = null, minutes, reason, site = null, source } = asked.data;
+    const fromMs = clock.now();
+    const silence = silenceOf(
+      {
+        ...{ source, site, alarm, priorities: null, name: null, reason },
+        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, by: namedIn(context, config.trusted_proxy) },
+      },
+      fromMs,
+    );
+    try {
+      await inTurn(() => addSilence(store, silence));
+    } catch (error) {
+      if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
+      throw error;
+    }
+    return context.json({ id: silence.id, to: silence.to }, 201);
+  });
+
+  app.post("/:id/end", sameOriginOnly, async (context) => {
+    const by = namedIn(context, config.trusted_proxy);
+    const id = context.req.param("id");
+    const isEnded = await inTurn(() => endSilence(store, id, isoUtc(clock.now()), by));
+    return isEnded
+      ? context.json({ ended: id })
+      : context.json({ message: "There is no such silence (any more)." }, 404);
+  });
+  return app;
+}
+
+/** Null for what is no JSON; the schema then refuses it. */
+async function bodyOf(context: Context): Promise<unknown> {
+  try {
+    return await context.req.json();
+  } catch {
+    return null;
+  }
+}
+
+/** A sentence where what is to be silenced is not there; null where it is. */
+async function missingOf(
+  store: Pick<Store, "document">,
+  { alarm, site, source }: Begin,
+): Promise<string | null> {
+  if (alarm !== undefined) {
+    const held = await store.document<HeldAlarm>(documentSet("alarm", source), alarm);
+    return held !== undefined && isShown(held) ? null : "There is no such active alarm (any more).";
+  }
+  const held = await store.document<Held<Site>>(documentSet("site", source), String(site));
+  return held === undefined ? "There is no such site." : null;
+}

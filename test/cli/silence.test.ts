@@ -1,0 +1,42 @@
+import { describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { openStore } from "#src/store/open.ts";
+import { workplace } from "./plenum.ts";
+
+describe("plenum silence", () => {
+  test("begins, lists and ends one, and says in a sentence what makes no sense", async () => {
+    const { configure, path, plenum } = workplace("http://127.0.0.1:9");
+    configure();
+    await (await openStore({ folder: path("state"), clock: systemClock })).close();
+    const add = (...args: readonly string[]) => plenum("silence", "add", ...args);
+
+    for (const [args, sentence] of [
+      [["--for", "1h", "--reason", "x"], "That would silence every alarm of every building."],
+      [["--site", "3", "--for", "1h", "--reason", " "], "Say why, in 500 characters at most."],
+      [["--site", "3", "--for", "500d", "--reason", "x"], "A silence lasts a year at most."],
+      [["--source", "west", "--for", "1h", "--reason", "x"], "There is no source west; known are: "],
+    ] as const) {
+      const { code, stderr } = await add(...args);
+      expect([code, stderr]).toEqual([78, expect.stringContaining(sentence)]);
+    }
+
+    const made = await add(
+      "--site",
+      "3",
+      "--priority",
+      "B,C",
+      "--for",
+      "4h",
+      "--reason",
+      "The boiler",
+      "--json",
+    );
+    const silence = JSON.parse(made.stdout) as { readonly id: string };
+    expect(silence).toMatchObject({ site: 3, priorities: ["B", "C"], reason: "The boiler", by: "cli" });
+    expect((await plenum("silence")).stdout).toMatch(
+      / alarms of priority B, C of site 3 +The boiler +cli\n$/,
+    );
+    expect((await plenum("silence", "end", silence.id)).code).toBe(0);
+    expect((await plenum("silence", "end", silence.id)).code).toBe(78);
+  });
+});

@@ -1,0 +1,274 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
+import { Config } from "#src/config/config.ts";
+import { loadYaml } from "#src/config/load.ts";
+import { work } from "#src/demo/caretaker.ts";
+import { startDemo } from "#src/demo/demo.ts";
+import { type Inbox, startInbox } from "#src/demo/inbox.ts";
+import { createSimulator } from "#src/simulator/simulator.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { absent } from "../real-servers.ts";
+import { hostileOf, resolvedOf, toldOf } from "../receivers/webhook-told.ts";
+import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
+import { browserOfTests } from "../status/page-in-browser.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+/** An inbox, and the receiver that the demo's own configuration makes for it. */
+async function inboxWithReceiver() {
+  const inbox = await startInbox();
+  onTestFinished(() => inbox.close());
+  const { sinks } = loadYaml({
+    schema: Config,
+    file: join(import.meta.dirname, "../../config/demo.yaml"),
+    environment: {
+      PLENUM_DEMO_FOLDER: tmpdir(),
+      PLENUM_DEMO_SERVICE: "http://127.0.0.1:1",
+      PLENUM_DEMO_BROKER: "mqtt://127.0.0.1:1",
+      PLENUM_DEMO_INBOX: inbox.url,
+      PLENUM_DEMO_STATUS_PORT: "0",
+    },
+  });
+  const config = sinks.inbox?.webhook;
+  if (config === undefined) throw new Error("the demo has no inbox");
+  const receiver = createWebhookReceiver(config, contextFor("inbox"));
+  onTestFinished(() => receiver.dispose());
+  return { inbox, receiver };
+}
+
+const acknowledged = toldOf({
+  status: "acknowledged",
+  change: "acknowledged",
+  changeId: "alarm-acknowledged.Zm9v",
+  alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Kari" },
+});
+
+const seen = (inbox: Inbox) =>
+  inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
+
+describe("what the demo's own sink posts", () => {
+  test("an alarm is one message from its beginning to its end", async () => {
+    const { inbox, receiver } = await inboxWithReceiver();
+    const place = await receiver.open(toldOf(), never());
+    expect(inbox.messages()).toEqual([
+      {
+        id: expect.stringMatching(/^[0-9a-f-]{36}$/),
+        key: toldOf().key,
+        title: "Supply temperature low, Kvarnholmen 4",
+        status: "active",
+        statusText: "Active",
+        priority: "A",
+        text: expect.stringMatching(
+          /^Site: Kvarnholmen 4\nPriority: A\nSince: 2026-11-02 07:15:00 \+01:00\n/,
+        ),
+        edits: 0,
+        isClosed: false,
+      },
+    ]);
+    expect(await receiver.update(acknowledged, place, never())).toEqual(place);
+    expect(seen(inbox)).toEqual([["acknowledged", 1, false]]);
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual(place);
+    expect(seen(inbox)).toEqual([["resolved", 2, true]]);
+  });
+
+  test("is there once, also when nobody heard that it was opened", async () => {
+    const { inbox, receiver } = await inboxWithReceiver();
+    const first = await receiver.open(toldOf(), never());
+    expect(await receiver.open(toldOf(), never())).toEqual(first);
+    expect(inbox.messages()).toHaveLength(1);
+  });
+
+  test("of a message that an earlier demo showed it learns that it is gone", async () => {
+    const { receiver } = await inboxWithReceiver();
+    const place = { ref: { id: "of-the-last-demo" }, ticket: null, link: null };
+    expect(await receiver.update(toldOf(), place, never())).toBe("gone");
+    expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
+  });
+});
+
+describe("the inbox", () => {
+  const post = (key: string) => ({
+    key,
+    title: "t",
+    status: "active",
+    statusText: "A",
+    priority: "A",
+    text: "",
+  });
+
+  async function asked() {
+    const inbox = await startInbox();
+    onTestFinished(() => inbox.close());
+    const ask = (path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) =>
+      fetch(`${inbox.url}${path}`, {
+        method: body === undefined ? "GET" : "POST",
+        ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+        headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
+      });
+    return { inbox, ask };
+  }
+
+  test("keeps the latest 200", async () => {
+    const { inbox, ask } = await asked();
+    for (let n = 1; n <= 205; n += 1) await ask("/messages", post(`k${n}`));
+    const keys = inbox.messages().map(({ key }) => key);
+    expect([keys.length, keys[0], keys.at(-1)]).toEqual([200, "k205", "k6"]);
+    expect(await (await ask("/messages")).json()).toEqual(inbox.messages());
+  });
+
+  test.each<[string, number, string, unknown, Record<string, string>]>([
+    ["what a form of another site can send", 415, "/messages", post("k"), { "content-type": "text/plain" }],
+    ["what is no JSON", 400, "/messages", "{", {}],
+    ["what is no message", 400, "/messages", { ...post("k"), admin: true }, {}],
+    ["what is too long", 413, "/messages", { ...post("k"), text: "x".repeat(300_000) }, {}],
+    ["an edit of nothing", 404, "/messages/x/close", post("k"), {}],
+    ["another place", 404, "/elsewhere", post("k"), {}],
+  ])("refuses %s", async (_, status, path, body, headers) => {
+    const { inbox, ask } = await asked();
+    const answer = await ask(path, body, headers);
+    expect([answer.status, inbox.messages()]).toEqual([status, []]);
+    expect(((await answer.json()) as { message: string }).message).toMatch(/^[A-Z].*\.$/);
+  });
+
+  test("serves its page to names of this machine only, and no foreign code", async () => {
+    const { ask } = await asked();
+    for (const path of ["/", "/inbox.mjs", "/inbox.css", "/messages", "/nothing"]) {
+      const { headers, status } = await ask(path);
+      expect(status, path).toBe(path === "/nothing" ? 404 : 200);
+      expect(headers.get("content-security-policy"), path).toMatch(
+        /^default-src 'none'; script-src 'self'; /,
+      );
+      expect(headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
+    }
+  });
+});
+
+describe("the caretaker", () => {
+  test("acknowledges what is raised while he is there, after a while, and nothing of before", async () => {
+    const clock = createVirtualClock(Date.parse("2026-11-02T12:00:00Z"));
+    const simulator = createSimulator(
+      { epoch: "2026-11-02T11:00:00Z", sites: [1], alarms: { recorded: false } },
+      { now: () => clock.now() },
+    );
+    const raise = () => simulator.control.raiseAlarm({ siteId: 1 });
+    const before = raise();
+    await clock.advance(1_000);
+    const leaving = new AbortController();
+    const working = work(simulator, clock, leaving.signal);
+    const mine = raise();
+    const who = (id: string) => simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
+    await clock.advance(10_000);
+    expect([who(before), who(mine)]).toEqual([null, null]);
+    await clock.advance(5_000);
+    expect([who(before), who(mine)]).toEqual([null, "Caretaker of the demo"]);
+    leaving.abort();
+    await working;
+  });
+});
+
+describe("the demo", () => {
+  test("shows an alarm, its change and its end as one message", { timeout: 120_000 }, async () => {
+    const folder = mkdtempSync(join(tmpdir(), "plenum-demo-"));
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const demo = await startDemo({ folder });
+    onTestFinished(() => demo.stop());
+
+    const control = async (deed: string, body: object) => {
+      const answer = await fetch(`${demo.serviceUrl}/_simulator/alarms/${deed}`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      expect(answer.status).toBe(200);
+      return ((await answer.json()) as { readonly data: { readonly id: string } }).data;
+    };
+    const found = async () => {
+      const answer = await fetch(`${demo.inboxUrl}/messages`);
+      const all = (await answer.json()) as ReturnType<Inbox["messages"]>;
+      return all.filter(({ text }) => text.includes("A test by hand"));
+    };
+
+    // The first look at the service's alarms is no news; what is raised after it is.
+    await expect
+      .poll(async () => (await demo.worker.store.outbox.latest(500)).map(({ event }) => event.type))
+      .toContain("alarm-raised");
+    const { id } = await control("raise", { site_id: 1, description: "A test by hand <b>" });
+    await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["active"]);
+    const [first] = await found();
+    await expect.poll(async () => (await found()).map(({ status }) => status)).toEqual(["acknowledged"]);
+    await control("resolve", { id });
+    await expect
+      .poll(async () => (await found()).map(({ status, isClosed }) => [status, isClosed]))
+      .toEqual([["resolved", true]]);
+    expect(await found()).toEqual([expect.objectContaining({ id: first?.id, edits: 2 })]);
+  });
+});
+
+describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => {
+  const view = browserOfTests();
+
+  test("an alarm appears, changes where it stands, and turns grey at its end", async () => {
+    const { inbox, receiver } = await inboxWithReceiver();
+    const { page, open, complaints, elsewhere } = await view(inbox.url);
+    await open();
+    await expect.poll(() => page.locator(".empty").isVisible()).toBe(true);
+    expect(await page.locator("header p").innerText()).toContain("part of the demo");
+    const place = await receiver.open(toldOf(), never());
+    const card = page.locator("li", { hasText: "Supply temperature low" });
+    await expect.poll(() => card.count()).toBe(1);
+    expect(await card.locator("h2").innerText()).toMatch(
+      /^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/,
+    );
+    expect(await card.locator("p").first().innerText()).toMatch(/^Site\s+Kvarnholmen 4$/);
+    await receiver.open(toldOf({ key: "b".repeat(32), priority: "B" }), never());
+    await expect.poll(() => page.locator("li .priority").allInnerTexts()).toEqual(["B", "A"]);
+    const colour = () => page.evaluate("getComputedStyle(document.querySelectorAll('li')[1]).color");
+    const before = await colour();
+    await receiver.update(acknowledged, place, never());
+    await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Acknowledged"]);
+    expect(await page.locator("li").nth(1).innerText()).toContain("edited once");
+    expect(await colour()).toBe(before);
+    await receiver.close(resolvedOf(), place, never());
+    await expect.poll(() => page.locator("li .status").allInnerTexts()).toEqual(["Active", "Resolved"]);
+    expect(await page.locator("li").nth(1).getAttribute("class")).toBe("closed");
+    expect(await colour()).not.toBe(before);
+    await inbox.close();
+    await expect.poll(() => page.locator(".gone").isVisible()).toBe(true);
+    expect(await page.locator("li").count()).toBe(2);
+    expect([complaints.filter((text) => !text.includes("ERR_CONNECTION_REFUSED")), elsewhere]).toEqual([
+      [],
+      [],
+    ]);
+  });
+
+  test.each([1280, 320])("hostile names are text and nothing else, at a width of %i", async (width) => {
+    const { inbox, receiver } = await inboxWithReceiver();
+    const names = [
+      ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),
+      "<script>window.broken = 1</script>",
+      "<img src=x onerror='window.broken = 1'>",
+      "<style>body { display: none }</style>",
+      "</title></textarea></style><script>window.broken=1</script>",
+      "javascript:window.broken=1",
+      "@channel <!here> @everyone",
+      "Site: not a label: x",
+      "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(10),
+    ];
+    for (const [n, name] of names.entries())
+      await receiver.open(hostileOf(name, { key: n.toString(16).padStart(32, "0") }), never());
+    const { page, open, complaints, elsewhere } = await view(inbox.url, width);
+    await open();
+    await expect.poll(() => page.locator("li").count()).toBe(names.length);
+    const titles = await page.locator("li b").allTextContents();
+    expect(titles).toEqual(inbox.messages().map(({ title }) => title));
+    expect(titles).toContain("<script>window.broken = 1</script>, <script>window.broken = 1</script>");
+    expect(await page.evaluate("window.broken")).toBeUndefined();
+    expect(await page.locator("main :is(script, img, svg, iframe, link, base, style, a)").count()).toBe(0);
+    expect(
+      await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
+    ).toBeLessThanOrEqual(0);
+    expect([complaints, elsewhere]).toEqual([[], []]);
+  });
+});
