@@ -38,7 +38,9 @@ export function sparklineOf(points: readonly CurvePoint[], span: Span): string {
   const known = knownOf(points);
   const drawn = spanOf(points, span);
   const whole = drawn.toMs - drawn.fromMs;
-  const count = Math.max(1, Math.floor(whole / Math.max(whole / MOST_BLOCKS, usualStep(points) * 1.5, 1)));
+  const length = Math.max(whole / MOST_BLOCKS, usualStep(points) * 1.5, 1);
+  // Of a single value nobody knows when the next was to come.
+  const count = points.length < 2 ? 1 : Math.max(1, Math.floor(whole / length));
   const blocks = Array<string>(count).fill(GAP);
   const scale = scaleOf(known);
   for (const { atMs, value } of known) {
