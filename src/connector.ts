@@ -119,7 +119,8 @@ export interface Picture {
   /**
    * How the tag that an alarm is about went, and up to 19 others of its systems: its own first, and each only where a
    * value is known. From the state alone: the service is not asked, and of the log the newest 75,000 events are looked
-   * through. Empty where no tag of the site has the name that the alarm gives, or several have.
+   * through; names and systems of tags are read at most once a minute. Empty where no tag of the site has the name that
+   * the alarm gives, or several have.
    */
   curves(source: string, alarm: Alarm, span: Span): Promise<readonly Curve[]>;
   /** Agreed times in which people are not told of alarms, those to come included. */
