@@ -116,7 +116,7 @@ export function createFolding(
 
 /** The fields in which a group begins as its first alarm. */
 function asGroup(alarm: HeldIncident): HeldIncident {
-  const { refused: _, curves: __, ...rest } = alarm;
+  const { refused: _, ...rest } = alarm;
   return {
     ...rest,
     alarm: null,

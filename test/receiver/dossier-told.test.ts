@@ -1,5 +1,8 @@
+import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { Throttled } from "#src/errors.ts";
+import type { HeldIncident } from "#src/receiver/held.ts";
+import { createTeller } from "#src/receiver/tell.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
 import { TAG } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
@@ -58,11 +61,30 @@ describe("how the value of an alarm went", () => {
   test("new values alone are no news", async () => {
     const trial = await withValues();
     await trial.offer(alarm(1).raised());
-    await trial.store.commit({ events: [reading(TAG, START, 99)] });
+    await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
     await trial.pass(3_600_000, 60_000);
     trial.restart();
     await trial.pass(60_000);
     expect(trial.board.said).toHaveLength(1);
+  });
+
+  test("is no part of what tells whether there is news, so that an update of Plenum edits nothing", async () => {
+    const trial = await withValues(noticeBoard("findable"), { dossier: false });
+    await trial.offer(alarm(1).raised());
+    const [held] = (await trial.memory.all<HeldIncident>()).values();
+    const [note] = trial.board.notes;
+    if (held === undefined || note === undefined) throw new Error("Nothing was told.");
+    const digest = (curves: readonly string[]) => {
+      const told = () => ({ ...note.told, text: { ...note.told.text, curves } });
+      const remember = async () => undefined;
+      return createTeller({ receiver: trial.board, told, nowMs: () => START, remember }).digestOf(held);
+    };
+    expect(digest(["a"])).toBe(held.told?.digest);
+    // As it was computed before there were curves.
+    const { curves: _, ...text } = note.told.text;
+    const { status, priority, link } = note.told;
+    const before = createHash("sha256").update(JSON.stringify([text, status, priority, link]));
+    expect(before.digest("base64url")).toBe(held.told?.digest);
   });
 
   test.each(["same", "findable", "another"] as const)(
@@ -99,7 +121,7 @@ describe("how the value of an alarm went", () => {
     };
     await trial.offer(one.raised()).catch(() => undefined);
     trial.board.trouble = () => undefined;
-    await trial.store.commit({ events: [reading(TAG, START, 99)] });
+    await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
     trial.restart();
     await trial.offerAgain([one.raised()]);
     expect(curvesOf(trial)).toEqual([LINES]);
