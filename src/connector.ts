@@ -116,12 +116,38 @@ export interface Picture {
   alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
   values(): Promise<readonly PicturedValue[]>;
+  /**
+   * How the tag that an alarm is about went, and up to 19 others of its systems: its own first, and each only where a
+   * value is known. From the state alone: the service is not asked, and of the log the newest 75,000 events are looked
+   * through; names and systems of tags are read at most once a minute. Empty where no tag of the site has the name that
+   * the alarm gives, or several have.
+   */
+  curves(source: string, alarm: Alarm, span: Span): Promise<readonly Curve[]>;
   /** Agreed times in which people are not told of alarms, those to come included. */
   silences(): Promise<readonly PicturedSilence[]>;
   /** Whether the alarms and tags of every source have been read once: before, what is not there says nothing. */
   isWhole(): Promise<boolean>;
   /** IANA zone of a source's buildings; UTC where the source is not known. */
   timeZone(source: string): string;
+}
+
+/** How a tag went. */
+export interface Curve {
+  readonly tag: Tag;
+  /** Ascending by time; null where it could not be read. */
+  readonly points: readonly CurvePoint[];
+}
+
+export interface CurvePoint {
+  /** Milliseconds since 1970. */
+  readonly atMs: number;
+  readonly value: TagValue;
+}
+
+/** Milliseconds since 1970. */
+export interface Span {
+  readonly fromMs: number;
+  readonly toMs: number;
 }
 
 export interface Inventory {

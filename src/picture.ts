@@ -1,14 +1,12 @@
 import type { Tag } from "./building.ts";
 import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connector.ts";
+import { type CurveStore, createCurves } from "./curves.ts";
 import { covers, silencesIn } from "./silence/silence.ts";
-import { documentSet, type SnapshotName, type Store } from "./store/store.ts";
+import { documentSet, type SnapshotName } from "./store/store.ts";
 import type { Held, HeldAlarm, HeldPoll, HeldValue } from "./sync/snapshot.ts";
 
 /** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
-export function createPicture(
-  store: Pick<Store, "document" | "documents">,
-  zones: ReadonlyMap<string, string>,
-): Picture {
+export function createPicture(store: CurveStore, zones: ReadonlyMap<string, string>): Picture {
   async function ofAll<H, P>(
     name: SnapshotName,
     picture: (source: string, key: string, held: H) => P | undefined,
@@ -47,6 +45,7 @@ export function createPicture(
       const held = await store.document<HeldAlarm>(documentSet("alarm", source), id);
       return held === undefined ? undefined : pictured(source, held);
     },
+    curves: createCurves(store),
     inventory: (noun) => ofAll(noun, inventoried<never>),
     async values() {
       const tags = new Map(

@@ -68,7 +68,11 @@ export function over(told: Told, first: FirstTold, nowMs: number): Alert {
 
 function alertOf(told: Told, { labels, startsAt }: FirstTold, endsAt: string): Alert {
   const { alarm, endedAt, link, priority, startedAt, text } = told;
-  const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list];
+  const lines = [
+    ...text.fields.map((field) => `${field.label}: ${field.text}`),
+    ...text.list,
+    ...text.curves,
+  ];
   const annotations = {
     summary: text.title,
     status: text.status,

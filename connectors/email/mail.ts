@@ -67,6 +67,7 @@ function plainOf({ link, text }: Told): string {
     `${line(text.status)}: ${line(text.title)}`,
     fields.join("\n"),
     text.list.map((entry) => `- ${line(entry)}`).join("\n"),
+    text.curves.map(line).join("\n"),
     link === null ? "" : `${line(text.linkText)}: ${link}`,
   ]
     .filter((part) => part !== "")
@@ -85,6 +86,9 @@ function htmlOf({ link, text }: Told): string {
     `<p><strong>${html(line(text.status))}</strong>: ${html(line(text.title))}</p>`,
     `<table>${rows.join("")}</table>`,
     ...(entries.length === 0 ? [] : [`<ul>${entries.join("")}</ul>`]),
+    ...(text.curves.length === 0
+      ? []
+      : [`<pre>${text.curves.map((curve) => html(line(curve))).join("\n")}</pre>`]),
     ...(link === null ? [] : [`<p><a href="${html(link)}">${html(line(text.linkText))}</a></p>`]),
     "</body></html>",
   ].join("\n");

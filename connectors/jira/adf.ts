@@ -15,11 +15,12 @@ interface Mark {
 
 /** Jira Cloud: nothing in a text node is a mention, a link or a format, whatever it says. */
 export const ADF: Format = {
-  render({ status, fields, list, link }) {
+  render({ status, fields, list, curves, link }) {
     const parts = [
       paragraph([text(status, { type: "strong" })]),
       bullets(fields.map(({ label, lines }) => [text(label, { type: "strong" }), ...textOf(lines)])),
       bullets(list.map((line) => [text(line)])),
+      curves.length === 0 ? null : { type: "codeBlock", content: [text(curves.join("\n"))] },
       link === null ? null : paragraph([text(link.text, { type: "link", attrs: { href: link.href } })]),
     ];
     return documentOf(parts.filter((part) => part !== null));

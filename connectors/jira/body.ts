@@ -1,6 +1,6 @@
 import { printable } from "../../src/printable.ts";
 import type { Told } from "../../src/receiver/receiver.ts";
-import { cut } from "../../src/receiver/text.ts";
+import { cut, withFewerCurves } from "../../src/receiver/text.ts";
 import type { WordName } from "../../src/receiver/words.ts";
 
 /** Longest summary, in characters (Jira). */
@@ -15,6 +15,8 @@ export interface Body {
   readonly status: string;
   readonly fields: readonly { readonly label: string; readonly lines: readonly string[] }[];
   readonly list: readonly string[];
+  /** Drawn in blocks, so they want letters of one width. */
+  readonly curves: readonly string[];
   readonly link: { readonly text: string; readonly href: string } | null;
 }
 
@@ -30,14 +32,23 @@ export function summaryOf({ text }: Told): string {
 }
 
 export function descriptionOf(told: Told, format: Format): unknown {
-  return fitting(format, (longest) => bodyOf(told, longest));
+  const whole = withFewerCurves(bodyOf(told, LONGEST_TEXT))
+    .map((body) => format.render(body))
+    .find((rendered) => sizeOf(rendered) <= MAX_BODY);
+  return whole ?? fitting(format, (longest) => ({ ...bodyOf(told, longest), curves: [] }));
 }
 
 /** One short comment; `labels` are those of the fields that it repeats. */
 export function commentOf(told: Told, labels: readonly string[], format: Format): unknown {
   return fitting(format, (longest) => {
     const { status, fields } = bodyOf(told, longest);
-    return { status, fields: fields.filter(({ label }) => labels.includes(label)), list: [], link: null };
+    return {
+      status,
+      fields: fields.filter(({ label }) => labels.includes(label)),
+      list: [],
+      curves: [],
+      link: null,
+    };
   });
 }
 
@@ -73,6 +84,7 @@ function bodyOf({ text, link }: Told, longest: number): Body {
       lines: linesOf(text, longest),
     })),
     list: text.list.map((line) => cut(printable(line), longest)).filter((line) => line !== ""),
+    curves: text.curves.map((line) => printable(line).trim()),
     link: link === null ? null : { text: printable(text.linkText), href: new URL(link).href },
   };
 }

@@ -1,6 +1,6 @@
 import { printable } from "../../src/printable.ts";
 import type { Told } from "../../src/receiver/receiver.ts";
-import { cut } from "../../src/receiver/text.ts";
+import { cut, withFewerCurves } from "../../src/receiver/text.ts";
 import type { WordName } from "../../src/receiver/words.ts";
 
 /** Longest short_description, in characters (ServiceNow, as it is delivered). */
@@ -12,8 +12,16 @@ export function shortDescriptionOf({ text }: Told): string {
   return cut(defused(printable(text.title)), MAX_SHORT);
 }
 
-/** Plain text of several lines; every text of it is shortened by half until the whole has room, the link never. */
-export function descriptionOf(told: Told): string {
+/**
+ * Plain text of several lines. How the values went goes first where there is no room, line by line; then every text is
+ * shortened by half until the whole has room, the link never.
+ */
+export function descriptionOf({ link, text }: Told): string {
+  const whole = withFewerCurves(text)
+    .map((each) => described({ link, text: each }, MAX_LONG))
+    .find((each) => each.length <= MAX_LONG);
+  if (whole !== undefined) return whole;
+  const told = { link, text: { ...text, curves: [] } };
   let longest = MAX_LONG;
   let description = described(told, longest);
   while (description.length > MAX_LONG && longest > 1) {
@@ -40,12 +48,13 @@ export function wordsOfNote(told: Told, cameBack: boolean): readonly WordName[] 
   return told.change === "vanished" || told.change === "out-of-scope" ? ["unknown"] : null;
 }
 
-function described({ text, link }: Told, longest: number): string {
+function described({ text, link }: Pick<Told, "text" | "link">, longest: number): string {
   const list = text.list.map((line) => `- ${cut(defused(printable(line)), longest)}`);
   return [
     printable(text.status),
     ...linesOf(text.fields, longest),
     ...(list.length === 0 ? [] : ["", ...list]),
+    ...(text.curves.length === 0 ? [] : ["", ...text.curves.map((line) => defused(printable(line)))]),
     ...(link === null ? [] : ["", `${printable(text.linkText)}: ${new URL(link).href}`]),
   ].join("\n");
 }

@@ -1,7 +1,7 @@
 import { printable } from "../../src/printable.ts";
 import type { IncidentStatus } from "../../src/receiver/incident.ts";
 import type { Told } from "../../src/receiver/receiver.ts";
-import { cut } from "../../src/receiver/text.ts";
+import { cut, withFewerCurves } from "../../src/receiver/text.ts";
 
 /**
  * What is shown of an incident, in blocks of Slack's Block Kit.
@@ -39,13 +39,14 @@ export interface Sizes {
   readonly header: number;
   readonly field: number;
   readonly list: number;
+  readonly curves: number;
 }
 
 /** Slack's limits: header 150, field 2,000, text of a section 3,000; 4,000 is its advice for `text`. */
-export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000 };
+export const FULL: Sizes = { text: 4_000, header: 150, field: 2_000, list: 3_000, curves: 3_000 };
 
 /** For when Slack finds the message too large as a whole, for which it names no limit. */
-export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000 };
+export const SMALL: Sizes = { text: 300, header: 150, field: 150, list: 1_000, curves: 0 };
 
 /** Fields of one section (Slack: 10): a label and its text are two, which stand beside one another. */
 const PAIRS_OF_A_SECTION = 5;
@@ -70,6 +71,7 @@ export function messageOf(told: Told, sizes: Sizes): Message {
       { type: "header", text: plain(headingOf(told), sizes.header) },
       ...sectionsOf(fields, sizes.field),
       ...listOf(list, sizes.list),
+      ...curvesOf(told, sizes.curves),
       ...linkOf(told),
     ],
   };
@@ -108,6 +110,14 @@ function listOf(list: readonly string[], most: number): Block[] {
   const room = Math.floor(most / lines.length) - 1;
   const text = lines.map((line) => cut(line, room)).join("\n");
   return [{ type: "section", text: plain(text, most) }];
+}
+
+/** As many of them as have room, each whole. */
+function curvesOf({ text }: Told, most: number): Block[] {
+  const lines = { curves: text.curves.map(shown) };
+  const texts = withFewerCurves(lines).map(({ curves }) => curves.join("\n"));
+  const kept = texts.find((each) => escaped(each).length <= most);
+  return kept === undefined || kept === "" ? [] : [{ type: "section", text: plain(kept, most) }];
 }
 
 /** A link and no button: a button asks the app for an answer, and where none comes Slack shows a warning. */

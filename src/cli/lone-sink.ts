@@ -11,6 +11,7 @@ import { createPicture } from "../picture.ts";
 const NO_STATE = {
   document: async () => undefined,
   documents: async () => new Map<string, never>(),
+  outbox: { recent: async () => [] },
   commit: async () => {
     throw new Error("What is only tried remembers nothing.");
   },

@@ -39,6 +39,15 @@ const Fold = z
   })
   .meta({ description: "What is told together." });
 
+const Dossier = z.strictObject({
+  priorities: z
+    .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+    .min(1)
+    .default(["A", "B"])
+    .meta({ description: "Alarm priorities that are told with it." }),
+  hours: z.int().min(1).max(24).default(3).meta({ description: "How far back, in hours." }),
+});
+
 /** What every receiver of alarms can be told, beside its own options. */
 export const RECEIVER = {
   fold: Fold.prefault({}),
@@ -53,6 +62,13 @@ export const RECEIVER = {
   initial: z.boolean().default(false).meta({
     description: "Whether alarms that were active already when Plenum saw them first are told.",
   }),
+  dossier: z
+    .union([z.literal(false), Dossier])
+    .prefault({})
+    .meta({
+      description:
+        "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
+    }),
   language: z.enum(LANGUAGES).default("en").meta({ description: "Language of what is told." }),
   words: Words.prefault({}).meta({ description: "Words in place of those of the language." }),
   status_url: z

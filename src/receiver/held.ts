@@ -41,6 +41,8 @@ export interface HeldIncident {
   readonly lookAtMs?: number;
   /** Null while the receiver knows nothing of it. */
   readonly told: HeldSaid | null;
+  /** How the values went, as it was told at the opening or when it came back so often; absent where nothing was read. */
+  readonly curves?: { readonly retriggers: number; readonly lines: readonly string[] };
   /** What the receiver refused for good, as a digest: the same is not said again unasked. */
   readonly refused?: string;
 }

@@ -10,6 +10,7 @@ import type { Place, Receiver, Told } from "./receiver.ts";
 import { createTeller, entry } from "./tell.ts";
 import { textOf } from "./text.ts";
 import { createTiming } from "./timing.ts";
+import { createWithCurves } from "./with-curves.ts";
 import { vocabulary } from "./words.ts";
 
 /** Events that one write takes at most: what several of them say of one alarm is said once. */
@@ -48,8 +49,10 @@ export function createReceiverSink(
 
   const toldOf = (held: HeldIncident): Told => {
     const incident = incidentOf(keyOf(held), held, book ?? new Map(), config.status_url);
-    return { ...incident, text: textOf(incident, words, picture.timeZone(held.source)) };
+    const text = textOf(incident, words, picture.timeZone(held.source), held.curves?.lines);
+    return { ...incident, text };
   };
+  const withCurves = createWithCurves(config, words, context);
   const teller = createTeller({
     receiver,
     told: toldOf,
@@ -115,7 +118,7 @@ export function createReceiverSink(
 
   async function tell(key: string, again: boolean, signal: AbortSignal): Promise<void> {
     const held = book?.get(key);
-    if (held !== undefined) await teller.tell(held, again, signal);
+    if (held !== undefined) await teller.tell(await withCurves(held), again, signal);
   }
 
   /** Says what there is to say; what the receiver refuses for good stops nobody else. */

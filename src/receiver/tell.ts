@@ -128,10 +128,14 @@ function surelyNot(error: unknown): boolean {
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
-/** What people would see: the id of the last event and the word for it are not part of it. */
+/**
+ * What people would see: the id of the last event and the word for it are not part of it, nor is how the values went,
+ * which is no news by itself.
+ */
 function digestOfTold({ text, status, priority, link }: Incident & Pick<Told, "text">): string {
+  const { curves: _, ...news } = text;
   return createHash("sha256")
-    .update(JSON.stringify([text, status, priority, link]))
+    .update(JSON.stringify([news, status, priority, link]))
     .digest("base64url");
 }
 

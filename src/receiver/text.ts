@@ -15,12 +15,22 @@ export interface IncidentText {
   readonly fields: readonly { readonly label: string; readonly text: string }[];
   /** One line for each member, where there are any. */
   readonly list: readonly string[];
+  /**
+   * How the values went, where that is known: a line that says until when, and one for each tag. Blocks are drawn in
+   * them, which stand best in letters of one width. Where something has to be left out, these are.
+   */
+  readonly curves: readonly string[];
   /** Words for the link. */
   readonly linkText: string;
 }
 
 /** The text of an incident; times in a zone (IANA), because people at the building read them. */
-export function textOf(incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
+export function textOf(
+  incident: Incident,
+  words: Vocabulary,
+  timeZone: string,
+  curves: readonly string[] = [],
+): IncidentText {
   const at = (time: string) => timeText(time, timeZone);
   const { alarm, gateway, members } = incident;
   const fields: IncidentText["fields"][number][] = [];
@@ -60,6 +70,7 @@ export function textOf(incident: Incident, words: Vocabulary, timeZone: string):
       ...members.shown.map((member) => lineOf(member, words, at)),
       ...(hidden > 0 ? [filled(words.more, { count: hidden })] : []),
     ],
+    curves,
     linkText: words.openPage,
   };
 }
@@ -86,7 +97,7 @@ function lineOf(member: Member, words: Vocabulary, at: (time: string) => string)
 }
 
 /** A time as people write it, with its zone; a time without an offset as it came. */
-function timeText(time: string, timeZone: string): string {
+export function timeText(time: string, timeZone: string): string {
   if (!time.endsWith("Z")) return time;
   const local = DateTime.fromISO(time, { zone: timeZone });
   return local.isValid ? local.toFormat("yyyy-MM-dd HH:mm:ss ZZ") : time;
@@ -114,6 +125,15 @@ export function durationText(from: string, to: string): string {
 /** Line breaks and other control characters become spaces. */
 export function oneLine(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ").trim();
+}
+
+/** The text with all its curves, with fewer and fewer of them, and with none: they go first where there is no room. */
+export function withFewerCurves<T extends Pick<IncidentText, "curves">>(text: T): readonly T[] {
+  return text.curves
+    .map((_, gone) => text.curves.slice(0, text.curves.length - gone))
+    .filter((curves) => curves.length > 1)
+    .concat([[]])
+    .map((curves) => ({ ...text, curves }));
 }
 
 const SEGMENTER = new Intl.Segmenter(undefined, { granularity: "grapheme" });

@@ -3,7 +3,7 @@ import { type Event, isTelemetry, type Kind } from "../event.ts";
 import { checksumOf, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
-import type { EventsAbout, LoggedEvent } from "./store.ts";
+import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 
 /**
  * Bytes that a row takes besides its body and its id (twice: row and index). With it the log counted 55 MB where
@@ -24,6 +24,9 @@ export interface EventRow {
   readonly body: string;
   readonly checksum: number | null;
 }
+
+/** Larger events are not looked at by `recent`, in bytes: a bucket has some 60, so one of them is a backfill of days. */
+const RECENT_BYTES = 32 * 1024;
 
 /** What it takes to tell whether an event is what was committed. */
 export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
@@ -160,6 +163,27 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       return database
         .prepare(`select ${EVENT_COLUMNS} from event ${where} order by position desc limit ?`)
         .all<EventRow>(...(kinds ?? []), ...wanted.flat(), limit)
+        .filter(isSound)
+        .map(toLoggedEvent);
+    },
+
+    recent(
+      { source, subjects }: EventsAbout,
+      kinds: readonly Kind[],
+      { sinceMs, within, limit }: RecentBounds,
+    ): readonly LoggedEvent[] {
+      const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
+      // To read the subject out of the JSON takes a twentieth of looking for 20 of them in the text. A damaged text would
+      // stop the whole search, so it is not taken for JSON unasked.
+      return database
+        .prepare(
+          `select ${EVENT_COLUMNS} from event
+           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and bytes <= ${RECENT_BYTES}
+             and case when json_valid(body) then
+               body ->> '$.source' = ? and body ->> '$.subject' ${oneOf(subjects)} end
+           order by position desc limit ?`,
+        )
+        .all<EventRow>(self.end() - within, sinceMs, ...kinds, source, ...subjects, limit)
         .filter(isSound)
         .map(toLoggedEvent);
     },

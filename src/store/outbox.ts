@@ -119,6 +119,10 @@ export function createOutbox(options: {
       return log.latest(limit, kinds, about);
     },
 
+    async recent(about, kinds, bounds) {
+      return log.recent(about, kinds, bounds);
+    },
+
     changed: (signal) => changes.heard(signal),
   };
 }

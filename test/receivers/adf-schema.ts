@@ -11,7 +11,9 @@ export const ADF_SCHEMA = {
     type: { const: "doc" },
     content: {
       type: "array",
-      items: { anyOf: [{ $ref: "#/$defs/paragraph" }, { $ref: "#/$defs/bulletList" }] },
+      items: {
+        anyOf: [{ $ref: "#/$defs/paragraph" }, { $ref: "#/$defs/bulletList" }, { $ref: "#/$defs/codeBlock" }],
+      },
     },
   },
   $defs: {
@@ -24,6 +26,24 @@ export const ADF_SCHEMA = {
         content: {
           type: "array",
           items: { anyOf: [{ $ref: "#/$defs/text" }, { $ref: "#/$defs/hardBreak" }] },
+        },
+      },
+    },
+    codeBlock: {
+      type: "object",
+      required: ["type", "content"],
+      additionalProperties: false,
+      properties: {
+        type: { const: "codeBlock" },
+        content: {
+          type: "array",
+          minItems: 1,
+          items: {
+            type: "object",
+            required: ["type", "text"],
+            additionalProperties: false,
+            properties: { type: { const: "text" }, text: { type: "string", minLength: 1 } },
+          },
         },
       },
     },

@@ -600,6 +600,7 @@ test("jira: wiki text keeps a word that can be searched for, and no sign that me
     status: "Active",
     fields: [{ label: "Site", lines: ["VS1-GT11_a -gone- _it_", "h1. [~ola]"] }],
     list: ["- one | two"],
+    curves: ["[~ola] &#1; {noformat} VS1 ▁\u00a0█"],
     link: { text: "Open", href: "https://plenum.example.com/?a=[b]|c" },
   });
   expect(description).toBe(
@@ -608,6 +609,10 @@ test("jira: wiki text keeps a word that can be searched for, and no sign that me
       "* *Site*: VS1-GT11_a &#45;gone&#45; &#95;it&#95;\\\\h1. &#91;&#126;ola&#93;",
       "",
       "* &#45; one &#124; two",
+      "",
+      "{noformat}",
+      "[ ~ola] &#1; { noformat} VS1 ▁\u00a0█",
+      "{noformat}",
       "",
       "[Open|https://plenum.example.com/?a=%5Bb%5D%7Cc]",
     ].join("\n"),

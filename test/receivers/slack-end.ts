@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import type { ReceiverFarEnd, Thing } from "./far-end.ts";
-import { complaintAboutBlocks, obeyedIn } from "./slack-rules.ts";
+import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
 
 export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
 export const CHANNEL = "C0123ABCD";
@@ -276,7 +276,9 @@ export async function startSlackEnd(): Promise<SlackEnd> {
 
   function textsOf(message: SlackMessage): readonly string[] {
     const replies = messages.filter(({ threadTs }) => threadTs === message.ts);
-    return [message, ...replies].flatMap(({ versions }) => versions.map(({ text }) => text));
+    return [message, ...replies].flatMap(({ versions }) =>
+      versions.map(({ text, blocks }) => [text, ...textsIn(blocks)].join("\n")),
+    );
   }
 
   return {

@@ -261,6 +261,7 @@ describe("slack: sizes", () => {
         title: text.replaceAll("\n", " "),
         fields: Array.from({ length: 12 }, () => ({ label: text.slice(0, 1_000), text })),
         list: Array.from({ length: 21 }, () => text),
+        curves: [],
         linkText: text,
       });
       const message = messageOf(long, sizes);

@@ -56,11 +56,12 @@ interface Embed {
 }
 
 function embedOf(told: Told, text: IncidentText): Embed {
+  const lines = [...text.list, ...text.curves];
   return {
     title: markdown(headingOf(text)),
     color: colourOf(told),
     fields: text.fields.map(({ label, text }) => ({ name: markdown(label), value: markdown(text) })),
-    ...(text.list.length === 0 ? {} : { description: text.list.map(markdown).join("\n") }),
+    ...(lines.length === 0 ? {} : { description: lines.map(markdown).join("\n") }),
     ...(told.link === null ? {} : { url: told.link }),
   };
 }

@@ -34,6 +34,7 @@ function messageOf(told: Told, text: IncidentText): unknown {
       decoratedText: { topLabel: field.label, text: html(field.text), wrapText: true },
     })),
     ...(text.list.length === 0 ? [] : [{ textParagraph: { text: html(text.list.join("\n")) } }]),
+    ...(text.curves.length === 0 ? [] : [{ textParagraph: { text: html(text.curves.join("\n")) } }]),
     ...(told.link === null
       ? []
       : [{ buttonList: { buttons: [{ text: text.linkText, onClick: { openLink: { url: told.link } } }] } }]),

@@ -59,6 +59,7 @@ function triggerOf(told: Told): Record<string, unknown> {
       custom_details: {
         ...detailsOf(text, MOST_DETAIL),
         ...(text.list.length === 0 ? {} : { alarms: text.list.map((line) => cut(line, MOST_LINE)) }),
+        ...(text.curves.length === 0 ? {} : { values: text.curves.map((line) => cut(line, MOST_LINE)) }),
       },
     },
     client: "Plenum",

@@ -1,13 +1,13 @@
 import { printable } from "../../../src/printable.ts";
 import type { Told } from "../../../src/receiver/receiver.ts";
-import { cut, type IncidentText } from "../../../src/receiver/text.ts";
+import { cut, type IncidentText, withFewerCurves } from "../../../src/receiver/text.ts";
 
 /** Not seen, and of no direction: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";
 
 /** The text of an incident without what nobody sees and what turns the direction of reading; only lists have no lines. */
 export function textOf(told: Told): IncidentText {
-  const { title, status, fields, list, linkText } = told.text;
+  const { title, status, fields, list, curves, linkText } = told.text;
   return {
     title: printable(title),
     status: printable(status),
@@ -15,6 +15,7 @@ export function textOf(told: Told): IncidentText {
       .map(({ label, text }) => ({ label: printable(label), text: linesOf(text) }))
       .filter(({ text }) => text !== ""),
     list: list.map(printable),
+    curves: curves.map(printable),
     linkText: printable(linkText),
   };
 }
@@ -29,11 +30,12 @@ export function headingOf({ status, title }: IncidentText): string {
   return `${status}: ${title}`;
 }
 
-/** All but the title, one thing a line; each text by way of `spelled`. */
+/** All but the title, one thing a line; each text by way of `spelled`. How the values went is last, where it is cut. */
 export function bodyOf(text: IncidentText, spelled: (text: string) => string = (text) => text): string {
   return [
     ...text.fields.map(({ label, text }) => `${spelled(label)}: ${spelled(text)}`),
     ...text.list.map(spelled),
+    ...text.curves.map(spelled),
   ].join("\n");
 }
 
@@ -51,7 +53,7 @@ export function detailsOf(text: IncidentText, most: number): Record<string, stri
 const LENGTHS = [2_000, 1_000, 400, 150, 50];
 
 /**
- * The message with as much of the text as fits: a limit of 20 kB is kept by texts of at most 400, say, where those of
+ * The message with as much of the text as fits, first without how the values went: a limit of 20 kB is kept by texts of at most 400, say, where those of
  * 1,000 do not fit. The scarcest always fit: 12 fields and 21 lines are then some 10 kB, escapes and all.
  */
 export function fitting<T>(
@@ -59,11 +61,16 @@ export function fitting<T>(
   make: (text: IncidentText) => T,
   fits: (message: T) => boolean,
 ): T {
-  for (const most of LENGTHS) {
-    const message = make(shortened(text, most));
+  const [longest = 0] = LENGTHS;
+  const bare = { ...text, curves: [] };
+  for (const each of [
+    ...withFewerCurves(text).map((fewer) => shortened(fewer, longest)),
+    ...LENGTHS.map((most) => shortened(bare, most)),
+  ]) {
+    const message = make(each);
     if (fits(message)) return message;
   }
-  return make(shortened(text, 0));
+  return make(shortened(bare, 0));
 }
 
 export function bytesOf(message: unknown): number {
@@ -76,6 +83,7 @@ function shortened(text: IncidentText, most: number): IncidentText {
     status: cut(text.status, 50),
     fields: text.fields.map(({ label, text }) => ({ label: cut(label, 50), text: cut(text, most) })),
     list: text.list.map((line) => cut(line, most)),
+    curves: text.curves,
     linkText: cut(text.linkText, 50),
   };
 }

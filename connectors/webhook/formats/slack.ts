@@ -86,14 +86,15 @@ export function slackMessageOf(told: Told): SlackMessage {
     blocks: [
       { type: "header", text: plainText(headingOf(text), MOST_HEADER) },
       ...sectionsOf(text),
-      ...listOf(text),
+      ...linesOf(text.list),
+      ...linesOf(text.curves),
       ...linkOf(told, text),
     ],
   };
 }
 
-function listOf({ list }: IncidentText): readonly Section[] {
-  return list.length === 0 ? [] : [{ type: "section", text: plainText(list.join("\n"), MOST_SECTION) }];
+function linesOf(lines: readonly string[]): readonly Section[] {
+  return lines.length === 0 ? [] : [{ type: "section", text: plainText(lines.join("\n"), MOST_SECTION) }];
 }
 
 function sectionsOf({ fields }: IncidentText): readonly Section[] {

@@ -66,7 +66,7 @@ function messageOf(told: Told, text: IncidentText): unknown {
             ...text.fields.map((field) =>
               rich([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }]),
             ),
-            ...text.list.map((line) => rich([{ text: line }])),
+            ...[...text.list, ...text.curves].map((line) => rich([{ text: line }])),
           ],
           ...(told.link === null
             ? {}

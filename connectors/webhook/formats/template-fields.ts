@@ -7,7 +7,7 @@ export const PLACE_FIELDS = ["place.id", "place.ticket", "place.link"] as const;
 
 /** What `{{…}}` can name. */
 export const FIELDS: readonly string[] = [
-  ...["title", "heading", "text", "statusText", "list"],
+  ...["title", "heading", "text", "statusText", "list", "curves"],
   ...["key", "kind", "status", "change", "changeId", "source", "priority", "startedAt", "endedAt", "link"],
   ...["site", "site.id", "site.displayName"],
   ...["gateway", "gateway.id", "gateway.displayName"],
@@ -36,6 +36,7 @@ export function fieldsOf(told: Told, place: Place | null): Fields {
     text: bodyOf(text),
     statusText: text.status,
     list: text.list,
+    curves: text.curves,
     place: place === null ? null : { id: idOf(place), ticket: place.ticket, link: place.link },
   };
   return (name) => {

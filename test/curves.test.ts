@@ -1,0 +1,238 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm, Resolution, Tag, TagValue } from "#src/building.ts";
+import { type Event, makeEvent, sourceUri, type TagHistoryFact, type TagValueFact } from "#src/event.ts";
+import { createPicture } from "#src/picture.ts";
+import { ALARM, TAG } from "./sample-events.ts";
+import { createMemoryStore } from "./sync/memory-store.ts";
+
+const NOW = Date.parse("2026-11-02T06:20:00.000Z");
+const SPAN = { fromMs: NOW - 3 * 3_600_000, toMs: NOW };
+const at = (minutesAgo: number) => new Date(NOW - minutesAgo * 60_000).toISOString();
+
+function tagOf(id: string, displayName: string): Tag {
+  return { ...TAG, id, displayName };
+}
+
+function read(id: string, minutesAgo: number, value: TagValue, source = "main"): Event {
+  const time = at(minutesAgo);
+  const data: TagValueFact = {
+    tag: tagOf(id, id),
+    value,
+    quality: value === null ? "bad" : "good",
+    time,
+    latencyMs: 80,
+    lastGood: null,
+    behindGateway: null,
+  };
+  const facts = [time];
+  const subject = `site/1/tag/${id}`;
+  return makeEvent({ type: "tag-value", source: sourceUri(source), subject, time, siteId: 1, data, facts });
+}
+
+function history(
+  id: string,
+  resolution: Resolution,
+  points: readonly (readonly [minutesAgo: number, value: TagValue])[],
+  revised = false,
+): Event {
+  const data: TagHistoryFact = {
+    tag: tagOf(id, id),
+    resolution,
+    timeZone: "Europe/Oslo",
+    points: points.map(([minutesAgo, value]) => ({ time: at(minutesAgo), value })),
+    origin: "live",
+    revised,
+  };
+  return makeEvent({
+    type: "tag-history",
+    source: sourceUri("main"),
+    subject: `site/1/tag/${id}/history/${resolution}`,
+    time: at(0),
+    siteId: 1,
+    data,
+    facts: [resolution, String(revised), points.length, ...points.flat().map(String)],
+  });
+}
+
+interface Told {
+  readonly site?: number;
+  readonly systems?: readonly string[];
+  readonly missing?: true;
+  readonly newest?: readonly [minutesAgo: number, value: TagValue];
+}
+
+async function state(tags: Readonly<Record<string, readonly [name: string, told?: Told]>>) {
+  let nowMs = NOW;
+  const store = createMemoryStore(() => nowMs);
+  async function tell(...events: readonly Event[]) {
+    for (const event of events) {
+      nowMs = Math.max(Date.parse(event.time), NOW - 86_400_000);
+      await store.commit({ events: [event] });
+    }
+    nowMs = NOW;
+  }
+  async function know(id: string, name: string, { site = 1, systems, missing, newest }: Told = {}) {
+    const missingSince = missing === true ? at(60) : null;
+    const held = { value: tagOf(id, name), siteId: site, since: at(9_999), missingSince };
+    await store.commit({
+      documents: [
+        { set: "tag/main", put: [[id, held]] },
+        ...(systems === undefined
+          ? []
+          : [{ set: "tag-system/main", put: [[id, { systemIds: systems }] as const] }]),
+        ...(newest === undefined
+          ? []
+          : [
+              {
+                set: "value/main",
+                put: [
+                  [id, { value: newest[1], quality: "good", time: at(newest[0]), lastGood: null, nulls: 0 }],
+                ] as const,
+              },
+            ]),
+      ],
+    });
+  }
+  for (const [id, [name, told]] of Object.entries(tags)) await know(id, name, told);
+  const picture = createPicture(store, new Map([["main", "Europe/Oslo"]]));
+  return {
+    store,
+    tell,
+    know,
+    curves: (alarm: Partial<Alarm> = {}, span = SPAN) => picture.curves("main", { ...ALARM, ...alarm }, span),
+    async names(alarm: Partial<Alarm> = {}) {
+      return (await picture.curves("main", { ...ALARM, ...alarm }, SPAN)).map(({ tag }) => tag.displayName);
+    },
+  };
+}
+
+const minutes = (points: readonly { readonly atMs: number; readonly value: TagValue }[] | undefined) =>
+  points?.map(({ atMs, value }) => [(NOW - atMs) / 60_000, value]);
+
+describe("which tag an alarm is about", () => {
+  const newest = [1, 18.4] as const;
+
+  test("the one that its last event or its source names, in its own site", async () => {
+    const tags = await state({
+      "1": ["VS1-GT11", { newest }],
+      "2": ["VS1-SP01", { newest }],
+      "3": ["VS1-SP01", { newest, site: 2 }],
+    });
+    expect(await tags.names()).toEqual(["VS1-GT11"]);
+    const event = ALARM.lastActiveEvent;
+    if (event === null) throw new Error("The sample has no event.");
+    expect(await tags.names({ lastActiveEvent: { ...event, triggeredOn: "VS1-SP01" } })).toEqual([
+      "VS1-SP01",
+    ]);
+    expect(await tags.names({ lastActiveEvent: null })).toEqual(["VS1-GT11"]);
+    expect(await tags.names({ source: "VS1" })).toEqual([]);
+    expect(await tags.names({ source: "vs1-gt11" })).toEqual([]);
+    expect(await tags.names({ site: { id: 3, displayName: "Elsewhere" } })).toEqual([]);
+  });
+
+  test("none where several have the name, also where the other name would fit", async () => {
+    const tags = await state({
+      "1": ["VS1-GT11", { newest }],
+      "2": ["VS1-GT11", { newest }],
+      "3": ["VS1", { newest }],
+    });
+    expect(await tags.names()).toEqual([]);
+    const event = ALARM.lastActiveEvent;
+    if (event === null) throw new Error("The sample has no event.");
+    expect(
+      await tags.names({ source: "VS1", lastActiveEvent: { ...event, triggeredOn: "VS1-GT11" } }),
+    ).toEqual([]);
+  });
+
+  test("one that listings do not show any more has no part in it", async () => {
+    const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT11", { newest, missing: true }] });
+    expect(await tags.names()).toEqual(["VS1-GT11"]);
+  });
+
+  test("others of its systems follow by name, at most 19, and only where a value is known", async () => {
+    const tags = await state({
+      "1": ["VS1-GT11", { newest, systems: ["s1", "s2"] }],
+      "2": ["VS1-GT2", { newest, systems: ["s2"] }],
+      "3": ["VS1-GT10", { newest, systems: ["s1", "s9"] }],
+      "4": ["VS2-GT11", { newest, systems: ["s3"] }],
+      "5": ["VS3-GT11", { newest }],
+      "6": ["VS1-P1", { systems: ["s1"] }],
+      "7": ["VS1-P2", { systems: ["s1"], newest: [1, null] }],
+      "8": ["VS1-P3", { systems: ["s1"], newest: [181, true] }],
+    });
+    expect(await tags.names()).toEqual(["VS1-GT11", "VS1-GT2", "VS1-GT10"]);
+    for (let n = 0; n < 30; n += 1) await tags.know(`9${n}`, `VS1-Z${n}`, { newest, systems: ["s1"] });
+    const later = { fromMs: SPAN.fromMs + 60_000, toMs: SPAN.toMs + 60_000 };
+    expect(await tags.curves({}, later)).toHaveLength(17);
+  });
+
+  test("where no listing says its systems it stands alone, and a source that is not known has none", async () => {
+    const tags = await state({
+      "1": ["VS1-GT11", { newest }],
+      "2": ["VS1-GT2", { newest, systems: ["s1"] }],
+    });
+    expect(await tags.names()).toEqual(["VS1-GT11"]);
+    const picture = createPicture(tags.store, new Map());
+    expect(await picture.curves("other", ALARM, SPAN)).toEqual([]);
+  });
+});
+
+describe("the points of a curve", () => {
+  test("are what was told in the span and the newest value, ascending", async () => {
+    const tags = await state({ "1": ["VS1-GT11", { newest: [0.5, 18.4] }] });
+    await tags.tell(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
+    await tags.tell(read("11", 20, 1), read("1", 15, 77, "other"));
+    const [curve] = await tags.curves();
+    expect(curve?.tag).toMatchObject({ id: "1", displayName: "VS1-GT11", unit: "°C" });
+    expect(minutes(curve?.points)).toEqual([
+      [170, 21],
+      [90, null],
+      [10, 18.9],
+      [0.5, 18.4],
+    ]);
+  });
+
+  test("history fills the times of which nothing was read, the finest first; what was revised counts", async () => {
+    const tags = await state({ "1": ["VS1-GT11"] });
+    await tags.tell(
+      history("1", "1d", [[170, 99]]),
+      history("1", "1h", [
+        [170, 20],
+        [80, 19],
+      ]),
+      history("1", "5m", [
+        [60, 18],
+        [55, 17],
+        [50, 16],
+      ]),
+      read("1", 53, 17.5),
+      history("1", "5m", [[60, 18.5]], true),
+    );
+    const [curve] = await tags.curves();
+    expect(minutes(curve?.points)).toEqual([
+      [170, 20],
+      [60, 18.5],
+      [53, 17.5],
+      [50, 16],
+    ]);
+  });
+
+  test("names are read once a minute, and values each time", async () => {
+    const tags = await state({ "1": ["VS1-GT11", { newest: [1, 20] }] });
+    const { documents } = tags.store;
+    let reads = 0;
+    tags.store.documents = async (set) => {
+      reads += 1;
+      return documents(set);
+    };
+    await tags.curves();
+    await tags.know("1", "VS1-GT11", { newest: [0, 21] });
+    expect(minutes((await tags.curves())[0]?.points)).toEqual([[0, 21]]);
+    expect(reads).toBe(2);
+    await tags.curves({}, { fromMs: SPAN.fromMs, toMs: NOW + 61_000 });
+    expect(reads).toBe(4);
+    // A clock that was set back a day.
+    await tags.curves({}, { fromMs: SPAN.fromMs - 86_400_000, toMs: NOW - 86_400_000 });
+    expect(reads).toBe(6);
+  });
+});

@@ -1,0 +1,161 @@
+import { createHash } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { Throttled } from "#src/errors.ts";
+import type { HeldIncident } from "#src/receiver/held.ts";
+import { createTeller } from "#src/receiver/tell.ts";
+import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
+import { TAG } from "../sample-events.ts";
+import { noticeBoard } from "./notice-board.ts";
+import { alarm, receiving, START } from "./trial.ts";
+
+const LINES = ["Values until 2026-11-02 13:00:00 +01:00", `VS1-GT11 ${DRAWN}`];
+
+async function withValues(...how: Parameters<typeof receiving>) {
+  const trial = receiving(...how);
+  await valuesInState(trial.store, START);
+  return trial;
+}
+
+const curvesOf = (trial: Awaited<ReturnType<typeof withValues>>) =>
+  trial.board.notes.map(({ told }) => told.text.curves);
+
+describe("how the value of an alarm went", () => {
+  test("is told when it is opened, for A and B and for no other", async () => {
+    const trial = await withValues();
+    for (const [n, priority] of ["A", "B", "C"].entries()) await trial.offer(alarm(n, { priority }).raised());
+    expect(curvesOf(trial)).toEqual([LINES, LINES, []]);
+  });
+
+  test("by the configuration: other priorities, fewer hours, or not at all; in the words of the sink", async () => {
+    const c = await withValues(noticeBoard("same"), {
+      dossier: { priorities: ["C"], hours: 1 },
+      language: "no",
+    });
+    await c.offer(alarm(1, { priority: "C" }).raised(), alarm(2, { priority: "A" }).raised());
+    expect(curvesOf(c)).toEqual([
+      ["Verdier til 2026-11-02 13:00:00 +01:00", "VS1-GT11 ▄▁ 18.2–18.6 °C, sist 18.2, 1 h"],
+      [],
+    ]);
+    const off = await withValues(noticeBoard("same"), { dossier: false });
+    off.store.outbox.recent = () => Promise.reject(new Error("Nobody shall ask."));
+    await off.offer(alarm(1).raised());
+    expect(curvesOf(off)).toEqual([[]]);
+  });
+
+  test("an edit, the end, a restart and new values leave it as it was told", async () => {
+    const trial = await withValues();
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.clock.advance(600_000);
+    await trial.store.commit({ events: [reading(TAG, START + 300_000, 99)] });
+    await trial.offer(one.acknowledged());
+    expect(curvesOf(trial)).toEqual([LINES]);
+    trial.restart();
+    await trial.offer(one.changed("Colder still"));
+    expect(curvesOf(trial)).toEqual([LINES]);
+    await trial.offer(one.resolved(9));
+    expect(curvesOf(trial)).toEqual([LINES]);
+    expect(trial.board.notes[0]?.said).toHaveLength(4);
+  });
+
+  test("new values alone are no news", async () => {
+    const trial = await withValues();
+    await trial.offer(alarm(1).raised());
+    await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
+    await trial.pass(3_600_000, 60_000);
+    trial.restart();
+    await trial.pass(60_000);
+    expect(trial.board.said).toHaveLength(1);
+  });
+
+  test("is no part of what tells whether there is news, so that an update of Plenum edits nothing", async () => {
+    const trial = await withValues(noticeBoard("findable"), { dossier: false });
+    await trial.offer(alarm(1).raised());
+    const [held] = (await trial.memory.all<HeldIncident>()).values();
+    const [note] = trial.board.notes;
+    if (held === undefined || note === undefined) throw new Error("Nothing was told.");
+    const digest = (curves: readonly string[]) => {
+      const told = () => ({ ...note.told, text: { ...note.told.text, curves } });
+      const remember = async () => undefined;
+      return createTeller({ receiver: trial.board, told, nowMs: () => START, remember }).digestOf(held);
+    };
+    expect(digest(["a"])).toBe(held.told?.digest);
+    // As it was computed before there were curves.
+    const { curves: _, ...text } = note.told.text;
+    const { status, priority, link } = note.told;
+    const before = createHash("sha256").update(JSON.stringify([text, status, priority, link]));
+    expect(before.digest("base64url")).toBe(held.told?.digest);
+  });
+
+  test.each(["same", "findable", "another"] as const)(
+    "%s: one that comes back is told with what is now",
+    async (sort) => {
+      const trial = await withValues(noticeBoard(sort));
+      const one = alarm(1);
+      await trial.offer(one.raised());
+      await trial.offer(one.resolved(3));
+      await trial.clock.advance(600_000);
+      await trial.store.commit({ events: [reading(TAG, START + 600_000, 16)] });
+      await trial.offer(one.retriggered(10));
+      const now = trial.board.notes.at(-1)?.told.text.curves ?? [];
+      expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
+      expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
+      await trial.offer(one.acknowledged(11));
+      expect(trial.board.notes.at(-1)?.told.text.curves).toEqual(now);
+    },
+  );
+
+  test("one that waited and was over before it was told has none", async () => {
+    const trial = await withValues(noticeBoard("findable"));
+    const one = alarm(1);
+    await trial.offer(one.raised(), one.resolved(5));
+    expect(trial.board.said).toHaveLength(2);
+    expect(curvesOf(trial)).toEqual([[]]);
+  });
+
+  test("after an opening in doubt the same is said, also when it is found", async () => {
+    const trial = await withValues();
+    const one = alarm(1);
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Error("The answer was lost.");
+    };
+    await trial.offer(one.raised()).catch(() => undefined);
+    trial.board.trouble = () => undefined;
+    await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
+    trial.restart();
+    await trial.offerAgain([one.raised()]);
+    expect(curvesOf(trial)).toEqual([LINES]);
+  });
+
+  test("an order to wait leaves it to be read when it is said", async () => {
+    const trial = await withValues(noticeBoard("same"));
+    const one = alarm(1);
+    trial.board.trouble = (isDone) => {
+      if (!isDone) throw new Throttled("Wait.", 1_000);
+    };
+    await trial.offer(one.raised()).catch(() => undefined);
+    trial.board.trouble = () => undefined;
+    await trial.offerAgain([one.raised()]);
+    expect(curvesOf(trial)).toEqual([LINES]);
+  });
+
+  test("what cannot be read stops no alarm", async () => {
+    const trial = await withValues();
+    trial.store.outbox.recent = () => Promise.reject(new Error("The disk is gone."));
+    const { documents } = trial.store;
+    trial.store.documents = (set) =>
+      set === "tag/main" ? Promise.reject(new Error("The disk is gone.")) : documents(set);
+    expect(await trial.offer(alarm(1).raised())).toEqual({ rejected: [] });
+    expect(trial.board.said).toHaveLength(1);
+    expect(curvesOf(trial)).toEqual([[]]);
+  });
+
+  test("nothing known: nothing told; a group has none of its own", async () => {
+    const bare = receiving();
+    await bare.offer(alarm(1).raised());
+    expect(bare.board.notes[0]?.told.text.curves).toEqual([]);
+    const trial = await withValues(noticeBoard("same"));
+    await trial.offer(alarm(1, { behind: "7" }).raised(), alarm(2, { behind: "7" }).raised());
+    expect(trial.board.notes.map(({ told }) => [told.kind, told.text.curves])).toEqual([["gateway", []]]);
+  });
+});

@@ -1,0 +1,130 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { TagValue } from "#src/building.ts";
+import type { CurvePoint } from "#src/connector.ts";
+import { lineOf, sparklineOf } from "#src/receiver/dossier.ts";
+import { vocabulary } from "#src/receiver/words.ts";
+import { TAG } from "../sample-events.ts";
+
+const MINUTE = 60_000;
+const TO = Date.parse("2026-11-02T06:15:00Z");
+const SPAN = { fromMs: TO - 180 * MINUTE, toMs: TO };
+const ENGLISH = vocabulary("en", {});
+
+/** Values at even steps, the last of them at the end of the span. */
+function every(minutes: number, values: readonly TagValue[]): readonly CurvePoint[] {
+  return values.map((value, n) => ({ atMs: TO - (values.length - 1 - n) * minutes * MINUTE, value }));
+}
+
+const drawn = (minutes: number, ...values: readonly TagValue[]) => sparklineOf(every(minutes, values), SPAN);
+const line = (points: readonly CurvePoint[], tag = TAG, words = ENGLISH) =>
+  lineOf({ tag, points }, SPAN, words);
+
+describe("a sparkline", () => {
+  test("rises from the lowest block to the highest", () => {
+    const rising = Array.from({ length: 181 }, (_, n) => n);
+    expect(sparklineOf(every(1, rising), SPAN)).toBe("▁▂▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇▇██");
+  });
+
+  test("shows what stays the same as a line in the middle", () => {
+    expect(drawn(10, ...Array<number>(19).fill(21.4))).toMatch(/^▄{12}$/);
+  });
+
+  test("a single value is one block", () => {
+    expect(drawn(10, 21.4)).toBe("▄");
+    expect(sparklineOf([{ atMs: SPAN.fromMs, value: 21.4 }], SPAN)).toBe("▄");
+  });
+
+  test("booleans are the lowest and the highest, also where only one of them was read", () => {
+    expect(drawn(60, false, true)).toBe("█");
+    expect(new Set(drawn(10, ...Array<boolean>(19).fill(true)))).toEqual(new Set("█"));
+    expect(new Set(drawn(10, ...Array<boolean>(19).fill(false)))).toEqual(new Set("▁"));
+    expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => n > 9))).toMatch(/^▁{6}█{6}$/);
+  });
+
+  test("what was not read is a space that HTML keeps, in the middle and at the end", () => {
+    const values = Array.from({ length: 19 }, (_, n) => (n > 5 && n < 11 ? null : n));
+    expect(drawn(10, ...values)).toMatch(/^[▁-█]{4}\u00a0{3}[▁-█]{5}$/);
+    const broken = Array.from({ length: 19 }, (_, n) => (n > 9 ? null : n));
+    expect(drawn(10, ...broken)).toMatch(/^[▁-█]{7}\u00a0{5}$/);
+    // Nothing was told for an hour and a half.
+    const silent = every(10, Array<number>(19).fill(3)).filter((_, n) => n < 6 || n > 15);
+    expect(sparklineOf(silent, SPAN)).toMatch(/^▄{4}\u00a0{6}▄▄$/);
+  });
+
+  test("values that come a little early or late leave no gap", () => {
+    const jitter = [0, 40, -35, 20, -40, 10, 38, -12, 0];
+    const points = every(20, Array<number>(9).fill(3)).map(({ atMs, value }, n) => ({
+      atMs: atMs + (jitter[n] ?? 0) * 1_000 - MINUTE,
+      value,
+    }));
+    expect(sparklineOf(points, SPAN)).toBe("▄▄▄▄▄");
+  });
+
+  test("huge and tiny numbers are drawn, and those that are none are left out", () => {
+    expect(drawn(90, -1.7e308, 0, 1.7e308)).toBe("█");
+    expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n < 10 ? -1.7e308 : 1.7e308)))).toMatch(
+      /^▁{6}█{6}$/,
+    );
+    expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n % 2) * 5e-324))).toMatch(/^[▁-█]{12}$/);
+    const some = [Number.NaN, Number.POSITIVE_INFINITY, ...Array<number>(17).fill(2)];
+    expect(drawn(10, ...some)).toMatch(/^▄+$/);
+    expect(line(every(10, [Number.NaN, Number.NaN]))).toBeNull();
+  });
+
+  test("is never longer than 24 blocks, and nothing but blocks and gaps", () => {
+    const value = fc.oneof(fc.double(), fc.boolean(), fc.constant(null), fc.integer({ min: -40, max: 90 }));
+    const point = fc.record({ atMs: fc.integer({ min: SPAN.fromMs, max: SPAN.toMs }), value });
+    fc.assert(
+      fc.property(fc.array(point, { maxLength: 400 }), (points) => {
+        const sorted = points.toSorted((a, b) => a.atMs - b.atMs);
+        expect(sparklineOf(sorted, SPAN)).toMatch(/^[▁▂▃▄▅▆▇█\u00a0]{1,24}$/);
+        expect(line(sorted) ?? "").not.toMatch(/NaN|Infinity|undefined/);
+      }),
+    );
+  });
+});
+
+describe("a line of a curve", () => {
+  test("says the name, the range with its unit, the last value, and how long", () => {
+    const values = [20.04, 21.4, 21.4, 20.1, 19.3, 18.9, 18.2, 18.2, 18.2, 18.2];
+    expect(line(every(20, values))).toBe("VS1-GT11 ██▃▃▁▁ 18.2–21.4 °C, last 18.2, 3 h");
+    expect(line(every(20, values), TAG, vocabulary("no", {}))).toContain(", sist 18.2, 3 h");
+  });
+
+  test("counts the time from the first value where there is none before", () => {
+    expect(line(every(10, [1, 2, 3, 4]))).toMatch(/ 1–4 °C, last 4, 30 min$/);
+    expect(line(every(10, [4]))).toBe("VS1-GT11 ▄ 4 °C, last 4");
+  });
+
+  test.each<[string, readonly number[]]>([
+    ["-5.2 – 3.1 °C, last 3.1", [-5.2, 3.1]],
+    ["0–1.235e-7 °C, last 1.235e-7", [0, 1.23456e-7]],
+    ["123456–123460 °C, last 123460", [123456.2, 123459.8]],
+    ["0–1.2e+12 °C, last 1.2e+12", [0, 1.2345e12]],
+    ["21 °C, last 21", [21.0000001, 21]],
+    ["0 °C, last 0", [-0, 0]],
+  ])("%s", (text, values) => {
+    expect(line(every(10, values))).toContain(` ${text}, 10 min`);
+  });
+
+  test("of booleans the last is said, and gaps at the end stay", () => {
+    const values = [false, false, true, null, null, null, null, null, null, null, null, null];
+    expect(line(every(10, values), { ...TAG, unit: null })).toMatch(
+      /^VS1-GT11 [▁█]+\u00a0+, last true, 1 h 50 min$/,
+    );
+  });
+
+  test("is one line whatever a name and a unit hold, and cut between characters", () => {
+    const tag = {
+      ...TAG,
+      displayName: `VS1\nGT\u0007${"👩‍👩‍👧‍👦".repeat(40)}`,
+      unit: `°C\r\n${"x".repeat(99)}`,
+    };
+    const text = line(every(10, [1, 2]), tag) ?? "";
+    expect(text).not.toMatch(/\p{Cc}/u);
+    expect(text.isWellFormed()).toBe(true);
+    expect(text).toMatch(/^VS1 GT (👩‍👩‍👧‍👦)+… /u);
+    expect(text.length).toBeLessThan(140);
+  });
+});

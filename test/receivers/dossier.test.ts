@@ -1,0 +1,77 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { CATALOG } from "#connectors/catalog.ts";
+import type { ConnectorDefinition, Sink } from "#src/connector.ts";
+import type { Event } from "#src/event.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { alarm, START } from "../receiver/trial.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import type { Contestant } from "./battery.ts";
+import { CONTESTANTS } from "./contestants.ts";
+import { DRAWN, valuesInState } from "./dossier-state.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
+import { HOSTILE_NAMES } from "./ticket-told.ts";
+
+/** What people see there of how the value went: from the state, through the sink and the connector, to the far end. */
+
+let end: ReceiverFarEnd | undefined;
+let sink: Sink | undefined;
+
+afterEach(async () => {
+  await sink?.close();
+  await end?.stop();
+});
+
+async function telling(contestant: Contestant, options: object, names: readonly string[]) {
+  const clock = { now: () => START, monotonic: () => 0, sleep: async () => undefined };
+  const store = createMemoryStore(clock.now);
+  await valuesInState(
+    store,
+    START,
+    names.map((displayName) => ({ displayName })),
+  );
+  end = await contestant.start(clock.now);
+  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
+  const config = definition?.Config.parse({ ...(contestant.options(end) as object), ...options });
+  sink = definition?.sink?.(config, contextFor("people", clock, store));
+  let position = 0;
+  const offer = async (event: Event) => {
+    position += 1;
+    const receipt = await sink?.write([event], never(), undefined, { positions: [position], again: false });
+    expect(receipt).toEqual({ rejected: [] });
+  };
+  const seen = () => end?.things().flatMap(({ texts }) => texts) ?? [];
+  return { offer, seen };
+}
+
+const OWN = `VS1-GT11 ${DRAWN}`;
+
+describe.each(CONTESTANTS)("$name", (contestant) => {
+  test("an alarm is opened with its curve and those of its system, and keeps them when it ends", async () => {
+    const { offer, seen } = await telling(contestant, {}, ["VS1-SP01"]);
+    const one = alarm(1, { priority: "A" });
+    await offer(one.raised());
+    const opened = seen().join("\n");
+    expect(opened).toContain("Values until 2026-11-02 13:00:00 +01:00");
+    expect(opened).toContain(OWN);
+    expect(opened).toContain(`VS1-SP01 ${DRAWN}`);
+    await offer(one.resolved(5));
+    // PagerDuty takes no text with an end.
+    const shows = seen().filter((text) => text.includes(OWN)).length;
+    expect(shows).toBeGreaterThanOrEqual(contestant.name === "webhook pagerduty" ? 1 : 2);
+  });
+
+  test("one of priority C, or with `dossier: false`, is opened without", async () => {
+    const { offer, seen } = await telling(contestant, { dossier: { priorities: ["A"] } }, []);
+    await offer(alarm(1, { priority: "B" }).raised());
+    expect(seen().join("\n")).toContain("Alarm 1");
+    expect(seen().join("\n")).not.toMatch(/[▁▂▃▅▆▇█]/);
+  });
+
+  test("names of tags are shown and do nothing, however long they are", async () => {
+    const { offer, seen } = await telling(contestant, {}, HOSTILE_NAMES);
+    await offer(alarm(1, { priority: "A" }).raised());
+    const text = seen().join("\n");
+    expect(text).toContain(OWN);
+    expect(text).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u);
+  });
+});

@@ -1,0 +1,99 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { type Event, makeEvent, sourceUri } from "#src/event.ts";
+import { createStore } from "#src/store/open.ts";
+import { prepareSchema } from "#src/store/schema.ts";
+import { openDatabase } from "#src/store/sqlite.ts";
+import type { Store } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { TAG } from "../sample-events.ts";
+
+/** The search for the latest values of certain tags, on a file. */
+
+const START = Date.parse("2026-11-02T06:00:00Z");
+let folder: string;
+let store: Store;
+let nowMs = START;
+
+beforeEach(() => {
+  folder = temporaryFolder();
+  const database = openDatabase(join(folder, "plenum.db"));
+  prepareSchema(database, true);
+  nowMs = START;
+  store = createStore(database, { ...systemClock, now: () => nowMs }, {});
+});
+
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+function value(id: string, n: number, note = "", source = "main"): Event {
+  const time = new Date(START + n * 1_000).toISOString();
+  const data = { tag: { ...TAG, id }, value: n, quality: "good", time, note } as never;
+  const subject = `site/1/tag/${id}`;
+  return makeEvent({ type: "tag-value", source: sourceUri(source), subject, time, data, facts: [n] });
+}
+
+/** Changes the file behind the store's back. */
+function meddle(sql: string): void {
+  const database = new DatabaseSync(join(folder, "plenum.db"));
+  database.exec(sql);
+  database.close();
+}
+
+async function found(...ids: readonly string[]): Promise<readonly unknown[]> {
+  const about = { source: sourceUri("main"), subjects: ids.map((id) => `site/1/tag/${id}`) };
+  const bounds = { sinceMs: START, within: 1_000, limit: 5 };
+  const events = await store.outbox.recent(about, ["tag-value"], bounds);
+  return events.map(({ event }) => (event.data as { readonly value: unknown }).value);
+}
+
+test("finds exactly these subjects, newest first, at most so many", async () => {
+  const inner = { text: '"subject":"site/1/tag/7"' } as unknown as string;
+  await store.commit({
+    events: [value("7", 1), value("77", 2), value("7", 3, "", "other"), value("8", 4), value("9", 5, inner)],
+  });
+  expect(await found("7", "8")).toEqual([4, 1]);
+  expect(await found("site")).toEqual([]);
+  await store.commit({ events: Array.from({ length: 9 }, (_, n) => value("7", 10 + n)) });
+  expect(await found("7")).toEqual([18, 17, 16, 15, 14]);
+});
+
+test("what was committed before is not found, nor what is larger than 32 kB", async () => {
+  nowMs = START - 1;
+  await store.commit({ events: [value("7", 1)] });
+  nowMs = START;
+  await store.commit({ events: [value("7", 2, "x".repeat(40_000)), value("7", 3, "x".repeat(20_000))] });
+  expect(await found("7")).toEqual([3]);
+});
+
+test("an event that is damaged is not found, and hides no other", async () => {
+  await store.commit({ events: [value("7", 1), value("7", 2), value("7", 3), value("7", 4)] });
+  meddle(`update event set body = '{"subject":' where position = 2;
+    update event set body = replace(body, '"value":3', '"value":5') where position = 3`);
+  expect(await found("7")).toEqual([4, 1]);
+});
+
+test("a full log is searched in less than a second, and no further than the bound", async () => {
+  await store.commit({ events: [value("7", 1)] });
+  const body = JSON.stringify(value("8", 2, "x".repeat(300)));
+  meddle(`insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)
+    with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
+    select 'e' || i, 'tag-value', 1, ${START}, 600, '${body}', 0 from n`);
+  await store.commit({ events: [value("7", 3)] });
+  const about = {
+    source: sourceUri("main"),
+    subjects: Array.from({ length: 60 }, (_, n) => `site/1/tag/7${n || ""}`),
+  };
+  const search = (within: number) =>
+    store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, within, limit: 5_000 });
+  const began = performance.now();
+  const events = await search(75_000);
+  expect(performance.now() - began).toBeLessThan(1_000);
+  expect(events).toHaveLength(1);
+  expect(await search(200_000)).toHaveLength(2);
+}, 60_000);
