@@ -64,9 +64,10 @@ export function createFarEnd(stage: Stage): FarEnd {
       const [last] = await outbox.latest(1);
       if (last === undefined || last.position === seen) return;
       const fresh = await outbox.latest(last.position - seen);
+      // Where rows have left the log, so many reach back further than the last look.
+      for (const { event, committedAt, position } of fresh.toReversed())
+        if (position > seen) take(event as AnyEvent, Date.parse(committedAt));
       seen = last.position;
-      for (const { event, committedAt } of fresh.toReversed())
-        take(event as AnyEvent, Date.parse(committedAt));
     },
   };
 }
