@@ -1,15 +1,16 @@
 import { isoUtc } from "../clock.ts";
-import type { ConnectorContext, Picture, PicturedSilence, Receipt, Sink } from "../connector.ts";
+import type { ConnectorContext, Picture, Receipt, Sink } from "../connector.ts";
 import { meaningOf, Rejected, sentence } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
 import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf } from "./held.ts";
-import type { Place, Receiver, Told } from "./receiver.ts";
+import type { Receiver, Told } from "./receiver.ts";
 import { createTeller, entry } from "./tell.ts";
 import { textOf } from "./text.ts";
 import { createTiming } from "./timing.ts";
+import { tryOut } from "./try-out.ts";
 import { createWithCurves } from "./with-curves.ts";
 import { vocabulary } from "./words.ts";
 
@@ -39,11 +40,10 @@ export function createReceiverSink(
   context: ConnectorContext,
 ): Sink {
   const { clock, log, memory, picture } = context;
-  const timing = createTiming(config);
+  const timing = createTiming(config, { clock, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
   let book: Book | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
-  let silences: readonly PicturedSilence[] = [];
   let gatewaysLookedMs = Number.NEGATIVE_INFINITY;
   const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
 
@@ -75,36 +75,7 @@ export function createReceiverSink(
 
   /** Whether a rule keeps it from being opened now, or for ever. */
   function waits(held: HeldIncident): boolean {
-    if (held.into !== null) return true;
-    const began = Date.parse(held.startedAt);
-    const beganMs = Number.isNaN(began) ? held.metMs : began;
-    const fromMs = timing.tellFromMs(held.priority, beganMs, picture.timeZone(held.source));
-    const ended = held.endedAt === null ? Number.NaN : Date.parse(held.endedAt);
-    if (isOver(held) && (Number.isNaN(ended) ? clock.now() : ended) < fromMs) return true;
-    // Quiet hours or a silence may have begun since: what waited for its `hold` waits on.
-    const now = clock.now();
-    if (!isOver(held) && isSilenced(held, now)) return true;
-    // What began and ended within one silence is told to nobody.
-    if (isOver(held) && isSilenced(held, beganMs) && isSilenced(held, Number.isNaN(ended) ? now : ended))
-      return true;
-    return (
-      now < fromMs ||
-      (!isOver(held) &&
-        timing.tellFromMs(held.priority, now - config.hold, picture.timeZone(held.source)) > now)
-    );
-  }
-
-  /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
-  function isSilenced(held: HeldIncident, atMs: number): boolean {
-    const now = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
-    if (now.length === 0) return false;
-    const alarms = held.alarm === null ? membersOf(book ?? new Map(), keyOf(held)) : [held];
-    return (
-      alarms.length > 0 &&
-      alarms.every(
-        ({ alarm, source }) => alarm !== null && now.some((silence) => silence.covers(source, alarm)),
-      )
-    );
+    return held.into !== null || timing.keepsBack(held, () => membersOf(book ?? new Map(), keyOf(held)));
   }
 
   /** Whether there is something to say of it now. */
@@ -161,7 +132,7 @@ export function createReceiverSink(
     const before = new Map(next);
     const isActive = again ? await lookUp(picture, batch) : () => true;
     if (batch.some((event) => mayFold(event))) await nameGateways();
-    silences = await picture.silences();
+    timing.agree(await picture.silences());
     const nowMs = clock.now();
     /** By incident, the first event of this batch that is about it. */
     const concerned = new Map<string, number>();
@@ -247,7 +218,7 @@ export function createReceiverSink(
     },
 
     async tick(signal) {
-      silences = await picture.silences();
+      timing.agree(await picture.silences());
       await lookAtGateways(await open());
       const all = await open();
       const due = [...all].filter(
@@ -266,54 +237,9 @@ export function createReceiverSink(
       return { inMs: TICK_MS };
     },
 
-    async test(say, signal) {
-      const steps = [
-        ["opened", { status: "active", change: "raised" }],
-        ["changed", { status: "acknowledged", change: "acknowledged" }],
-        ["closed", { status: "resolved", change: "resolved", endedAt: isoUtc(clock.now()) }],
-      ] as const;
-      const incident = testIncident(clock.now());
-      let place: Place | null = null;
-      for (const [done, state] of steps) {
-        const told = toldOf({ ...incident, ...state, changeId: `${incident.changeId}.${done}` });
-        const answer: Place | "gone" = await (place === null
-          ? receiver.open(told, signal)
-          : state.status === "resolved"
-            ? receiver.close(told, place, signal)
-            : receiver.update(told, place, signal));
-        if (answer === "gone") return say(`${done}: it is not there any more`);
-        place = answer;
-        say([done, place.ticket, place.link].filter((text) => text !== null).join(" "));
-      }
-    },
-
+    test: (say, signal) => tryOut({ receiver, told: toldOf, clock, say }, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
-  };
-}
-
-/** An incident that is none, to see how one looks there. */
-function testIncident(nowMs: number): HeldIncident {
-  return {
-    kind: "test",
-    source: "plenum",
-    episode: String(nowMs),
-    site: null,
-    alarm: null,
-    gateway: null,
-    priority: "C",
-    status: "active",
-    change: "raised",
-    changeId: `test.${nowMs}`,
-    startedAt: isoUtc(nowMs),
-    endedAt: null,
-    retriggers: 0,
-    into: null,
-    metMs: nowMs,
-    changedMs: nowMs,
-    through: 0,
-    openingMs: null,
-    told: null,
   };
 }
 

@@ -1,20 +1,60 @@
 import { DateTime } from "luxon";
 import type { Priority } from "../building.ts";
+import type { Clock } from "../clock.ts";
+import type { PicturedSilence } from "../connector.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
+import { type HeldIncident, isOver } from "./held.ts";
 
-/** When something is told: after `hold`, and not in quiet hours. */
+/** When something is told: after `hold`, in no quiet hours and in no silence. */
 export interface Timing {
+  /** The silences that are agreed on now, those to come included. */
+  agree(silences: readonly PicturedSilence[]): void;
+  /** Whether an incident that nobody was told of is not to be told now, or never. `members`: what is folded into it. */
+  keepsBack(held: HeldIncident, members: () => readonly HeldIncident[]): boolean;
   /**
    * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970; the moment
-   * itself where nothing makes it wait.
+   * itself where nothing makes it wait. Silences are left out.
    */
   tellFromMs(priority: Priority, beganMs: number, zone: string): number;
 }
 
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
-export function createTiming({ hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">): Timing {
-  return {
+export function createTiming(
+  { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
+  { clock, zoneOf }: { readonly clock: Pick<Clock, "now">; readonly zoneOf: (source: string) => string },
+): Timing {
+  let silences: readonly PicturedSilence[] = [];
+
+  /** Whether an agreed silence covers a moment; of what stands for several alarms, whether it covers all of them. */
+  function isSilent(alarms: readonly HeldIncident[], atMs: number): boolean {
+    const then = silences.filter(({ fromMs, toMs }) => fromMs <= atMs && atMs < toMs);
+    const isCovered = ({ alarm, source }: HeldIncident) =>
+      alarm !== null && then.some((silence) => silence.covers(source, alarm));
+    return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
+  }
+
+  const timing: Timing = {
+    agree(next) {
+      silences = next;
+    },
+
+    keepsBack(held, members) {
+      const { endedAt, metMs, priority, source, startedAt } = held;
+      const now = clock.now();
+      const beganMs = msOr(startedAt, metMs);
+      const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
+      const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
+      if (isOver(held)) {
+        // What began and ended while it was kept back is told to nobody.
+        const endedMs = msOr(endedAt, now);
+        return endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
+      }
+      // Quiet hours may have begun since: what waited for its `hold` waits on.
+      const isQuiet = timing.tellFromMs(priority, now - hold, zoneOf(source)) > now;
+      return now < fromMs || isQuiet || isSilent(alarms, now);
+    },
+
     tellFromMs(priority, beganMs, zone) {
       const hours = quiet.filter(({ priorities }) => priorities.includes(priority));
       let fromMs = beganMs + hold;
@@ -27,6 +67,12 @@ export function createTiming({ hold, quiet }: Pick<ReceiverConfig, "hold" | "qui
       return fromMs;
     },
   };
+  return timing;
+}
+
+function msOr(time: string | null, otherMs: number): number {
+  const ms = time === null ? Number.NaN : Date.parse(time);
+  return Number.isNaN(ms) ? otherMs : ms;
 }
 
 /** When the quiet hours end in which a moment lies; null where it lies in none. */

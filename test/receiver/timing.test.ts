@@ -12,7 +12,13 @@ function from(
   time: string,
   priority = "C",
 ) {
-  return shown(createTiming({ quiet, hold }).tellFromMs(priority, at(time), OSLO));
+  return shown(
+    createTiming({ quiet, hold }, { clock: { now: () => 0 }, zoneOf: () => OSLO }).tellFromMs(
+      priority,
+      at(time),
+      OSLO,
+    ),
+  );
 }
 
 describe("from when on an alarm is told", () => {
