@@ -47,8 +47,9 @@ export function textOf(
   }
   if (alarm !== null) {
     if (alarm.description !== titleOfAlarm(alarm)) add(words.description, alarm.description);
-    if (alarm.trigger.description !== null && alarm.trigger.description !== alarm.description)
-      add(words.description, alarm.trigger.description);
+    const { description } = alarm.trigger;
+    // The service often repeats it behind the trigger's name.
+    if (description !== null && !alarm.description.includes(description)) add(words.description, description);
     const { lastActiveEvent } = alarm;
     const value = lastActiveEvent?.textlistValue ?? lastActiveEvent?.value;
     if (lastActiveEvent !== null && value !== null && value !== undefined)

@@ -1,0 +1,101 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import type { Incident } from "#src/receiver/incident.ts";
+import { cut, cutBytes, durationText, oneLine, textOf } from "#src/receiver/text.ts";
+import { vocabulary, Words } from "#src/receiver/words.ts";
+import { ALARM } from "../sample-events.ts";
+
+function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Incident {
+  const of: Alarm = { ...ALARM, ...alarm };
+  return {
+    ...{ key: "k", kind: "alarm", status: "active", change: "raised", changeId: "e", source: "main" },
+    ...{ site: of.site, priority: of.trigger.priority, startedAt: of.triggeredAt, endedAt: null },
+    ...{ alarm: of, gateway: null, members: { total: 0, active: 0, shown: [] }, link: null },
+    ...more,
+  };
+}
+
+const textIn = (language: "en" | "no", of: Incident, own = {}) =>
+  textOf(of, vocabulary(language, own), "Europe/Oslo");
+
+describe("what is to be read of an incident", () => {
+  test("what it is, where, since when in the zone of the building, and what the service says", () => {
+    expect(textIn("en", incident())).toMatchObject({
+      title: "Supply temperature low, Kvarnholmen 4",
+      status: "Active",
+      fields: [
+        { label: "Site", text: "Kvarnholmen 4" },
+        { label: "Priority", text: "A" },
+        { label: "Since", text: "2026-11-02 07:15:00 +01:00" },
+        { label: "Description", text: ALARM.description },
+        { label: "Value", text: "value: 18.4" },
+      ],
+    });
+  });
+
+  test("a description that is said already is not said again", () => {
+    const description = "Below 20 °C";
+    const trigger = { ...ALARM.trigger, description };
+    const labels = (of: Incident) =>
+      textIn("en", of).fields.flatMap(({ label, text }) => (label === "Description" ? [text] : []));
+    expect(labels(incident({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(
+      1,
+    );
+    expect(labels(incident({ trigger, description: "Something else" }))).toEqual([
+      "Something else",
+      description,
+    ]);
+    expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
+  });
+
+  test("in Norwegian, and in words of one's own", () => {
+    const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
+    expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
+    expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");
+    expect(Words.safeParse({ storm: "{count} alarms" }).error?.issues[0]?.message).toBe(
+      "There is no {count} in this text; it has {total}, {site}, {active}.",
+    );
+  });
+
+  test("a time without an offset is shown as it came, and no duration is made of it", () => {
+    const raw = incident(
+      {},
+      { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" },
+    );
+    const fields = textIn("en", raw).fields.map(({ label, text }) => [label, text]);
+    expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);
+    expect(fields.some(([label]) => label === "Lasted")).toBe(false);
+  });
+});
+
+describe("texts that do not fit", () => {
+  const family = "👨‍👩‍👧‍👦";
+
+  test("are cut between characters as people see them, and marked", () => {
+    expect(cut("short", 5)).toBe("short");
+    expect(cut("too long", 5)).toBe("too …");
+    expect(cut(`ab${family}cd`, 8)).toBe("ab…");
+    expect(cut(`e\u0301e\u0301e\u0301`, 5)).toBe("e\u0301e\u0301…");
+    expect(Buffer.byteLength(cutBytes("åæøåæø", 8))).toBeLessThanOrEqual(8);
+    expect(cutBytes("åæøåæø", 8)).toBe("åæ…");
+    expect(cut("abc", 0)).toBe("");
+  });
+
+  test("of megabytes are cut at once", () => {
+    expect(cut("x".repeat(10_000_000), 100)).toHaveLength(100);
+  });
+
+  test("become one line", () => {
+    expect(oneLine(" a\r\n b\u0000c\u2028d ")).toBe("a  b c d");
+  });
+
+  test.each([
+    ["2026-11-02T00:00:00Z", "2026-11-02T00:00:00Z", "0 s"],
+    ["2026-11-02T00:00:00Z", "2026-11-02T00:00:48Z", "48 s"],
+    ["2026-11-02T00:00:00Z", "2026-11-02T03:12:40Z", "3 h 12 min"],
+    ["2026-11-02T00:00:00Z", "2026-11-04T00:30:00Z", "2 d"],
+    ["2026-11-02T03:00:00Z", "2026-11-02T00:00:00Z", ""],
+  ])("from %s to %s: %s", (from, to, expected) => {
+    expect(durationText(from, to)).toBe(expected);
+  });
+});
