@@ -14,11 +14,11 @@ const FLAT = "▄";
 /** A space that HTML shows as often as it stands there; of ordinary ones it makes one, and a gap would look like none. */
 const GAP = "\u00a0";
 
-/** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where there is no value to draw. */
+/** `VS1-GT11 ▅▅▄▃▂▁▁ 18.2–21.4 °C, last 18.2, 3 h`; null where one value, or none, shows no way. */
 export function lineOf({ points, tag }: Curve, span: Span, words: Vocabulary): string | null {
   const known = knownOf(points);
   const last = known.at(-1);
-  if (last === undefined) return null;
+  if (last === undefined || known.length < 2) return null;
   const drawn = spanOf(points, span);
   const unit = cut(oneLine(tag.unit ?? ""), MOST_UNIT);
   const lasted = durationText(...minutesOf(drawn));

@@ -171,7 +171,7 @@ export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
             html`<${BeginSilence} name=${alarm.trigger.displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
           }</span>
           <span class="of">${without(alarm.description, alarm.trigger.displayName)}</span>
-          ${tickets.length > 0 && html`<span class="of">${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
+          ${tickets.length > 0 && html`<span class="of">told at ${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
           ${silence !== null && html`<${Silenced} silenced=${silence} now=${now} />`}
         </div>
       </li>`,
