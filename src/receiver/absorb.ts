@@ -35,8 +35,10 @@ export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions)
   if (held !== undefined && at.position <= held.through) return withGroup(key, held);
   const next = nextOf(held, one, source, at, options);
   if (next === null) return [];
-  book.set(key, next);
-  if (held === undefined) options.folding.place(book, key, one.data.behindGateway);
+  // What it was folded into is over and told as that: one that comes back stands by itself, or in what explains it now.
+  const isBack = next.into !== null && !isOver(next) && isOver(book.get(next.into) ?? next);
+  book.set(key, isBack ? { ...next, into: null, metMs: at.nowMs } : next);
+  if (held === undefined || isBack) options.folding.place(book, key, one.data.behindGateway);
   const group = book.get(key)?.into ?? null;
   if (held !== undefined && group !== null) options.folding.refresh(book, group, event.id, at.nowMs);
   return withGroup(key, book.get(key) ?? next);

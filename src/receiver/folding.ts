@@ -52,8 +52,11 @@ export function createFolding(
       storm.over === "all" || (held.source === alarm.source && held.site?.id === alarm.site?.id);
     const known = openOf(book, (held) => held.kind === "storm" && isHere(held));
     if (known !== undefined) return known;
+    // What a gateway explains was not opened.
+    const isOpening = ({ into, kind }: HeldIncident) =>
+      kind === "alarm" && book.get(into ?? "")?.kind !== "gateway";
     const lately = [...book.values()].filter(
-      (held) => held.kind === "alarm" && isHere(held) && held.metMs > alarm.metMs - storm.within,
+      (held) => isOpening(held) && isHere(held) && held.metMs > alarm.metMs - storm.within,
     );
     if (lately.length <= storm.openings) return undefined;
     const group: HeldIncident = {
@@ -94,7 +97,7 @@ export function createFolding(
       update(book, key, ended);
       for (const member of membersOf(book, key)) {
         if (isOver(member)) continue;
-        update(book, keyOf(member), { into: null, changedMs: nowMs });
+        update(book, keyOf(member), { into: null, metMs: nowMs, changedMs: nowMs });
         folding.place(book, keyOf(member), null);
       }
     },

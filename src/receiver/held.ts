@@ -30,7 +30,7 @@ export interface HeldIncident {
   readonly retriggers: number;
   /** Key of what it is folded into; null where it stands by itself. */
   readonly into: string | null;
-  /** When this sink met it, and when something last happened to it, milliseconds since 1970. */
+  /** When it came to stand by itself, and when something last happened to it, milliseconds since 1970. */
   readonly metMs: number;
   readonly changedMs: number;
   /** Position in the log of the last event that counted for it. */

@@ -69,6 +69,19 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
+  test("that come back after the gateway did are told, and closed at their end", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised());
+    await trial.offer(behind(1).resolved(3));
+    await trial.offer(gatewayOnline(5));
+    await named(trial, true);
+    await trial.offer(alarm(1).retriggered(10));
+    expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
+    await trial.offer(alarm(1).resolved(12));
+    expect(titles(trial)[1]).toMatch(/^closed/);
+  });
+
   test("stand by themselves where folding is off, and where they were told before", async () => {
     const apart = receiving(noticeBoard("same"), { fold: { gateway: false } });
     await apart.offer(behind(1).raised(), behind(2).raised());
@@ -116,6 +129,17 @@ describe("a storm", () => {
     expect(trial.board.notes[5]?.told.text.list.at(-1)).toBe("and 5 more");
   });
 
+  test("that is over tells what comes back from it, by itself", async () => {
+    const trial = receiving(noticeBoard("findable"), storm);
+    const all = Array.from({ length: 8 }, (_, n) => alarm(n));
+    await trial.offer(...all.map((one) => one.raised()));
+    await trial.offer(...all.map((one) => one.resolved(3)));
+    await trial.pass(10 * MINUTE);
+    expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+    await trial.offer(all[7]?.retriggered(20) ?? alarm(7).retriggered(20));
+    expect(titles(trial).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
+  });
+
   test("is counted by site, or over all of them", async () => {
     const bySite = receiving(noticeBoard("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => alarm(n, { site: n % 3 }));
@@ -124,6 +148,17 @@ describe("a storm", () => {
     const overAll = receiving(noticeBoard("same"), { fold: { storm: { openings: 5, over: "all" } } });
     await overAll.offer(...spread.map((one) => one.raised()));
     expect(titles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
+  });
+
+  test("may be what is left when a gateway is back", async () => {
+    const trial = receiving(noticeBoard("findable"), storm);
+    await named(trial, false);
+    const all = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
+    await trial.offer(...all.map((one) => one.raised()));
+    await trial.pass(10 * MINUTE);
+    await trial.offer(gatewayOnline(10));
+    expect(titles(trial).filter((title) => title.startsWith("open"))).toHaveLength(6);
+    expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
   });
 
   test("begins anew after a quiet time", async () => {
