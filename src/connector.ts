@@ -83,12 +83,13 @@ export type Accepted = (count: number, remember?: Remembered) => void;
 
 /** Where the events of a batch stand in the log. */
 export interface Offered {
-  /** One for each event, ascending. Of one that comes again the same as before. */
+  /**
+   * One for each event, ascending; of one that comes again the same as before. 0 for an event that is marked `snapshot`:
+   * it stands nowhere in the log, and what stands there may still follow.
+   */
   readonly positions: readonly number[];
   /** They were delivered before, and somebody wants them once more. */
   readonly again: boolean;
-  /** They stand nowhere in the log: they tell what is believed. Their positions are that of the last event before. */
-  readonly snapshot?: true;
 }
 
 export interface Ticked {

@@ -221,23 +221,27 @@ export interface CommandNotRestored {
   readonly message: string;
 }
 
-/** An agreed time in which alarms that fit in every part that is not null are not told to people. */
 export interface SilenceFact {
-  readonly silence: {
-    readonly id: string;
-    readonly source: string | null;
-    readonly site: number | null;
-    readonly priorities: readonly string[] | null;
-    /** A pattern of the alarm's name, with `*` for any letters. */
-    readonly name: string | null;
-    readonly alarm: string | null;
-    readonly from: string;
-    readonly to: string;
-    readonly reason: string;
-    readonly madeBy: string;
-  };
+  readonly silence: AgreedSilence;
   /** Who began or ended it; null when its time was over. */
   readonly by: string | null;
+}
+
+/** An agreed time in which alarms that fit in every part that is not null are not told to people. */
+export interface AgreedSilence {
+  readonly id: string;
+  /** Name of a source, a site's id, alarm priorities, an alarm's id; null for any. */
+  readonly source: string | null;
+  readonly site: number | null;
+  readonly priorities: readonly string[] | null;
+  /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
+  readonly name: string | null;
+  readonly alarm: string | null;
+  /** UTC. */
+  readonly from: string;
+  readonly to: string;
+  readonly reason: string;
+  readonly madeBy: string;
 }
 
 export interface DeliveryGap {
@@ -368,6 +372,12 @@ export function toCloudEvent(event: Event): Record<string, unknown> {
 /** How events name a configured source. */
 export function sourceUri(name: string): string {
   return `/sources/${name}`;
+}
+
+/** The configured source that an event comes from; null for the worker itself. */
+export function sourceName({ source }: Pick<Event, "source">): string | null {
+  const [, name = null] = /^\/sources\/(.*)$/s.exec(source) ?? [];
+  return name;
 }
 
 /**

@@ -118,16 +118,6 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
   const { max_bytes, max_age, replay_window } = config.state;
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
-  /** Sinks that make tickets of alarms; known once they are built. */
-  let ticketing: readonly string[] = [];
-  const ticketed = withTickets(store, () => ticketing);
-  const syncs = await Promise.all(
-    sources.map((built) =>
-      buildSync({ ...shared, store: ticketed, clockDoubt, built, ticker, backPressure, state: config.state }),
-    ),
-  );
-  const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
-
   const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
   const picture = createPicture(store, new Map(zones));
   const { sinks, listeners } = buildSinks({
@@ -136,7 +126,15 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     picture,
     ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
   });
-  ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
+  const ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
+  const ticketed = withTickets(store, ticketing);
+  const syncs = await Promise.all(
+    sources.map((built) =>
+      buildSync({ ...shared, store: ticketed, clockDoubt, built, ticker, backPressure, state: config.state }),
+    ),
+  );
+  const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
+
   const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });
   const silences = createSilenceKeeper({ store, clock, log });
   const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };

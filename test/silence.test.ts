@@ -16,7 +16,7 @@ const at = (minutes: number) => new Date(START + minutes * 60_000).toISOString()
 function silence(more: Partial<Silence> = {}): Silence {
   return {
     ...{ id: "s1", source: null, site: null, priorities: null, name: null, alarm: null, isTold: false },
-    ...{ from: at(0), to: at(60), reason: "Repair", by: "cli" },
+    ...{ from: at(0), to: at(60), reason: "Repair", madeBy: "cli" },
     ...more,
   };
 }
@@ -44,7 +44,7 @@ describe("which alarms a silence covers", () => {
 
 describe("a wish for a silence", () => {
   const wish = (more: Partial<Wish> = {}): Wish => ({
-    ...{ source: null, site: 3, priorities: null, name: null, alarm: null, by: "cli" },
+    ...{ source: null, site: 3, priorities: null, name: null, alarm: null, madeBy: "cli" },
     ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
   });
 

@@ -1,5 +1,5 @@
 import type { AnyEvent, Event, Kind } from "../../src/event.ts";
-import { isTelemetry, toCloudEvent } from "../../src/event.ts";
+import { isTelemetry, sourceName, toCloudEvent } from "../../src/event.ts";
 import {
   accepted,
   alarmState,
@@ -177,8 +177,7 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
 
 /** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
 function whereOf(event: Event): Pick<TopicParts, "source" | "site"> {
-  const [, source = null] = /^\/sources\/(.*)$/s.exec(event.source) ?? [];
-  return { source, site: event.siteid ?? null };
+  return { source: sourceName(event), site: event.siteid ?? null };
 }
 
 function marks(event: Event): Readonly<Record<string, string>> {

@@ -77,7 +77,14 @@ async function add(context: CliContext, store: Store, options: AddOptions): Prom
       `There is no source ${source}; known are: ${Object.keys(context.config().sources).join(", ")}.`,
     );
   const which = { source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null };
-  const wish = { ...which, priorities: priority ?? null, fromMs, toMs, reason: options.reason, by: "cli" };
+  const wish = {
+    ...which,
+    priorities: priority ?? null,
+    fromMs,
+    toMs,
+    reason: options.reason,
+    madeBy: "cli",
+  };
   const silence = silenceOf(wish, nowMs);
   await addSilence(store, silence);
   context
@@ -92,7 +99,7 @@ async function list(context: CliContext, store: Store): Promise<void> {
     { title: "to", value: ({ to }) => to },
     { title: "alarms", value: (each) => whom(each) },
     { title: "reason", value: ({ reason }) => reason },
-    { title: "by", value: ({ by }) => by },
+    { title: "by", value: ({ madeBy }) => madeBy },
   ]);
 }
 

@@ -1,6 +1,6 @@
 import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
-import type { Offered, Picture, Receipt, Remembered, Sink } from "../connector.ts";
+import type { Picture, Receipt, Remembered, Sink } from "../connector.ts";
 import { meaningOf, OwnTrouble, Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { Stopping } from "../lifecycle.ts";
@@ -140,7 +140,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));
     }
 
-    const outcome = await write(portion, {}, (settlement) => outbox.settle(name, settlement));
+    const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
     const { settlement } = outcome;
     if (settlement !== null) {
       await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
@@ -154,7 +154,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   async function tellState(events: readonly Event[]): Promise<number | null> {
     const batch = events.map((event) => ({ position: 0, committedAt: "", event }));
     const portion = { again: false, batch, through: 0, seen: batch.length };
-    const outcome = await write(portion, { snapshot: true }, async () => undefined);
+    const outcome = await write(portion, async () => undefined);
     const settled = batch.length - (outcome.kept?.count ?? 0);
     const rejected = outcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
@@ -193,12 +193,11 @@ export function createDelivery(options: DeliveryOptions): Delivery {
 
   async function write(
     portion: Portion,
-    more: Pick<Offered, "snapshot">,
     settleEarly: (settlement: Settlement) => Promise<void>,
   ): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     const positions = portion.batch.map(({ position }) => position);
-    const offered: Offered = { positions, again: portion.again, ...more };
+    const offered = { positions, again: portion.again };
     let receipt: Receipt | undefined;
     const early = createEarly(name, portion, settleEarly);
     state.writing();

@@ -92,9 +92,8 @@ export function createSnapshot(options: {
         if (documents.length > 0) await store.commit({ documents });
         return;
       }
-      const { held, page } = offered;
+      const { held } = offered;
       const now = await store.document<HeldSnapshot>(SET, sink);
-      offered = { held, page };
       // Somebody asked for a new one meanwhile: that one begins at its beginning.
       const isSame = now?.askedAt === held.askedAt;
       const progress = isSame ? [remember({ ...held, after: last.key, sent: held.sent + count })] : [];

@@ -1,5 +1,5 @@
 import type { Alarm } from "../building.ts";
-import type { AlarmFact, AnyEvent, Event } from "../event.ts";
+import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../event.ts";
 import type { Folding } from "./folding.ts";
 import { type Book, type HeldIncident, isOver } from "./held.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./incident.ts";
@@ -22,7 +22,8 @@ interface At {
 /** Takes an event into the book; answers the keys of the incidents that it is about. Twice is as good as once. */
 export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions): readonly string[] {
   const one = event as AnyEvent;
-  const source = event.source.replace(/^\/sources\//, "");
+  const source = sourceName(event);
+  if (source === null) return [];
   if (one.type === "gateway-online") {
     const before = new Map(book);
     const back = { time: event.time, changeId: event.id, nowMs: at.nowMs };
@@ -119,9 +120,8 @@ function statusOf(alarm: Alarm): IncidentStatus {
 export function alarmsIn(
   events: readonly Event[],
 ): readonly { readonly source: string; readonly id: string }[] {
-  return (events as readonly AnyEvent[]).flatMap((event) =>
-    isAboutAlarm(event)
-      ? [{ source: event.source.replace(/^\/sources\//, ""), id: event.data.alarm.id }]
-      : [],
-  );
+  return (events as readonly AnyEvent[]).flatMap((event) => {
+    const source = sourceName(event);
+    return source !== null && isAboutAlarm(event) ? [{ source, id: event.data.alarm.id }] : [];
+  });
 }

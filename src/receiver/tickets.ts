@@ -1,4 +1,4 @@
-import type { AnyEvent, Event } from "../event.ts";
+import { type AnyEvent, type Event, sourceName } from "../event.ts";
 import { type Change, memorySet, type Store } from "../store/store.ts";
 import type { HeldIncident } from "./held.ts";
 
@@ -49,13 +49,14 @@ export async function ticketsOf(
  * The same store; what it is told of an alarm says where people find it, so that a lake or another ticketing system can
  * be joined with it. `sinks`: those that make tickets of alarms.
  */
-export function withTickets(store: Store, sinks: () => readonly string[]): Store {
+export function withTickets(store: Store, sinks: readonly string[]): Store {
+  if (sinks.length === 0) return store;
   return {
     ...store,
     async commit(change: Change) {
       const { events = [] } = change;
-      if (sinks().length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
-      const tickets = await ticketsOf((set) => store.documents(set), sinks());
+      if (!events.some(mayHaveTickets)) return store.commit(change);
+      const tickets = await ticketsOf((set) => store.documents(set), sinks);
       return store.commit({ ...change, events: events.map((event) => ticketed(event, tickets)) });
     },
   };
@@ -69,8 +70,7 @@ function mayHaveTickets({ type }: Event): boolean {
 function ticketed(event: Event, all: Tickets): Event {
   const one = event as AnyEvent;
   if (!mayHaveTickets(event) || !("episode" in one.data)) return event;
-  const source = event.source.replace(/^\/sources\//, "");
-  const found = all.get(ticketKey(source, one.data.episode)) ?? [];
+  const found = all.get(ticketKey(sourceName(event) ?? "", one.data.episode)) ?? [];
   if (found.length === 0) return event;
   const tickets = found.map(({ sink, ticket, link }) => ({ sink, ticket, link }));
   return { ...event, data: { ...one.data, tickets } };

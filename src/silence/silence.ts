@@ -1,6 +1,6 @@
 import type { Alarm } from "../building.ts";
 import { ConfigError } from "../errors.ts";
-import { type Event, makeEvent } from "../event.ts";
+import { type AgreedSilence, type Event, makeEvent } from "../event.ts";
 import type { Store } from "../store/store.ts";
 
 /**
@@ -8,21 +8,7 @@ import type { Store } from "../store/store.ts";
  * to fit in every part that is given. An alarm that is active at the end is told then; who was told of a beginning is
  * told of the end, silence or not.
  */
-export interface Silence {
-  readonly id: string;
-  /** Name of a source, a site's id, alarm priorities, an alarm's id; null for any. */
-  readonly source: string | null;
-  readonly site: number | null;
-  readonly priorities: readonly string[] | null;
-  /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
-  readonly name: string | null;
-  readonly alarm: string | null;
-  /** UTC. */
-  readonly from: string;
-  readonly to: string;
-  readonly reason: string;
-  /** Who made it. */
-  readonly by: string;
+export interface Silence extends AgreedSilence {
   /** Whether its beginning was told as an event. */
   readonly isTold: boolean;
 }
@@ -71,7 +57,7 @@ export async function beginSilence(
 ): Promise<void> {
   await store.commit({
     documents: [{ set: SET, put: [[silence.id, { ...silence, isTold: true }]] }],
-    events: [silenceEvent("silence-started", silence, at, silence.by)],
+    events: [silenceEvent("silence-started", silence, at, silence.madeBy)],
   });
 }
 
@@ -108,7 +94,7 @@ function likeName(pattern: string, name: string): boolean {
 
 function silenceEvent(
   type: "silence-started" | "silence-ended",
-  { isTold: _, by: madeBy, ...silence }: Silence,
+  { isTold: _, ...silence }: Silence,
   time: string,
   by: string | null,
 ): Event {
@@ -118,7 +104,7 @@ function silenceEvent(
     subject: `silence/${silence.id}`,
     time,
     siteId: silence.site,
-    data: { silence: { ...silence, madeBy }, by },
+    data: { silence, by },
     facts: [silence.id],
   });
 }

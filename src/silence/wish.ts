@@ -4,7 +4,7 @@ import { ConfigError } from "../errors.ts";
 import type { Silence } from "./silence.ts";
 
 /** Which silence somebody wants to begin, now or later. */
-export interface Wish extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "by"> {
+export interface Wish extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
   /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;

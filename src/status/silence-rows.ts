@@ -6,7 +6,7 @@ import type { Held, HeldAlarm } from "../sync/snapshot.ts";
 import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 
 /** Until when people are not told of an alarm, why, and by whom. */
-export type Silenced = Pick<Silence, "to" | "reason" | "by">;
+export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
 
 /** A silence, for people. */
 export interface SilenceRow extends Silenced {
@@ -28,7 +28,7 @@ export function silencedBy(silences: readonly Silence[], source: string, alarm: 
   const [last] = silences
     .filter((silence) => covers(silence, source, alarm))
     .toSorted((a, b) => b.to.localeCompare(a.to));
-  return last === undefined ? null : { to: last.to, reason: last.reason, by: last.by };
+  return last === undefined ? null : { to: last.to, reason: last.reason, madeBy: last.madeBy };
 }
 
 /** What is active first, then what is to come; `at` is UTC. */
@@ -42,9 +42,17 @@ export async function silenceRows(
   for (const silence of silences) {
     // The keeper ends it within seconds.
     if (silence.to <= at) continue;
-    const { id, from, to, reason, by } = silence;
+    const { id, from, to, reason, madeBy } = silence;
     const names = await namesIn(remembered, sources, silence);
-    rows.push({ id, from, to, reason, by, alarms: whom(silence, names), isActive: isActive(silence, at) });
+    rows.push({
+      id,
+      from,
+      to,
+      reason,
+      madeBy,
+      alarms: whom(silence, names),
+      isActive: isActive(silence, at),
+    });
   }
   return rows;
 }

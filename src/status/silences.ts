@@ -74,7 +74,7 @@ export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): 
     const silence = silenceOf(
       {
         ...{ source, site, alarm, priorities: null, name: null, reason },
-        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, by: namedIn(context, config.trusted_proxy) },
+        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
       },
       fromMs,
     );

@@ -32,7 +32,7 @@ describe("plenum silence", () => {
       "--json",
     );
     const silence = JSON.parse(made.stdout) as { readonly id: string };
-    expect(silence).toMatchObject({ site: 3, priorities: ["B", "C"], reason: "The boiler", by: "cli" });
+    expect(silence).toMatchObject({ site: 3, priorities: ["B", "C"], reason: "The boiler", madeBy: "cli" });
     expect((await plenum("silence")).stdout).toMatch(
       / alarms of priority B, C of site 3 +The boiler +cli\n$/,
     );

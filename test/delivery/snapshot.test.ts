@@ -188,7 +188,7 @@ describe("what is believed now", () => {
       return { rejected: [], remember: new Map([["pages", offers.length]]) };
     });
     await started(sink);
-    expect(offers[0]).toMatchObject({ snapshot: true, again: false });
+    expect(offers[0]).toMatchObject({ again: false });
     expect(new Set(offers[0]?.positions)).toEqual(new Set([0]));
     expect(await workshop.store.document("memory/a", "pages")).toBe(offers.length);
   });

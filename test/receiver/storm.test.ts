@@ -237,7 +237,7 @@ describe("a silence", () => {
     const trial = receiving();
     await addSilence(trial.store, {
       ...{ id: "s1", source: null, site: 1, priorities: null, name: null, alarm: null, isTold: true },
-      ...{ from: time(0), to: time(minutes), reason: "Repair", by: "cli", ...more },
+      ...{ from: time(0), to: time(minutes), reason: "Repair", madeBy: "cli", ...more },
     });
     return trial;
   }

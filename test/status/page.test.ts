@@ -34,7 +34,7 @@ const HOSTILE = [
 /** Begins in an hour. */
 const COMING: Silence = {
   ...{ id: "5f1e0c3a", source: null, site: null, priorities: ["B", "C"], name: "VS1*", alarm: null },
-  ...{ from: "2026-11-21T11:00:00.000Z", to: "2026-11-21T12:00:00.000Z", reason: "Repair", by: "cli" },
+  ...{ from: "2026-11-21T11:00:00.000Z", to: "2026-11-21T12:00:00.000Z", reason: "Repair", madeBy: "cli" },
   isTold: false,
 };
 
@@ -100,6 +100,26 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
       .toEqual([expect.stringContaining("Outdoor")]);
     await page.getByLabel("search values").fill("nothing like this");
     await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
+  });
+
+  test("a link of a message leads to its alarm, among many", async () => {
+    const { server, store, page } = await opened();
+    await fillSource(store, "north", {
+      tagNames: ["Supply"],
+      alarms: Array.from({ length: 120 }, (_, place) => ({ id: `${500_001 + place}` })),
+    });
+    await page.goto(new URL("#alarm/north/500115", server.url()).href);
+    const looked = page.locator(".alarms li.looked-for");
+    await expect.poll(() => looked.count()).toBe(1);
+    expect(await looked.getAttribute("id")).toBe("alarm/north/500115");
+    await expect
+      .poll(() =>
+        looked.evaluate((row) => {
+          const { top, bottom } = row.getBoundingClientRect();
+          return top >= 0 && bottom <= 900;
+        }),
+      )
+      .toBe(true);
   });
 
   test("shows what the quota buys: freshness of each class, requests by lane, the sweep, the backfill", async () => {
@@ -288,7 +308,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
       tagNames: [long, long],
       alarms: [{ description: long }],
     });
-    await addSilence(store, { ...COMING, reason: long, by: long, name: long });
+    await addSilence(store, { ...COMING, reason: long, madeBy: long, name: long });
     await open();
     await expect.poll(() => rows(page, "values").count()).toBe(2);
     await expect.poll(() => page.locator(".silences li").count()).toBe(1);

@@ -44,7 +44,7 @@ const OWN = {
 /** Of every alarm, for an hour. */
 const SILENCE: Silence = {
   ...{ id: "5f1e0c3a", source: null, site: null, priorities: null, name: null, alarm: null },
-  ...{ from: NOW, to: "2026-11-21T11:00:00.000Z", reason: "Repair", by: "cli", isTold: false },
+  ...{ from: NOW, to: "2026-11-21T11:00:00.000Z", reason: "Repair", madeBy: "cli", isTold: false },
 };
 
 async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
@@ -110,7 +110,7 @@ describe("silences", () => {
     const silenced = {
       to: "2026-11-21T14:00:00.000Z",
       reason: "The boiler is exchanged",
-      by: "the status page",
+      madeBy: "the status page",
     };
     expect(await rows()).toEqual([
       { id, ...silenced, from: NOW, alarms: "alarms of site Skolen of source north", isActive: true },
@@ -298,7 +298,7 @@ describe("roles", () => {
     expect(await silencesIn(store)).toEqual([]);
     expect((await ask(OPERATOR, SILENCES, { "x-forwarded-user": "ola" })).status).toBe(201);
     const [made] = await silencesIn(store);
-    expect(made?.by).toBe("ola via proxy");
+    expect(made?.madeBy).toBe("ola via proxy");
     for (const role of [VIEWER, SCRAPER])
       expect((await ask(role, `${SILENCES}/${made?.id}/end`)).status).toBe(403);
     expect(await silencesIn(store)).toHaveLength(1);

@@ -1,4 +1,4 @@
-import { html } from "/htm.mjs";
+import { html, useEffect } from "/htm.mjs";
 import { Priorities } from "/overview.mjs";
 import { BeginSilence, Silenced } from "/silences.mjs";
 import { ago, at, doubt, shown, until } from "/words.mjs";
@@ -149,6 +149,12 @@ export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
   const rows = alarms.data.filter(
     ({ source, alarm }) => chosen === null || (source === chosen.source && alarm.site.id === chosen.site),
   );
+  const isLookedFor = ({ source, alarm }) => location.hash === `#${alarmAddress(source, alarm.id)}`;
+  const isRead = alarms.atMs !== null;
+  useEffect(() => {
+    // Whoever comes by a link of a message looks for one alarm; it is there only once the list is.
+    if (isRead) document.getElementById(location.hash.slice(1))?.scrollIntoView({ block: "center" });
+  }, [isRead]);
   return html`<section class="panel alarms">
     <h2>Active alarms <span class="of">${isWhole ? rows.length : ""}</span> <${Only} chosen=${chosen} choose=${choose} /></h2>
     ${
@@ -159,8 +165,9 @@ export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
     <${Stale} answer=${alarms} />
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" now=${now} />`)}
     ${rows.length === 0 && isWhole && html`<p class="quiet">The service lists none.</p>`}
-    <ul class="scroll">${rows.slice(0, 100).map(
-      ({ source, alarm, state, tickets, silenced: silence }) => html`<li key=${`${source} ${alarm.id}`}>
+    <ul class="scroll">${[...rows.slice(0, 100), ...rows.slice(100).filter(isLookedFor)].map(
+      ({ source, alarm, state, tickets, silenced: silence }) => html`<li key=${`${source} ${alarm.id}`}
+          id=${alarmAddress(source, alarm.id)} class=${isLookedFor({ source, alarm }) ? "looked-for" : ""}>
         <span class=${`priority p${alarm.trigger.priority}`}>${alarm.trigger.priority}</span>
         <div>
           <b>${alarm.trigger.displayName}</b>
@@ -178,6 +185,11 @@ export function Alarms({ alarms, sources, chosen, choose, silenced, now }) {
     )}</ul>
     ${rows.length > 100 && html`<p class="quiet">and ${rows.length - 100} more</p>`}
   </section>`;
+}
+
+/** What follows `#` in a link of a message to an alarm; as src/receiver/held.ts writes it. */
+function alarmAddress(source, id) {
+  return `alarm/${encodeURIComponent(source)}/${encodeURIComponent(id)}`;
 }
 
 /** Where people find an alarm at a receiver. */

@@ -46,7 +46,7 @@ export function BeginSilence({ what, name, done }) {
 
 /** What stands in the row of an alarm that people are not told of. */
 export function Silenced({ silenced, now }) {
-  return html`<span class="of"><b class="muted">silenced</b> until ${at(silenced.to, now)} by ${silenced.by}: ${silenced.reason}</span>`;
+  return html`<span class="of"><b class="muted">silenced</b> until ${at(silenced.to, now)} by ${silenced.madeBy}: ${silenced.reason}</span>`;
 }
 
 /** Asks once more before it ends, because what is active is told to people then. */
@@ -76,11 +76,11 @@ export function Silences({ silences, done, now }) {
         from,
         to,
         reason,
-        by,
+        madeBy,
         isActive,
       }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
         <b>${alarms}</b>
-        <span class="of">${isActive ? "" : `from ${at(from, now)} `}until ${at(to, now)}, ${until(isActive ? to : from, now)} · by ${by}</span>
+        <span class="of">${isActive ? "" : `from ${at(from, now)} `}until ${at(to, now)}, ${until(isActive ? to : from, now)} · by ${madeBy}</span>
         <span class="of">${reason}</span>
         <${EndSilence} id=${id} done=${done} />
       </li>`,
