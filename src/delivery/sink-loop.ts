@@ -1,12 +1,10 @@
-import { backoffMs } from "../backoff.ts";
 import type { Clock } from "../clock.ts";
 import type { Picture, Receipt, Remembered, Sink } from "../connector.ts";
-import { meaningOf, OwnTrouble, Retryable, sentence } from "../errors.ts";
+import { Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import { OWN_TROUBLE_MS } from "../own-trouble.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
 import { persist, rest } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
@@ -14,14 +12,11 @@ import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
 import { keptFrom, memoryChange, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
+import { createSetbacks } from "./setbacks.ts";
 import type { SinkState } from "./sink-state.ts";
 import { createSkipped } from "./skipped.ts";
 import { createSnapshot } from "./snapshot.ts";
 
-/** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
-const RECHECK_MS = 5 * 60_000;
-/** The longest wait that a far end can order, in milliseconds; a wrong header must not stop a sink for years. */
-const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 /** A sink is not called more often than this although nothing happens, in milliseconds. */
 const SHORTEST_TICK_MS = 100;
 /** How many events are looked through at once when a filter takes most of them out. */
@@ -73,6 +68,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
+  const setbacks = createSetbacks(config, options.random);
   const restarts = createRestartWatch({
     name,
     sink,
@@ -94,14 +90,6 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   /** When it is looked again whether somebody wants one, on the monotonic clock. */
   let snapshotLookMs = Number.NEGATIVE_INFINITY;
   let isOpen = false;
-  /** Whose turn it is, and how often it failed in a row. */
-  let head: string | null = null;
-  let attempts = 0;
-  /** Answers of the far end to the event whose turn it is that did not take it; what `schedule` counts. */
-  let refusals = 0;
-  /** Failures and ordered waits since the last progress. */
-  let failures = 0;
-  let holds = 0;
   /** When the sink wants to be called although nothing happens, on the monotonic clock. */
   let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
 
@@ -175,13 +163,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     what: string,
     giveUpHead: () => Promise<void>,
   ): Promise<number | null> {
-    if (outcome.settlement !== null) {
-      head = null;
-      attempts = 0;
-      refusals = 0;
-      failures = 0;
-      holds = 0;
-    }
+    if (outcome.settlement !== null) setbacks.over();
     count(outcome);
     if (outcome.kept === null) {
       state.well("delivering");
@@ -231,57 +213,21 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     what: string,
     giveUpHead: (() => Promise<void>) | null,
   ): Promise<boolean> {
-    const failure = meaningOf(error);
-    if (failure.kind === "config") {
+    const next = setbacks.judge(error, what, giveUpHead !== null);
+    if (next.go === "end") {
+      await stored(() => options.endForGood(next.reason));
+      state.end(next.reason);
+      return true;
+    }
+    if (next.go === "give-up") {
       isOpen = false;
-      if (failure.reason === "gone") {
-        const reason = withoutCredentials(sentence(failure));
-        await stored(() => options.endForGood(reason));
-        state.end(reason);
-        return true;
-      }
-      state.trouble("stopped", failure, attempts, RECHECK_MS);
-      await rest(clock, RECHECK_MS, draining);
+      await giveUpHead?.();
       return false;
     }
-    if (failure.kind === "throttled") {
-      holds += 1;
-      const told = failure.retryAfterMs ?? backoffMs(backoff(), holds, options.random);
-      const holdMs = Math.min(Math.max(told, 0), LONGEST_HOLD_MS);
-      state.trouble("throttled", failure, attempts, holdMs);
-      await rest(clock, holdMs, draining);
-      return false;
-    }
-    isOpen = false;
-    if (failure instanceof OwnTrouble) {
-      // Nobody's attempt, and no reason to leave the far end alone for long.
-      state.trouble("retrying", failure, attempts, OWN_TROUBLE_MS);
-      await rest(clock, OWN_TROUBLE_MS, draining);
-      return false;
-    }
-    failures += 1;
-    attempts = head === what ? attempts + 1 : 1;
-    const judged = failure.kind === "rejected" && giveUpHead !== null;
-    if (head !== what) refusals = 0;
-    if (judged) refusals += 1;
-    head = what;
-    if (judged && config.schedule !== undefined && refusals > config.schedule.length) {
-      await giveUpHead();
-      head = null;
-      attempts = 0;
-      refusals = 0;
-      return false;
-    }
-    const waitMs =
-      (judged ? config.schedule?.[refusals - 1] : undefined) ??
-      backoffMs(backoff(), failures, options.random);
-    state.trouble("retrying", failure, attempts, waitMs);
-    await rest(clock, waitMs, draining);
+    if (next.reopen) isOpen = false;
+    state.trouble(next.as, next.failure, next.attempts, next.waitMs);
+    await rest(clock, next.waitMs, draining);
     return false;
-  }
-
-  function backoff() {
-    return { firstMs: config.retry.first, maxMs: config.retry.max };
   }
 
   /** The first kept event has used up its schedule; the others have their turn. */
@@ -338,7 +284,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (!passed) return;
       const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limit.abort(late);
-      state.trouble("retrying", late, attempts, 0);
+      state.trouble("retrying", late, setbacks.attempts(), 0);
     });
     try {
       return await call(limit.signal);

@@ -1,0 +1,82 @@
+import { describe, expect, test } from "vitest";
+import { createSetbacks } from "#src/delivery/setbacks.ts";
+import { ConfigError, OwnTrouble, Rejected, Retryable, Throttled } from "#src/errors.ts";
+
+const RETRY = { first: 1_000, max: 60_000 };
+const SCHEDULE = [5_000, 30_000];
+const away = new Retryable("It is away.");
+const refused = new Rejected("It says no.");
+
+/** Without chance: a wait is as long as it may be. */
+const setbacks = (schedule?: readonly number[]) =>
+  createSetbacks({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
+
+const waitMs = (consequence: ReturnType<ReturnType<typeof setbacks>["judge"]>) =>
+  consequence.go === "wait" ? consequence.waitMs : consequence.go;
+
+describe("the setbacks of a sink", () => {
+  test("failures in a row wait ever longer, up to the most that was configured", () => {
+    const { judge } = setbacks();
+    const waits = Array.from({ length: 12 }, () => waitMs(judge(away, "1", true)));
+    expect(waits.slice(0, 4)).toEqual([1_000, 2_000, 4_000, 8_000]);
+    expect(waits.at(-1)).toBe(60_000);
+  });
+
+  test("waits go on growing though another thing fails; attempts count one thing alone", () => {
+    const { judge, attempts } = setbacks();
+    judge(away, "1", true);
+    expect(attempts()).toBe(1);
+    judge(away, "1", true);
+    expect(attempts()).toBe(2);
+    expect(waitMs(judge(away, "2", true))).toBe(4_000);
+    expect(attempts()).toBe(1);
+  });
+
+  test("what was taken ends all of it", () => {
+    const { judge, attempts, over } = setbacks();
+    for (let n = 0; n < 5; n++) judge(away, "1", true);
+    over();
+    expect(attempts()).toBe(0);
+    expect(waitMs(judge(away, "1", true))).toBe(1_000);
+  });
+
+  test("refusals keep to the schedule and then the event is given up; the next begins anew", () => {
+    const { judge } = setbacks(SCHEDULE);
+    expect([1, 2, 3].map(() => waitMs(judge(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
+    expect(waitMs(judge(refused, "2", true))).toBe(5_000);
+  });
+
+  test("an outage uses nothing of the schedule, nor does what cannot be given up", () => {
+    const { judge } = setbacks(SCHEDULE);
+    for (let n = 0; n < 20; n++) expect(judge(away, "1", true).go).toBe("wait");
+    for (let n = 0; n < 20; n++) expect(judge(refused, "open", false).go).toBe("wait");
+    expect(waitMs(judge(refused, "1", true))).toBe(5_000);
+  });
+
+  test("a far end that orders a wait gets it, up to a day, and what is open stays open", () => {
+    const { judge } = setbacks();
+    expect(judge(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
+      ...{ go: "wait", as: "throttled", waitMs: 7_000, reopen: false },
+    });
+    expect(waitMs(judge(new Throttled("Slower.", 1e12), "1", true))).toBe(24 * 60 * 60_000);
+    expect(waitMs(judge(new Throttled("Slower.", null), "1", true))).toBe(4_000);
+  });
+
+  test("a settings error is looked at every five minutes; a far end that is gone is the end", () => {
+    const { judge } = setbacks();
+    expect(judge(new ConfigError("No such channel."), "1", true)).toMatchObject({
+      ...{ as: "stopped", waitMs: 300_000, reopen: true },
+    });
+    expect(judge(new ConfigError("It is gone.", { reason: "gone" }), "1", true)).toEqual({
+      go: "end",
+      reason: expect.stringContaining("It is gone."),
+    });
+  });
+
+  test("a trouble of our own machine is nobody's attempt", () => {
+    const { judge, attempts } = setbacks();
+    judge(new OwnTrouble("No descriptors are left."), "1", true);
+    expect(attempts()).toBe(0);
+    expect(waitMs(judge(away, "1", true))).toBe(1_000);
+  });
+});
