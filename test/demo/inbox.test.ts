@@ -11,7 +11,7 @@ import { type Inbox, startInbox } from "#src/demo/inbox.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { absent } from "../real-servers.ts";
-import { hostileOf, resolvedOf, toldOf } from "../receivers/webhook-told.ts";
+import { namedOf, resolvedOf, toldOf } from "../receivers/told-samples.ts";
 import { ALARM, AWKWARD_TEXTS } from "../sample-events.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
@@ -257,7 +257,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
       "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(10),
     ];
     for (const [n, name] of names.entries())
-      await receiver.open(hostileOf(name, { key: n.toString(16).padStart(32, "0") }), never());
+      await receiver.open(namedOf(name, { key: n.toString(16).padStart(32, "0") }), never());
     const { page, open, complaints, elsewhere } = await view(inbox.url, width);
     await open();
     await expect.poll(() => page.locator("li").count()).toBe(names.length);

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import type { ReceiverFarEnd } from "./far-end.ts";
+import { createInterruptions, type ReceiverFarEnd } from "./far-end.ts";
 
 /** An alert as Alertmanager keeps it, and as `GET /api/v2/alerts` shows it. */
 export interface KeptAlert {
@@ -38,8 +38,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
   const stub = await startStub();
   let kept = new Map<string, Entry>();
   const told = new Map<string, { key: string | null; texts: string[] }>();
-  let losing = 0;
-  let waiting = 0;
+  const interruptions = createInterruptions({ status: 429, headers: { "retry-after": "1" } });
   let requests = 0;
 
   function take(posted: Partial<KeptAlert>): string | null {
@@ -89,15 +88,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
     if (seen.method !== "POST" || path !== "/api/v2/alerts")
       return { status: 404, body: "404 page not found" };
     requests += 1;
-    if (waiting > 0) {
-      waiting -= 1;
-      return { status: 429, headers: { "retry-after": "1" } };
-    }
-    const said = post(seen);
-    if (losing === 0) return said;
-    losing -= 1;
-    response.destroy();
-    return null;
+    return interruptions.answer(() => post(seen), response);
   }
 
   const end: AlertmanagerEnd = {
@@ -114,12 +105,8 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
     forget() {
       kept = new Map();
     },
-    loseAnswers(count) {
-      losing = count;
-    },
-    tellToWait(count) {
-      waiting = count;
-    },
+    loseAnswers: interruptions.loseAnswers,
+    tellToWait: interruptions.tellToWait,
     requests: () => requests,
     stop: () => stub.stop(),
   };

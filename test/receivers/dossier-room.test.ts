@@ -10,7 +10,7 @@ import { fieldsOf } from "#connectors/webhook/formats/template-fields.ts";
 import { incidentKey } from "#src/receiver/incident.ts";
 import type { Told } from "#src/receiver/receiver.ts";
 import { withFewerCurves } from "#src/receiver/text.ts";
-import { gatewayTold, told } from "./ticket-told.ts";
+import { gatewayOf, toldOf } from "./told-samples.ts";
 
 /** Where something has to go, the curves go first, each of them whole, the alarm's own last. */
 
@@ -41,14 +41,14 @@ describe("slack", () => {
     );
 
   test("a section of plain text before the link", () => {
-    const [text] = section(withCurves(told(), twenty()));
+    const [text] = section(withCurves(toldOf(), twenty()));
     expect(text).toEqual({ type: "plain_text", text: twenty().join("\n"), emoji: false });
-    const { blocks } = messageOf(withCurves(told(), twenty()), FULL);
+    const { blocks } = messageOf(withCurves(toldOf(), twenty()), FULL);
     expect(blocks.map(({ type }) => type)).toEqual(["header", "section", "section", "context"]);
   });
 
   test("at most 3,000 characters after escaping, whole lines; none in the small message", () => {
-    const incident = withCurves(told(), twenty("<".repeat(60)));
+    const incident = withCurves(toldOf(), twenty("<".repeat(60)));
     const [text] = section(incident);
     expect(text?.text.length).toBeLessThanOrEqual(3_000);
     const lines = text?.text.split("\n") ?? [];
@@ -61,15 +61,15 @@ describe("slack", () => {
 test("email: lines of the text, and one block of letters of one width in which nothing is markup", () => {
   const curves = [HEADING, curve(1, "<b>VS1</b>\u202e")];
   const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
-  const mail = mailOf(withCurves(told(), curves), "title", config, 0);
+  const mail = mailOf(withCurves(toldOf(), curves), "title", config, 0);
   expect(mail.text).toContain(`\n\n${HEADING}\n${curve(1, "<b>VS1</b>")}\n\n`);
   expect(mail.html).toContain(`<pre>${HEADING}\n${curve(1, "&lt;b&gt;VS1&lt;/b&gt;")}</pre>`);
-  expect(mailOf(told(), "title", config, 0).html).not.toContain("<pre>");
+  expect(mailOf(toldOf(), "title", config, 0).html).not.toContain("<pre>");
 });
 
 describe("jira", () => {
   test("a block of code in a document, where nothing means anything", () => {
-    const { content } = issueOf(withCurves(told(), [HEADING, curve(1, "[~ola] {code}")]), ADF) as {
+    const { content } = issueOf(withCurves(toldOf(), [HEADING, curve(1, "[~ola] {code}")]), ADF) as {
       readonly content: readonly unknown[];
     };
     expect(content.at(-2)).toEqual({
@@ -79,7 +79,7 @@ describe("jira", () => {
   });
 
   test("wiki text that is shown as it is, and that a name cannot end", () => {
-    const text = String(issueOf(withCurves(told(), [HEADING, curve(1, "{noformat}[~ola]")]), WIKI));
+    const text = String(issueOf(withCurves(toldOf(), [HEADING, curve(1, "{noformat}[~ola]")]), WIKI));
     expect(text).toContain(`{noformat}\n${HEADING}\n${curve(1, "{ noformat}[ ~ola]")}\n{noformat}\n`);
     expect(text.split("{noformat}")).toHaveLength(3);
     expect(text).not.toContain("[~");
@@ -90,8 +90,11 @@ describe("jira", () => {
     ["wiki", WIKI],
   ])("%s: they go before any text is shortened", (_, format) => {
     const lines = Array.from({ length: 7 }, () => "x".repeat(3_990));
-    const long = { ...told().text, fields: lines.map((text) => ({ label: "Description", text })) };
-    const incident = { ...told(), text: { ...long, curves: [HEADING, ...Array<string>(99).fill(curve(1))] } };
+    const long = { ...toldOf().text, fields: lines.map((text) => ({ label: "Description", text })) };
+    const incident = {
+      ...toldOf(),
+      text: { ...long, curves: [HEADING, ...Array<string>(99).fill(curve(1))] },
+    };
     const body = issueOf(incident, format);
     const text = typeof body === "string" ? body : JSON.stringify(body);
     expect(text.length).toBeLessThanOrEqual(32_000);
@@ -103,14 +106,14 @@ describe("jira", () => {
 
 describe("servicenow", () => {
   test("lines of the description, before the link, defused", () => {
-    const text = recordOf(withCurves(told(), [HEADING, curve(1, "[code]<b>[/code]")]));
+    const text = recordOf(withCurves(toldOf(), [HEADING, curve(1, "[code]<b>[/code]")]));
     expect(text).toContain(`\n\n${HEADING}\n${curve(1, "[ code]<b>[ /code]")}\n\nOpen in Plenum: https://`);
   });
 
   test("of 4,000 characters they take what the texts leave, in whole lines", () => {
     for (const length of [10, 2_500, 3_300, 3_700]) {
       const description = "x".repeat(length);
-      const text = recordOf(withCurves(told(), twenty(), description));
+      const text = recordOf(withCurves(toldOf(), twenty(), description));
       expect(text.length).toBeLessThanOrEqual(4_000);
       expect(text).toContain(description);
       expect(text).toContain("Open in Plenum: https://");
@@ -124,7 +127,7 @@ describe("servicenow", () => {
 
   test("a text that is too long by itself is shortened as without them", () => {
     const long = "x".repeat(9_000);
-    expect(recordOf(withCurves(told(), twenty(), long))).toBe(recordOf(withCurves(told(), [], long)));
+    expect(recordOf(withCurves(toldOf(), twenty(), long))).toBe(recordOf(withCurves(toldOf(), [], long)));
   });
 });
 
@@ -140,7 +143,7 @@ describe("webhook", () => {
     JSON.stringify(FORMATS[name].format.say(incident, "open", at(name))?.json);
 
   test.each(FORMAT_NAMES)("%s: an alarm is told with its curves", (name) => {
-    const incident = withCurves(told(), [HEADING, curve(1)]);
+    const incident = withCurves(toldOf(), [HEADING, curve(1)]);
     const text = said(name, incident);
     expect(text).toContain("Values until 2026-11-02 07:15:04");
     expect(text).toContain("▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h");
@@ -148,13 +151,13 @@ describe("webhook", () => {
   });
 
   test("pagerduty: as a list of details", () => {
-    const json = JSON.parse(said("pagerduty", withCurves(told(), [HEADING, curve(1)])));
+    const json = JSON.parse(said("pagerduty", withCurves(toldOf(), [HEADING, curve(1)])));
     expect(json.payload.custom_details.values).toEqual([HEADING, curve(1)]);
-    expect(JSON.parse(said("pagerduty", told())).payload.custom_details).not.toHaveProperty("values");
+    expect(JSON.parse(said("pagerduty", toldOf())).payload.custom_details).not.toHaveProperty("values");
   });
 
   test("a template names them by themselves and in the text", () => {
-    const field = fieldsOf(withCurves(told(), [HEADING, curve(1)]), null);
+    const field = fieldsOf(withCurves(toldOf(), [HEADING, curve(1)]), null);
     expect(field("curves")).toEqual([HEADING, curve(1)]);
     expect(field("text")).toMatch(/\nValues until .*\nVS1-GT1 ▇.*, 3 h$/);
   });
@@ -165,7 +168,7 @@ describe("webhook", () => {
     ["googlechat", 32_000],
     ["mattermost", 16_383],
   ])("%s: they go before any text is shortened", (name, most) => {
-    const storm = gatewayTold(30, { key: incidentKey("main", "gateway", "8") });
+    const storm = gatewayOf(30, { key: incidentKey("main", "gateway", "8") });
     const members = { ...storm, text: { ...storm.text, list: Array<string>(21).fill("x".repeat(150)) } };
     const many = Array<string>(Math.ceil(most / 40)).fill(curve(1));
     const text = said(name, withCurves(members, [HEADING, ...many]));
@@ -176,7 +179,7 @@ describe("webhook", () => {
   });
 
   test("ntfy: the end is cut, where they are", () => {
-    const incident = withCurves(told(), twenty("å".repeat(60)));
+    const incident = withCurves(toldOf(), twenty("å".repeat(60)));
     const { message } = JSON.parse(said("ntfy", incident)) as { readonly message: string };
     expect(Buffer.byteLength(message)).toBeLessThanOrEqual(3_000);
     expect(message).toContain("Priority: A");

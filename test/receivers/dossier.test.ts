@@ -9,7 +9,7 @@ import type { Contestant } from "./battery.ts";
 import { CONTESTANTS } from "./contestants.ts";
 import { DRAWN, valuesInState } from "./dossier-state.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
-import { HOSTILE_NAMES } from "./ticket-told.ts";
+import { HOSTILE_NAMES } from "./told-samples.ts";
 
 /** What people see there of how the value went: from the state, through the sink and the connector, to the far end. */
 

@@ -1,3 +1,6 @@
+import type { ServerResponse } from "node:http";
+import type { StubAnswer } from "../connectors/stub-server.ts";
+
 /**
  * The far end of a receiver, in process, with the rules of the real one: what it asks for, what it answers, what it
  * does with a key that it knows, how its search lags. Each receiver has one, for its own tests and for the battery of
@@ -23,4 +26,34 @@ export interface Thing {
   readonly isOpen: boolean;
   /** All that was ever said in it: the title, edits, replies; one text each. */
   readonly texts: readonly string[];
+}
+
+interface Interruptions extends Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait"> {
+  /** Has a request that changes something answered, unless it is to wait or its answer is to be lost. */
+  answer(carryOut: () => StubAnswer, response: ServerResponse): StubAnswer | null;
+}
+
+/** What comes between a far end over HTTP and who asks it; `busy` is what it says to who has to wait. */
+export function createInterruptions(busy: StubAnswer): Interruptions {
+  let toLose = 0;
+  let toWait = 0;
+  return {
+    loseAnswers(count) {
+      toLose = count;
+    },
+    tellToWait(count) {
+      toWait = count;
+    },
+    answer(carryOut, response) {
+      if (toWait > 0) {
+        toWait -= 1;
+        return busy;
+      }
+      const answer = carryOut();
+      if (toLose === 0) return answer;
+      toLose -= 1;
+      response.destroy();
+      return null;
+    },
+  };
 }

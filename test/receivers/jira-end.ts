@@ -1,11 +1,10 @@
 import { rmSync, writeFileSync } from "node:fs";
-import type { ServerResponse } from "node:http";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
-import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
 
 export const JIRA_TOKEN = "ATATT3xFfGF0-canary-of-jira-9c41d7";
 export const JIRA_USER = "plenum@example.com";
@@ -80,8 +79,10 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
   const folder = temporaryFolder("plenum-jira");
   const tokenFile = join(folder, "token");
   writeFileSync(tokenFile, `${JIRA_TOKEN}\n`, { mode: 0o600 });
-  let toLose = 0;
-  let toWait = 0;
+  const interruptions = createInterruptions({
+    status: 429,
+    headers: { "retry-after": "7", "ratelimit-reason": "jira-burst-based" },
+  });
 
   const url = isCloud ? stub.url : `${stub.url}/jira`;
   const end: JiraEnd = {
@@ -118,12 +119,8 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
     instead: () => null,
 
     things: () => end.issues.map(thingOf),
-    loseAnswers(count) {
-      toLose = count;
-    },
-    tellToWait(count) {
-      toWait = count;
-    },
+    loseAnswers: interruptions.loseAnswers,
+    tellToWait: interruptions.tellToWait,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();
@@ -136,16 +133,7 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
     if (other !== null) return other;
     const { path } = partsOf(seen);
     const changes = seen.method !== "GET" && !path.startsWith("/search");
-    if (changes && toWait > 0) {
-      toWait -= 1;
-      return { status: 429, headers: { "retry-after": "7", "ratelimit-reason": "jira-burst-based" } };
-    }
-    const answer = route(seen);
-    if (changes && toLose > 0) {
-      toLose -= 1;
-      return hangUp(response);
-    }
-    return answer;
+    return changes ? interruptions.answer(() => route(seen), response) : route(seen);
   };
 
   function partsOf(seen: Seen) {
@@ -307,11 +295,6 @@ function refusal(errors: Record<string, string>): StubAnswer {
 
 function json(status: number, body: unknown): StubAnswer {
   return { status, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-}
-
-function hangUp(response: ServerResponse): null {
-  response.destroy();
-  return null;
 }
 
 function shown({ id, key, status }: JiraIssue) {

@@ -9,11 +9,11 @@ import type { Place, Receiver } from "#src/receiver/receiver.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { FERDIG, JIRA_TOKEN, JIRA_USER, type JiraEnd, startJiraEnd } from "./jira-end.ts";
-import { ended, gatewayTold, HOSTILE_NAMES, named, told } from "./ticket-told.ts";
+import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
 
-const KEY = told().key;
+const KEY = toldOf().key;
 
 /** What people read of an issue whose format is a document. */
 const RESOLVED_COMMENT = /Resolved\nEnded: 2026-11-02 07:20:00 \+01:00\nLasted: 5 min\n/;
@@ -49,7 +49,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     return () => end.stop();
   });
 
-  const opened = (...[said = told(), by = receiver]: [ReturnType<typeof told>?, Receiver?]) =>
+  const opened = (...[said = toldOf(), by = receiver]: [ReturnType<typeof toldOf>?, Receiver?]) =>
     by.open(said, never());
   const issue = () => {
     const [first] = end.issues;
@@ -92,8 +92,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         labels: ["bms", "plenum"],
         fields: { customfield_10042: { value: "North" } },
       });
-      await opened(told(), configured);
-      await opened(told({ priority: "B" }), configured);
+      await opened(toldOf(), configured);
+      await opened(toldOf({ priority: "B" }), configured);
       const [first, second] = end.issues;
       expect(first?.fields).toMatchObject({
         issuetype: { name: "Feil" },
@@ -107,7 +107,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test.each(HOSTILE_NAMES.entries().toArray())(
       "hostile name %i is shown and never carried out",
       async (_, name) => {
-        const place = await opened(named(name));
+        const place = await opened(namedOf(name));
         const { summary, description } = issue().fields as { summary: string; description: unknown };
         expect(summary).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
         expect(summary.length).toBeLessThanOrEqual(255);
@@ -122,20 +122,20 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
           for (const line of text.split("\n"))
             expect(line).toMatch(/^($|\*[^*]+\*$|\* \*[^*]+\*: |\* |\[Open)/);
         }
-        await receiver.update(named(name, { change: "acknowledged" }), place, never());
+        await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
         expect(end.issues[0]?.comments).toHaveLength(1);
       },
     );
 
     test("a summary is cut between characters, at 255 units", async () => {
-      await opened(named("👩‍👩‍👧‍👦".repeat(200)));
+      await opened(namedOf("👩‍👩‍👧‍👦".repeat(200)));
       expect(issue().fields.summary).toMatch(/^(👩👩👧👦)*👩?👩?👧?…$/u);
-      await opened(named("å".repeat(400)));
+      await opened(namedOf("å".repeat(400)));
       expect(end.issues[1]?.fields.summary).toBe(`${"å".repeat(254)}…`);
     });
 
     test("a description that would be too long is shortened everywhere, not cut in the middle", async () => {
-      await opened(named("{[]} ".repeat(20_000)));
+      await opened(namedOf("{[]} ".repeat(20_000)));
       const { description } = issue().fields;
       const size = typeof description === "string" ? description.length : JSON.stringify(description).length;
       expect(size).toBeLessThanOrEqual(32_767);
@@ -144,14 +144,14 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
 
     test("a list of what is behind a gateway is shown", async () => {
-      await opened(gatewayTold(12));
+      await opened(gatewayOf(12));
       expect(issue().fields.summary).toBe("Gateway Basement gateway is offline: 12 of 30 alarms active");
       expect(issue().texts[1]).toContain("Supply temperature low 19");
       expect(issue().texts[1]).toContain("and 10 more");
     });
 
     test("without an address of the status page there is no link", async () => {
-      await opened(told({ link: null }));
+      await opened(toldOf({ link: null }));
       expect(issue().texts[1]).not.toContain("Open in Plenum");
     });
   });
@@ -159,7 +159,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("update", () => {
     test("edits the description and leaves the summary to people", async () => {
       const place = await opened();
-      expect(await receiver.update(told({ change: "changed", priority: "B" }), place, never())).toEqual(
+      expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(
         place,
       );
       expect(issue().comments).toEqual([]);
@@ -169,8 +169,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
 
     test("the summary of a gateway counts, so it is edited", async () => {
-      const place = await opened(gatewayTold(12));
-      await receiver.update(gatewayTold(3, { change: "members" }), place, never());
+      const place = await opened(gatewayOf(12));
+      await receiver.update(gatewayOf(3, { change: "members" }), place, never());
       expect(issue().fields.summary).toContain("3 of 30 alarms active");
       expect(issue().comments).toEqual([]);
     });
@@ -183,7 +183,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ change: "retriggered", status: "active" }, /^\*?Active\*?\n.*Since\*?: /s],
     ] as const)("a comment says it: %j", async (change, words) => {
       const place = await opened();
-      await receiver.update(named("Ola", change), place, never());
+      await receiver.update(namedOf("Ola", change), place, never());
       expect(issue().comments).toHaveLength(1);
       expect(issue().texts.at(-1)).toMatch(words);
     });
@@ -192,7 +192,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       "no comment says %s",
       async (change) => {
         const place = await opened();
-        await receiver.update(told({ change }), place, never());
+        await receiver.update(toldOf({ change }), place, never());
         expect(issue().comments).toEqual([]);
       },
     );
@@ -200,8 +200,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("with `comments: false` none is written", async () => {
       const silent = receiverWith({ comments: false });
       const place = await opened();
-      await silent.update(told({ change: "acknowledged" }), place, never());
-      await silent.close(ended(), place, never());
+      await silent.update(toldOf({ change: "acknowledged" }), place, never());
+      await silent.close(resolvedOf(), place, never());
       expect(issue().comments).toEqual([]);
       expect(issue().status).toEqual(FERDIG);
     });
@@ -210,24 +210,24 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const place = await opened();
       issue().status = FERDIG;
       const before = structuredClone(issue());
-      expect(await receiver.update(told({ change: "acknowledged" }), place, never())).toEqual(place);
+      expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
       expect(issue()).toEqual(before);
     });
 
     test("an issue that was deleted is gone", async () => {
       const place = await opened();
       end.issues.pop();
-      expect(await receiver.update(told({ change: "changed" }), place, never())).toBe("gone");
-      expect(await receiver.close(ended(), place, never())).toBe("gone");
+      expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
+      expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
     });
 
     test("an issue that we may not see any more is not gone: a person has to act", async () => {
       const place = await opened();
       end.mayBrowse = false;
       for (const failing of [
-        () => receiver.update(told({ change: "changed" }), place, never()),
-        () => receiver.close(ended(), place, never()),
-        () => receiver.find?.(told(), clock.now(), never()) ?? Promise.resolve(),
+        () => receiver.update(toldOf({ change: "changed" }), place, never()),
+        () => receiver.close(resolvedOf(), place, never()),
+        () => receiver.find?.(toldOf(), clock.now(), never()) ?? Promise.resolve(),
       ]) {
         for (end.hidesSilently of [false, true]) {
           expect(await failureOf(failing())).toMatchObject({
@@ -242,7 +242,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("a page for a wrong address is not an issue that is gone", async () => {
       const place = await opened();
       end.instead = () => ({ status: 404, body: "<html>Not here</html>" });
-      expect(await failureOf(receiver.update(told(), place, never()))).toMatchObject({
+      expect(await failureOf(receiver.update(toldOf(), place, never()))).toMatchObject({
         kind: "config",
         field: "url",
       });
@@ -252,7 +252,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("close", () => {
     test("by a transition to a status of the category done, whatever it is called there", async () => {
       const place = await opened();
-      expect(await receiver.close(ended(), place, never())).toEqual({
+      expect(await receiver.close(resolvedOf(), place, never())).toEqual({
         ...place,
         ref: { id: "10001", over: true },
       });
@@ -271,10 +271,10 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         { id: "61", name: "Til kontroll", from: ["Å gjøre"], to: { name: "Kontroll", category: "new" } },
       );
       const place = await opened();
-      await receiverWith({ done: ["Finnes ikke", "avvist", "Fullfør"] }).close(ended(), place, never());
+      await receiverWith({ done: ["Finnes ikke", "avvist", "Fullfør"] }).close(resolvedOf(), place, never());
       expect(issue().steps).toEqual([{ transition: { id: "51" } }]);
       const other = await opened();
-      await receiverWith({ done: ["Til kontroll"] }).close(ended(), other, never());
+      await receiverWith({ done: ["Til kontroll"] }).close(resolvedOf(), other, never());
       expect(end.issues[1]?.steps).toEqual([{ transition: { id: "61" } }]);
     });
 
@@ -289,8 +289,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       end.transitions = [
         { id: "31", name: "Fullfør", from: ["Å gjøre"], to: FERDIG, fields: { resolution } },
       ];
-      await receiver.close(ended(), await opened(), never());
-      await receiverWith({ resolution: "Avvist" }).close(ended(), await opened(), never());
+      await receiver.close(resolvedOf(), await opened(), never());
+      await receiverWith({ resolution: "Avvist" }).close(resolvedOf(), await opened(), never());
       expect(end.issues.map(({ steps }) => steps)).toEqual([
         [{ transition: { id: "31" }, fields: { resolution: { id: "7" } } }],
         [{ transition: { id: "31" }, fields: { resolution: { name: "Avvist" } } }],
@@ -300,7 +300,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("a transition that asks for what we do not know is passed over", async () => {
       const asks = { customfield_1: { required: true } };
       end.transitions.unshift({ id: "21", name: "Lukk", from: ["Å gjøre"], to: FERDIG, fields: asks });
-      await receiver.close(ended(), await opened(), never());
+      await receiver.close(resolvedOf(), await opened(), never());
       expect(issue().steps).toEqual([{ transition: { id: "31" } }]);
     });
 
@@ -311,7 +311,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       Object.assign(end, change());
       for (const _again of [1, 2]) {
         const place = await opened();
-        expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
+        expect(await receiver.close(resolvedOf(), place, never())).toMatchObject({ ref: { over: true } });
       }
       expect(end.issues.map(({ comments, status }) => [comments.length, status.category])).toEqual([
         [1, "new"],
@@ -325,7 +325,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("an issue that somebody has closed already is left", async () => {
       const place = await opened();
       issue().status = FERDIG;
-      expect(await receiver.close(ended(), place, never())).toEqual({
+      expect(await receiver.close(resolvedOf(), place, never())).toEqual({
         ...place,
         ref: { id: "10001", over: true },
       });
@@ -336,11 +336,11 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("an alarm that comes back", () => {
     test("opens what we closed, by the configured transition, whatever the last word was", async () => {
       const reopening = receiverWith({ reopen: "åpne igjen" });
-      const closed = await reopening.close(ended(), await opened(), never());
+      const closed = await reopening.close(resolvedOf(), await opened(), never());
       if (closed === "gone") throw new Error("gone");
       // It came back and was acknowledged before anybody was told.
       const place = await reopening.update(
-        told({ change: "acknowledged", status: "acknowledged" }),
+        toldOf({ change: "acknowledged", status: "acknowledged" }),
         closed,
         never(),
       );
@@ -354,15 +354,15 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const reopening = receiverWith({ reopen: "Åpne igjen" });
       const place = await opened();
       issue().status = FERDIG;
-      const closed = (await reopening.close(ended(), place, never())) as Place;
-      await reopening.update(told({ change: "acknowledged", status: "acknowledged" }), closed, never());
+      const closed = (await reopening.close(resolvedOf(), place, never())) as Place;
+      await reopening.update(toldOf({ change: "acknowledged", status: "acknowledged" }), closed, never());
       expect(issue().status.category).toBe("new");
     });
 
     test("a closed issue that takes no comments stops nothing", async () => {
       end.refuseLateComments = true;
-      const closed = (await receiver.close(ended(), await opened(), never())) as Place;
-      expect(await receiver.update(told({ change: "retriggered" }), closed, never())).toMatchObject({
+      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+      expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toMatchObject({
         ref: { over: false },
       });
       expect(issue().comments).toHaveLength(1);
@@ -370,8 +370,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test("says so in an issue that could not be closed", async () => {
       end.transitions = [];
-      const closed = (await receiver.close(ended(), await opened(), never())) as Place;
-      await receiver.update(told({ change: "changed" }), closed, never());
+      const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+      await receiver.update(toldOf({ change: "changed" }), closed, never());
       expect(issue().texts.at(-1)).toContain("Since");
       expect(issue().comments).toHaveLength(2);
     });
@@ -379,24 +379,24 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("opens what somebody closed, when it is retriggered", async () => {
       const place = await opened();
       issue().status = FERDIG;
-      await receiverWith({ reopen: "Å gjøre" }).update(told({ change: "retriggered" }), place, never());
+      await receiverWith({ reopen: "Å gjøre" }).update(toldOf({ change: "retriggered" }), place, never());
       expect(issue().status.category).toBe("new");
     });
 
     test("without such a transition the issue stays closed and gets a comment, once", async () => {
       const place = await opened();
-      const closed = (await receiver.close(ended(), place, never())) as Place;
-      const back = (await receiver.update(told({ change: "retriggered" }), closed, never())) as Place;
+      const closed = (await receiver.close(resolvedOf(), place, never())) as Place;
+      const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as Place;
       expect(issue().status).toEqual(FERDIG);
       expect(issue().comments).toHaveLength(2);
-      expect(await receiver.update(told({ change: "changed" }), back, never())).toEqual(back);
+      expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);
       expect(issue().comments).toHaveLength(2);
       expect(lines.filter((line) => line.includes("stays closed"))).toHaveLength(1);
     });
   });
 
   describe("find", () => {
-    const find = (sinceMs: number, said = told()) => {
+    const find = (sinceMs: number, said = toldOf()) => {
       if (receiver.find === undefined) throw new Error("no find");
       return receiver.find(said, sinceMs, never());
     };
@@ -442,7 +442,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
 
     test("the issue of another alarm is not taken", async () => {
-      await opened(gatewayTold(2));
+      await opened(gatewayOf(2));
       clock.set("2026-11-02T06:30:00.000Z");
       expect(await find(Date.parse(BEGAN))).toBeNull();
     });
@@ -464,9 +464,9 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       end.token = "another token";
       for (const failing of [
         () => opened(),
-        () => receiver.update(told(), place, never()),
-        () => receiver.close(ended(), place, never()),
-        () => receiver.find?.(told(), 0, never()) ?? Promise.resolve(),
+        () => receiver.update(toldOf(), place, never()),
+        () => receiver.close(resolvedOf(), place, never()),
+        () => receiver.find?.(toldOf(), 0, never()) ?? Promise.resolve(),
         () => receiver.probe(never()),
       ]) {
         expect(await failureOf(failing())).toMatchObject({ kind: "config", reason: "unauthenticated" });
@@ -524,7 +524,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("a page of a gatekeeper is not taken for an edit that was carried out", async () => {
       const place = await opened();
       end.instead = ({ method }) => (method === "PUT" ? { status: 200, body: "<html>Sign in</html>" } : null);
-      expect(await failureOf(receiver.update(told(), place, never()))).toMatchObject({ kind: "retryable" });
+      expect(await failureOf(receiver.update(toldOf(), place, never()))).toMatchObject({ kind: "retryable" });
     });
 
     test("an abort ends it with the signal's own reason", async () => {
@@ -537,7 +537,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         return null;
       };
       const stuck = receiverWith({ url: stub.url });
-      expect(await failureOf(stuck.open(told(), stop.signal))).toBe(reason);
+      expect(await failureOf(stuck.open(toldOf(), stop.signal))).toBe(reason);
     });
 
     test("no secret is in a failure or in the log, even where Jira repeats it", async () => {
@@ -548,7 +548,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         end.instead = () => ({ status, body: echo });
         const failures = [
           await failureOf(opened()),
-          await failureOf(receiver.update(told(), place, never())),
+          await failureOf(receiver.update(toldOf(), place, never())),
           await failureOf(receiver.probe(never())),
         ];
         const shown = inspect(failures, { depth: 9 }) + lines.join();

@@ -3,7 +3,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
 export const SERVICENOW_PASSWORD = "canary-of-servicenow-!2b7e91";
@@ -53,8 +53,10 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
   const folder = temporaryFolder("plenum-servicenow");
   const passwordFile = join(folder, "password");
   writeFileSync(passwordFile, `${SERVICENOW_PASSWORD}\n`, { mode: 0o600 });
-  let toLose = 0;
-  let toWait = 0;
+  const interruptions = createInterruptions({
+    status: 429,
+    headers: { "retry-after": "30", "x-ratelimit-limit": "500" },
+  });
 
   const end: ServiceNowEnd = {
     url: stub.url,
@@ -85,12 +87,8 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
     instead: () => null,
 
     things: () => end.records.map(thingOf),
-    loseAnswers(count) {
-      toLose = count;
-    },
-    tellToWait(count) {
-      toWait = count;
-    },
+    loseAnswers: interruptions.loseAnswers,
+    tellToWait: interruptions.tellToWait,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();
@@ -101,17 +99,7 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
   stub.answer = (seen, response) => {
     const other = end.instead(seen);
     if (other !== null) return other;
-    if (seen.method !== "GET" && toWait > 0) {
-      toWait -= 1;
-      return { status: 429, headers: { "retry-after": "30", "x-ratelimit-limit": "500" } };
-    }
-    const answer = route(seen);
-    if (seen.method !== "GET" && toLose > 0) {
-      toLose -= 1;
-      response.destroy();
-      return null;
-    }
-    return answer;
+    return seen.method === "GET" ? route(seen) : interruptions.answer(() => route(seen), response);
   };
 
   function route(seen: Seen): StubAnswer {

@@ -13,10 +13,10 @@ import {
   type ServiceNowEnd,
   startServiceNowEnd,
 } from "./servicenow-end.ts";
-import { ended, gatewayTold, HOSTILE_NAMES, named, told } from "./ticket-told.ts";
+import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
-const KEY = told().key;
+const KEY = toldOf().key;
 const ID = "69a6f3ff4ac66bbe9d9ee5c9b5a6e19a";
 
 let end: ServiceNowEnd;
@@ -47,7 +47,7 @@ beforeEach(async () => {
   return () => end.stop();
 });
 
-const opened = (said = told(), by = receiver) => by.open(said, never());
+const opened = (said = toldOf(), by = receiver) => by.open(said, never());
 const record = () => {
   const [first] = end.records;
   if (first === undefined) throw new Error("there is no record");
@@ -58,7 +58,7 @@ const failureOf = (promise: Promise<unknown>) =>
     () => null,
     (error: unknown) => error,
   );
-const find = (sinceMs: number, said = told()) => {
+const find = (sinceMs: number, said = toldOf()) => {
   if (receiver.find === undefined) throw new Error("no find");
   return receiver.find(said, sinceMs, never());
 };
@@ -83,7 +83,7 @@ describe("servicenow: open", () => {
         "Description: Supply temperature below 20 °C for 10 minutes",
         "Value: value: 18.4",
         "",
-        "Open in Plenum: https://plenum.example.com/#alarms",
+        "Open in Plenum: https://plenum.example.com/#alarm/main/500001",
       ].join("\n"),
       correlation_id: KEY,
       correlation_display: "plenum",
@@ -98,8 +98,8 @@ describe("servicenow: open", () => {
       assignment_group: ID,
       fields: { caller_id: "62826bf03710200044e0bfc8bcbe5df1" },
     });
-    await opened(told(), configured);
-    await opened(told({ priority: "B" }), configured);
+    await opened(toldOf(), configured);
+    await opened(toldOf({ priority: "B" }), configured);
     expect(record().fields).toMatchObject({
       impact: "1",
       urgency: "2",
@@ -112,9 +112,9 @@ describe("servicenow: open", () => {
   test.each(HOSTILE_NAMES.entries().toArray())(
     "hostile name %i is shown and never carried out",
     async (_, name) => {
-      const place = await opened(named(name));
-      await receiver.update(named(name, { change: "acknowledged" }), place, never());
-      await receiver.close({ ...ended(), text: named(name).text }, place, never());
+      const place = await opened(namedOf(name));
+      await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
+      await receiver.close({ ...resolvedOf(), text: namedOf(name).text }, place, never());
       const { short_description = "", description = "" } = record().fields;
       expect(short_description).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
       for (const text of record().texts) {
@@ -124,24 +124,24 @@ describe("servicenow: open", () => {
       // Nothing was cut off there, because it was cut here; the link is whole.
       expect(short_description.length).toBeLessThanOrEqual(160);
       expect(description.length).toBeLessThanOrEqual(4_000);
-      expect(description).toMatch(/\nOpen in Plenum: https:\/\/plenum\.example\.com\/#alarms$/);
+      expect(description).toMatch(/\nOpen in Plenum: https:\/\/plenum\.example\.com\/#alarm\/main\/500001$/);
       expect(record().notes).toHaveLength(1);
     },
   );
 
   test("a line of a text cannot look like a label", async () => {
-    await opened(named("x\nPriority: C"));
+    await opened(namedOf("x\nPriority: C"));
     expect(record().fields.description).toMatch(/\n {2}Priority: C/);
     expect(record().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
   });
 
   test("a short description is cut between characters, at 160 units", async () => {
-    await opened(named("å".repeat(400)));
+    await opened(namedOf("å".repeat(400)));
     expect(record().fields.short_description).toBe(`${"å".repeat(159)}…`);
   });
 
   test("a list of what is behind a gateway is shown", async () => {
-    await opened(gatewayTold(12));
+    await opened(gatewayOf(12));
     expect(record().fields.short_description).toBe(
       "Gateway Basement gateway is offline: 12 of 30 alarms active",
     );
@@ -167,7 +167,7 @@ describe("servicenow: open", () => {
       password: undefined,
       token: { env: "PLENUM_TEST_SNOW_TOKEN" },
     });
-    await failureOf(opened(told(), byToken));
+    await failureOf(opened(toldOf(), byToken));
     expect(end.seen.at(-1)?.headers.authorization).toBe("Bearer canary-token-of-servicenow");
   });
 });
@@ -175,15 +175,17 @@ describe("servicenow: open", () => {
 describe("servicenow: update", () => {
   test("edits the description and leaves the short one to people", async () => {
     const place = await opened();
-    expect(await receiver.update(told({ change: "changed", priority: "B" }), place, never())).toEqual(place);
+    expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(
+      place,
+    );
     expect(Object.keys(JSON.parse(end.seen.at(-1)?.body.toString() ?? ""))).toEqual(["description"]);
     expect(record().fields.description).toContain("Priority: B");
     expect(record().notes).toEqual([]);
   });
 
   test("the short description of a gateway counts, so it is edited", async () => {
-    const place = await opened(gatewayTold(12));
-    await receiver.update(gatewayTold(3, { change: "members" }), place, never());
+    const place = await opened(gatewayOf(12));
+    await receiver.update(gatewayOf(3, { change: "members" }), place, never());
     expect(record().fields.short_description).toContain("3 of 30 alarms active");
     expect(record().notes).toEqual([]);
   });
@@ -198,7 +200,7 @@ describe("servicenow: update", () => {
     [{ change: "retriggered", status: "active" }, "Active\nSince: 2026-11-02 07:15:00 +01:00"],
   ] as const)("a work note says it: %j", async (change, note) => {
     const place = await opened();
-    await receiver.update(named("Ola", change), place, never());
+    await receiver.update(namedOf("Ola", change), place, never());
     expect(record().notes).toEqual([note]);
   });
 
@@ -207,8 +209,8 @@ describe("servicenow: update", () => {
     for (const state of ["6", "7", "8"]) {
       record().fields.state = state;
       const before = structuredClone(record());
-      expect(await receiver.update(told({ change: "acknowledged" }), place, never())).toEqual(place);
-      expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
+      expect(await receiver.update(toldOf({ change: "acknowledged" }), place, never())).toEqual(place);
+      expect(await receiver.close(resolvedOf(), place, never())).toMatchObject({ ref: { over: true } });
       expect(record()).toEqual(before);
     }
   });
@@ -216,16 +218,16 @@ describe("servicenow: update", () => {
   test("a record that was deleted is gone", async () => {
     const place = await opened();
     end.records.pop();
-    expect(await receiver.update(told(), place, never())).toBe("gone");
-    expect(await receiver.close(ended(), place, never())).toBe("gone");
+    expect(await receiver.update(toldOf(), place, never())).toBe("gone");
+    expect(await receiver.close(resolvedOf(), place, never())).toBe("gone");
   });
 
   test("a record that we may not read any more is not gone: a person has to act", async () => {
     const place = await opened();
     end.mayRead = false;
     for (const failing of [
-      () => receiver.update(told(), place, never()),
-      () => receiver.close(ended(), place, never()),
+      () => receiver.update(toldOf(), place, never()),
+      () => receiver.close(resolvedOf(), place, never()),
       () => find(0),
     ]) {
       expect(await failureOf(failing())).toMatchObject({
@@ -241,7 +243,7 @@ describe("servicenow: close", () => {
   test("sets the state with code and notes, in one request", async () => {
     const place = await opened();
     const before = end.requests();
-    expect(await receiver.close(ended(), place, never())).toEqual({
+    expect(await receiver.close(resolvedOf(), place, never())).toEqual({
       ...place,
       ref: { id: record().sys_id, over: true },
     });
@@ -263,7 +265,7 @@ describe("servicenow: close", () => {
       close_code: undefined,
       close_notes: "Closed by the building.",
     });
-    await other.close(ended(), await opened(), never());
+    await other.close(resolvedOf(), await opened(), never());
     expect(record().fields.state).toBe("3");
     expect(record().fields.close_notes).toMatch(/^Closed by the building\.\nResolved\nEnded: /);
     expect(record().fields).not.toHaveProperty("close_code");
@@ -273,7 +275,7 @@ describe("servicenow: close", () => {
     end.readOnly.add("state");
     for (const _again of [1, 2]) {
       const place = await opened();
-      expect(await receiver.close(ended(), place, never())).toMatchObject({ ref: { over: true } });
+      expect(await receiver.close(resolvedOf(), place, never())).toMatchObject({ ref: { over: true } });
     }
     expect(lines).toHaveLength(1);
     expect(lines[0]).toContain("stays open although its alarm is over");
@@ -281,7 +283,7 @@ describe("servicenow: close", () => {
 
   test("what a data policy asks for is named, for a person to fill in", async () => {
     const careless = receiverWith({ close_code: undefined });
-    const failure = await failureOf(careless.close(ended(), await opened(), never()));
+    const failure = await failureOf(careless.close(resolvedOf(), await opened(), never()));
     expect(failure).toMatchObject({ kind: "config", reason: "validation", field: "fields" });
     expect(String(failure)).toContain("mandatory: close_code");
     expect((failure as { hint: string }).hint).toContain("close_code");
@@ -291,8 +293,8 @@ describe("servicenow: close", () => {
 describe("servicenow: an alarm that comes back", () => {
   test("opens what we resolved, with the configured state, whatever the last word was", async () => {
     const reopening = receiverWith({ reopen_state: 2 });
-    const closed = (await reopening.close(ended(), await opened(), never())) as Place;
-    const back = await reopening.update(told({ change: "acknowledged" }), closed, never());
+    const closed = (await reopening.close(resolvedOf(), await opened(), never())) as Place;
+    const back = await reopening.update(toldOf({ change: "acknowledged" }), closed, never());
     expect(record().fields.state).toBe("2");
     expect(record().notes).toEqual(["Active\nSince: 2026-11-02 07:15:00 +01:00"]);
     expect(record().fields.description).toMatch(/^Active\n/);
@@ -300,18 +302,18 @@ describe("servicenow: an alarm that comes back", () => {
   });
 
   test("without such a state it stays resolved and gets a note, once", async () => {
-    const closed = (await receiver.close(ended(), await opened(), never())) as Place;
-    const back = (await receiver.update(told({ change: "retriggered" }), closed, never())) as Place;
-    await receiver.update(told({ change: "changed" }), back, never());
+    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
+    const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as Place;
+    await receiver.update(toldOf({ change: "changed" }), back, never());
     expect(record().fields.state).toBe("6");
     expect(record().notes).toHaveLength(1);
     expect(lines.filter((line) => line.includes("stays resolved"))).toHaveLength(1);
   });
 
   test("what was closed for good is gone, so that it gets a new one", async () => {
-    const closed = (await receiver.close(ended(), await opened(), never())) as Place;
+    const closed = (await receiver.close(resolvedOf(), await opened(), never())) as Place;
     record().fields.state = "7";
-    expect(await receiver.update(told({ change: "retriggered" }), closed, never())).toBe("gone");
+    expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toBe("gone");
   });
 });
 
@@ -347,7 +349,7 @@ describe("servicenow: find", () => {
   });
 
   test("a table without correlation_id finds everything, which is nobody's incident", async () => {
-    await opened(gatewayTold(2));
+    await opened(gatewayOf(2));
     end.columns.delete("correlation_id");
     for (const failing of [() => find(0), () => receiver.probe(never())]) {
       expect(await failureOf(failing())).toMatchObject({ kind: "config", field: "table" });
@@ -357,7 +359,7 @@ describe("servicenow: find", () => {
   test("what is closed, or is about something else, is not found", async () => {
     await opened();
     record().fields.state = "7";
-    await opened(gatewayTold(2));
+    await opened(gatewayOf(2));
     expect(await find(0)).toBeNull();
   });
 });
@@ -385,7 +387,7 @@ describe("servicenow: failures", () => {
     end.password = "another password";
     for (const failing of [
       () => opened(),
-      () => receiver.update(told(), place, never()),
+      () => receiver.update(toldOf(), place, never()),
       () => find(0),
       () => receiver.probe(never()),
     ]) {
@@ -434,7 +436,7 @@ describe("servicenow: failures", () => {
   test("a page for a wrong address is not a record that is gone", async () => {
     const place = await opened();
     end.instead = () => ({ status: 404, body: "<html>Page not found</html>" });
-    expect(await failureOf(receiver.update(told(), place, never()))).toMatchObject({ kind: "config" });
+    expect(await failureOf(receiver.update(toldOf(), place, never()))).toMatchObject({ kind: "config" });
   });
 
   test("an abort ends it with the signal's own reason", async () => {
@@ -444,7 +446,7 @@ describe("servicenow: failures", () => {
       stop.abort(reason);
       return { status: 200 };
     };
-    expect(await failureOf(receiver.open(told(), stop.signal))).toBe(reason);
+    expect(await failureOf(receiver.open(toldOf(), stop.signal))).toBe(reason);
   });
 
   test("no secret is in a failure or in the log, even where it is repeated", async () => {
@@ -454,7 +456,7 @@ describe("servicenow: failures", () => {
       end.instead = () => ({ status, body: error(SERVICENOW_PASSWORD, basic) });
       const failures = [
         await failureOf(opened()),
-        await failureOf(receiver.update(told(), place, never())),
+        await failureOf(receiver.update(toldOf(), place, never())),
         await failureOf(receiver.probe(never())),
       ];
       const shown = inspect(failures, { depth: 9 }) + lines.join();

@@ -10,17 +10,17 @@ import { createSlackReceiver } from "#connectors/slack/receiver.ts";
 import { type ConfigError, type Failure, meaningOf, sentence } from "#src/errors.ts";
 import { type Incident, incidentKey } from "#src/receiver/incident.ts";
 import type { Place, Receiver, Told } from "#src/receiver/receiver.ts";
-import { textOf } from "#src/receiver/text.ts";
-import { vocabulary } from "#src/receiver/words.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
 import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-end.ts";
 import { complaintAboutBlocks, textsIn } from "./slack-rules.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
 
-const STARTED = "2026-11-02T06:15:00.000Z";
 const ENDED = "2026-11-02T09:27:00.000Z";
+/** With a sign that Slack's markup has to escape. */
+const LINK = "https://plenum.example.com/?alarm=500001&view=all";
 
 describe("slack: one message for one alarm", () => {
   test("it is posted with all that is known, and where it is comes back", async () => {
@@ -951,28 +951,11 @@ function secretFile(text: string) {
 }
 
 function told(changes: Partial<Incident> = {}): Told {
-  const incident: Incident = {
-    key: incidentKey("main", "alarm", "episode 1"),
-    kind: "alarm",
-    status: "active",
-    change: "raised",
-    changeId: "event 1",
-    source: "main",
-    site: SITE,
-    priority: "A",
-    startedAt: STARTED,
-    endedAt: null,
-    alarm: ALARM,
-    gateway: null,
-    members: { total: 0, active: 0, shown: [] },
-    link: "https://plenum.example.com/?alarm=500001&view=all",
-    ...changes,
-  };
-  return { ...incident, text: textOf(incident, vocabulary("en", {}), "Europe/Oslo") };
+  return toldOf({ link: LINK, ...changes });
 }
 
 function over(changes: Partial<Incident> = {}): Told {
-  return told({ status: "resolved", change: "resolved", changeId: "event 2", endedAt: ENDED, ...changes });
+  return resolvedOf({ link: LINK, endedAt: ENDED, ...changes });
 }
 
 function withText(text: Partial<Told["text"]>): Told {

@@ -3,9 +3,9 @@ import { type Incident, incidentKey } from "#src/receiver/incident.ts";
 import type { Told } from "#src/receiver/receiver.ts";
 import { textOf } from "#src/receiver/text.ts";
 import { vocabulary } from "#src/receiver/words.ts";
-import { ALARM } from "../sample-events.ts";
+import { ALARM, SITE } from "../sample-events.ts";
 
-/** What a receiver is told of one alarm, as the sink tells it. */
+/** An alarm as a receiver is told of it, in English and in Oslo's time; what is given replaces parts of it. */
 export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): Told {
   const about: Alarm = { ...ALARM, ...alarm };
   const whole: Incident = {
@@ -13,7 +13,7 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
     kind: "alarm",
     status: "active",
     change: "raised",
-    changeId: "event-1",
+    changeId: "alarm-raised.Zm9v",
     source: "main",
     site: about.site,
     priority: about.trigger.priority,
@@ -22,17 +22,79 @@ export function toldOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> =
     alarm: about,
     gateway: null,
     members: { total: 0, active: 0, shown: [] },
-    link: null,
+    link: "https://plenum.example.com/#alarm/main/500001",
     ...incident,
   };
   return { ...whole, text: textOf(whole, vocabulary("en", {}), "Europe/Oslo") };
 }
 
-/** The same alarm when the service says that it is over. */
+/** The same alarm when the service says that it is over: 5 minutes after it began. */
 export function resolvedOf(incident: Partial<Incident> = {}, alarm: Partial<Alarm> = {}): Told {
   const end = "2026-11-02T06:20:00.000Z";
   return toldOf(
-    { status: "resolved", change: "resolved", changeId: "event-2", endedAt: end, ...incident },
+    { status: "resolved", change: "resolved", changeId: "alarm-resolved.Zm9v", endedAt: end, ...incident },
     { status: "resolved", resolvedAt: end, ...alarm },
   );
 }
+
+/** An alarm whose every text from the building is this one; the descriptions differ, so that none is left out. */
+export function namedOf(text: string, incident: Partial<Incident> = {}): Told {
+  return toldOf(incident, {
+    site: { id: 1, displayName: text },
+    source: text,
+    description: `${text} in words`,
+    trigger: { ...ALARM.trigger, displayName: text, description: `${text} again` },
+    acknowledged: true,
+    acknowledgedBy: text,
+    acknowledgedMessage: text,
+  });
+}
+
+/** A gateway with more behind it than is shown. */
+export function gatewayOf(active: number, incident: Partial<Incident> = {}): Told {
+  return toldOf({
+    key: incidentKey("main", "gateway", "7@1"),
+    kind: "gateway",
+    alarm: null,
+    gateway: { id: "7", displayName: "Basement gateway" },
+    members: { total: 30, active, shown: shown((n) => `Supply temperature low ${n}`) },
+    ...incident,
+  });
+}
+
+/** A storm of alarms with as many lines as there can be, each with this title. */
+export function stormOf(title: string): Told {
+  return toldOf({
+    kind: "storm",
+    change: "members",
+    alarm: null,
+    members: { total: 500, active: 400, shown: shown(() => title) },
+  });
+}
+
+/** As many members as are shown at most. */
+function shown(titleOf: (n: number) => string): Incident["members"]["shown"] {
+  return Array.from({ length: 20 }, (_, n) => ({
+    title: titleOf(n),
+    site: SITE.displayName,
+    priority: "A",
+    status: "active",
+    startedAt: ALARM.triggeredAt,
+    endedAt: null,
+  }));
+}
+
+/** Names that would do something if anybody carried them out. */
+export const HOSTILE_NAMES = [
+  "<script>alert(1)</script> &lt;b&gt; &#91;",
+  "*bold* _it_ -gone- +ins+ ^up^ ~down~ ??cite?? {color:red}red{color}",
+  "[~admin] @channel <!here> @everyone [Click|https://evil.example] https://evil.example",
+  "!https://evil.example/x.png! {html}<img src=x>{html} {code}x{code} \\\\ \\[x",
+  "[code]<a href='https://evil.example'>x</a>[/code] @[6816f79cc0a8016401c5a33be04be441:Admin]",
+  "h1. big\nbq. quote\n* item\n|| a || b ||\n---- \r\n# one",
+  "right \u202e to left \u2066 and \u0000 control \u001b[31m red",
+  "👩‍👩‍👧‍👦".repeat(200),
+  '"'.repeat(5_000),
+  "{[]}".repeat(3_000),
+  "\ud800 half a character",
+];

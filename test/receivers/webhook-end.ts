@@ -5,7 +5,7 @@ import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
 import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
 
 /** Far ends for formats of `webhook`: one that keeps a thing for each key, and one that knows neither key nor id. */
 
@@ -21,19 +21,9 @@ interface Rules {
 async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
   const stub = await startStub();
   const folder = temporaryFolder();
-  let lost = 0;
-  let waiting = 0;
-  stub.answer = (seen, response) => {
-    if (waiting > 0) {
-      waiting -= 1;
-      return { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
-    }
-    const answer = rules.carryOut(seen);
-    if (lost === 0) return answer;
-    lost -= 1;
-    response.destroy();
-    return null;
-  };
+  const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
+  const { answer, loseAnswers, tellToWait } = createInterruptions(busy);
+  stub.answer = (seen, response) => answer(() => rules.carryOut(seen), response);
   const secret = (text: string) => {
     const file = join(folder, randomBytes(6).toString("hex"));
     writeFileSync(file, `${text}\n`, { mode: 0o600 });
@@ -42,12 +32,8 @@ async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
   return {
     config: { allow_networks: ["127.0.0.0/8"], ...rules.config(stub.url, secret) },
     things: rules.things,
-    loseAnswers(count) {
-      lost += count;
-    },
-    tellToWait(count) {
-      waiting += count;
-    },
+    loseAnswers,
+    tellToWait,
     requests: () => stub.seen.length,
     async stop() {
       await stub.stop();

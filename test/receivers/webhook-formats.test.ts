@@ -9,8 +9,8 @@ import { slackMessageOf } from "#connectors/webhook/formats/slack.ts";
 import type { Change } from "#src/receiver/incident.ts";
 import type { Told } from "#src/receiver/receiver.ts";
 import { AWKWARD_TEXTS, GATEWAY } from "../sample-events.ts";
+import { namedOf, resolvedOf, stormOf, toldOf } from "./told-samples.ts";
 import { pagerdutyErrors, slackErrors } from "./webhook-end.ts";
-import { hostileOf, resolvedOf, stormOf, toldOf } from "./webhook-told.ts";
 
 /** What each format makes of an incident, without a word being sent. */
 
@@ -106,7 +106,7 @@ describe("which changes are told", () => {
 
 describe("pagerduty", () => {
   test("fits the vendor's schema, whatever the names are", () => {
-    for (const told of [toldOf(), stormOf("z".repeat(5_000)), ...HOSTILE.map((text) => hostileOf(text))]) {
+    for (const told of [toldOf(), stormOf("z".repeat(5_000)), ...HOSTILE.map((text) => namedOf(text))]) {
       const { json } = saidBy("pagerduty", told);
       expect(pagerdutyErrors(json)).toEqual([]);
       expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(512_000);
@@ -134,8 +134,8 @@ describe("pagerduty", () => {
         },
       },
       client: "Plenum",
-      client_url: "https://plenum.example.com/?alarm=500001",
-      links: [{ href: "https://plenum.example.com/?alarm=500001", text: "Open in Plenum" }],
+      client_url: "https://plenum.example.com/#alarm/main/500001",
+      links: [{ href: "https://plenum.example.com/#alarm/main/500001", text: "Open in Plenum" }],
     });
     for (const [deed, told, action] of [
       ["update", toldOf({ change: "acknowledged" }), "acknowledge"],
@@ -190,7 +190,7 @@ describe("jsm", () => {
   });
 
   test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the lengths: %j", (_, text) => {
-    for (const told of [hostileOf(text), stormOf(text)]) {
+    for (const told of [namedOf(text), stormOf(text)]) {
       const { json } = saidBy("jsm", told);
       expect(json.message.length).toBeLessThanOrEqual(130);
       expect(json.description.length).toBeLessThanOrEqual(15_000);
@@ -216,10 +216,10 @@ test("servicenow-event: records of texts, GMT, and severity 0 at the end", () =>
     message_key: toldOf().key,
     severity: "0",
     resolution_state: "Closing",
-    time_of_event: "2026-11-02 07:03:00",
+    time_of_event: "2026-11-02 06:20:00",
   });
   for (const text of HOSTILE) {
-    const [record] = saidBy("servicenow-event", hostileOf(text)).json.records;
+    const [record] = saidBy("servicenow-event", namedOf(text)).json.records;
     for (const value of Object.values(record)) expect(typeof value).toBe("string");
     for (const column of ["node", "resource", "metric_name"])
       expect(record[column].length).toBeLessThanOrEqual(100);
@@ -229,7 +229,7 @@ test("servicenow-event: records of texts, GMT, and severity 0 at the end", () =>
 });
 
 test("incidentio: firing and resolved under one key, Markdown escaped, far below 512 kB", () => {
-  const { json, headers } = saidBy("incidentio", hostileOf("[x](https://evil.example)"));
+  const { json, headers } = saidBy("incidentio", namedOf("[x](https://evil.example)"));
   expect(headers).toEqual({ authorization: `Bearer ${KEY}` });
   expect(json).toMatchObject({ status: "firing", deduplication_key: toldOf().key });
   expect(json.description).not.toMatch(/(?<!\\)\[x/);
@@ -238,7 +238,7 @@ test("incidentio: firing and resolved under one key, Markdown escaped, far below
     deduplication_key: toldOf().key,
   });
   for (const text of HOSTILE) {
-    for (const told of [hostileOf(text), stormOf(text)])
+    for (const told of [namedOf(text), stormOf(text)])
       expect(Buffer.byteLength(JSON.stringify(saidBy("incidentio", told).json))).toBeLessThan(512_000);
   }
 });
@@ -255,7 +255,7 @@ test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a 
     state_start_time: 1_793_600_100,
   });
   for (const text of HOSTILE)
-    expect(saidBy("splunk-oncall", hostileOf(text)).json.state_message.length).toBeLessThanOrEqual(20_480);
+    expect(saidBy("splunk-oncall", namedOf(text)).json.state_message.length).toBeLessThanOrEqual(20_480);
 });
 
 test("ntfy: the topic of the address, the key as sequence id, and never a file", () => {
@@ -266,12 +266,12 @@ test("ntfy: the topic of the address, the key as sequence id, and never a file",
     title: "Active: Supply temperature low, Kvarnholmen 4",
     priority: 5,
     tags: ["rotating_light"],
-    click: "https://plenum.example.com/?alarm=500001",
+    click: "https://plenum.example.com/#alarm/main/500001",
   });
   expect(saidBy("ntfy", resolvedOf(), "close").json).toMatchObject({ priority: 3, topic: "heating" });
   expect(saidBy("ntfy", toldOf({ change: "vanished" }), "update").json.priority).toBe(2);
   for (const text of HOSTILE) {
-    const { json } = saidBy("ntfy", hostileOf(text));
+    const { json } = saidBy("ntfy", namedOf(text));
     expect(Buffer.byteLength(json.message)).toBeLessThanOrEqual(4_096);
     expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(8_192);
   }
@@ -288,7 +288,7 @@ test("alertmanager: version 4 with one alert, whose labels are the same at its e
     status: "firing",
     receiver: "pager",
     groupLabels: { alertname: "Supply temperature low" },
-    externalURL: "https://plenum.example.com/?alarm=500001",
+    externalURL: "https://plenum.example.com/#alarm/main/500001",
   });
   expect(firing.alerts).toHaveLength(1);
   expect(firing.alerts[0]).toMatchObject({
@@ -299,7 +299,7 @@ test("alertmanager: version 4 with one alert, whose labels are the same at its e
   });
   for (const name of Object.keys(firing.alerts[0].labels)) expect(name).toMatch(/^[a-zA-Z_][a-zA-Z0-9_]*$/);
   const resolved = saidBy("alertmanager", resolvedOf(), "close").json;
-  expect(resolved.alerts[0]).toMatchObject({ status: "resolved", endsAt: "2026-11-02T07:03:00.000Z" });
+  expect(resolved.alerts[0]).toMatchObject({ status: "resolved", endsAt: "2026-11-02T06:20:00.000Z" });
   expect(resolved.alerts[0].labels).toEqual(firing.alerts[0].labels);
   const gateway = toldOf({
     kind: "gateway",
@@ -318,7 +318,7 @@ describe("slack", () => {
       toldOf(),
       resolvedOf(),
       stormOf("long ".repeat(100)),
-      ...HOSTILE.map((t) => hostileOf(t)),
+      ...HOSTILE.map((t) => namedOf(t)),
     ]) {
       const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
       expect(slackErrors(blocks)).toEqual([]);
@@ -326,7 +326,7 @@ describe("slack", () => {
   });
 
   test("the status word is first, also on a phone, and names carry nothing out", () => {
-    const told = hostileOf("<!here> *x* <https://evil.example|y> & co");
+    const told = namedOf("<!here> *x* <https://evil.example|y> & co");
     const message = slackMessageOf(told);
     expect(message.text).toBe(
       "Active: &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co, &lt;!here&gt; *x* &lt;https://evil.example|y&gt; &amp; co",
@@ -334,13 +334,13 @@ describe("slack", () => {
     expect(message.mrkdwn).toBe(false);
     const marked = JSON.stringify(message.blocks).match(/"type":"mrkdwn","text":"[^"]*"/g);
     expect(marked).toEqual([
-      '"type":"mrkdwn","text":"<https://plenum.example.com/?alarm=500001|Open in Plenum>"',
+      '"type":"mrkdwn","text":"<https://plenum.example.com/#alarm/main/500001|Open in Plenum>"',
     ]);
     expect(saidBy("slack", resolvedOf(), "close").json.text).toMatch(/^Resolved: Supply/);
   });
 
   test("what turns the direction of reading, or is not seen, is left out", () => {
-    const said = JSON.stringify(slackMessageOf(hostileOf("\u202eevil\u2066 \u200bx\u0007")));
+    const said = JSON.stringify(slackMessageOf(namedOf("\u202eevil\u2066 \u200bx\u0007")));
     expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u200b]|\\u0007/);
     expect(said).toContain("evil x");
   });
@@ -350,7 +350,7 @@ describe("no format lets through what is not seen, or turns the direction of rea
   const text = "a\u202eb\u0007c\ud800 d";
 
   test.each(FORMAT_NAMES)("%s", (name) => {
-    const said = JSON.stringify(saidBy(name, hostileOf(text)).json);
+    const said = JSON.stringify(saidBy(name, namedOf(text)).json);
     expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u(0007|202e|d800)/);
     expect(said).toContain(" d");
   });
@@ -384,7 +384,7 @@ describe("teams", () => {
 
   test("the parser of Adaptive Cards has nothing against the card, and complains about a wrong one", () => {
     expect(complaints({ type: "AdaptiveCard", version: "1.4", body: [{ type: "Nope" }] })).toHaveLength(1);
-    for (const told of [toldOf(), resolvedOf(), stormOf("x"), ...HOSTILE.map((text) => hostileOf(text))]) {
+    for (const told of [toldOf(), resolvedOf(), stormOf("x"), ...HOSTILE.map((text) => namedOf(text))]) {
       const [attachment] = saidBy("teams", told, told.status === "resolved" ? "close" : "open").json
         .attachments;
       expect(attachment.contentType).toBe("application/vnd.microsoft.card.adaptive");
@@ -395,7 +395,7 @@ describe("teams", () => {
 
   test("is at most 20 kB, and says all that fits", () => {
     for (const text of [...HOSTILE, "温".repeat(50_000)]) {
-      for (const told of [hostileOf(text), stormOf(text)]) {
+      for (const told of [namedOf(text), stormOf(text)]) {
         const size = Buffer.byteLength(JSON.stringify(saidBy("teams", told).json));
         expect(size).toBeLessThanOrEqual(20_000);
         if (text.length >= 50_000) expect(size).toBeGreaterThan(4_000);
@@ -404,7 +404,7 @@ describe("teams", () => {
   });
 
   test("nothing in it is read as Markdown, and no date is carried out", () => {
-    const said = JSON.stringify(saidBy("teams", hostileOf("{{DATE(2026-11-02T06:15:00Z)}} [x](y)")).json);
+    const said = JSON.stringify(saidBy("teams", namedOf("{{DATE(2026-11-02T06:15:00Z)}} [x](y)")).json);
     expect(said).not.toContain('"TextBlock"');
     expect(said).not.toContain('"FactSet"');
     expect(said).not.toContain("{{DATE");
@@ -413,7 +413,7 @@ describe("teams", () => {
 });
 
 test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 bytes", () => {
-  const { json } = saidBy("googlechat", hostileOf("<users/all> <b>x</b> &"));
+  const { json } = saidBy("googlechat", namedOf("<users/all> <b>x</b> &"));
   expect(json.thread).toEqual({ threadKey: toldOf().key });
   expect(json).not.toHaveProperty("text");
   expect(json.fallbackText).not.toContain("<users");
@@ -422,7 +422,7 @@ test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 
   expect(said).toContain("&lt;users/all&gt; &lt;b&gt;x&lt;/b&gt; &amp;");
   expect(said.match(/<[^>]*>/g)).toEqual(["<b>", "</b>"]);
   for (const text of HOSTILE) {
-    for (const told of [hostileOf(text), stormOf(text)])
+    for (const told of [namedOf(text), stormOf(text)])
       expect(Buffer.byteLength(JSON.stringify(saidBy("googlechat", told).json))).toBeLessThanOrEqual(32_000);
   }
 });
@@ -430,18 +430,18 @@ test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 
 test("mattermost: a post within its length that mentions nobody and marks nothing", () => {
   const { json } = saidBy(
     "mattermost",
-    hostileOf("@channel <!channel> **x** [y](https://evil.example) :fire:"),
+    namedOf("@channel <!channel> **x** [y](https://evil.example) :fire:"),
   );
   const { text } = json as { text: string };
   expect(text.split("\n")[0]).toMatch(/^\*\*Active: /);
   expect(text).not.toMatch(/@(channel|all|here)|<!|(?<!\\)\[y|:fire:|https:\/\/evil/);
-  expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/\?alarm=500001\)$/);
+  expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/#alarm\/main\/500001\)$/);
   // Without the marks that only stop others, it is the name.
   expect(text.replaceAll(/\\|\u200b/g, "")).toContain(
     "@channel <!channel> **x** [y](https://evil.example) :fire:",
   );
   for (const each of HOSTILE) {
-    for (const told of [hostileOf(each), stormOf(each)])
+    for (const told of [namedOf(each), stormOf(each)])
       expect(saidBy("mattermost", told).json.text.length).toBeLessThanOrEqual(16_383);
   }
 });
@@ -451,7 +451,7 @@ test("mattermost: a time stays as it is", () => {
 });
 
 test("mattermost: a line of a name begins nothing", () => {
-  const { text } = saidBy("mattermost", hostileOf("first\n- list\n    code\n1. one\n===")).json as {
+  const { text } = saidBy("mattermost", namedOf("first\n- list\n    code\n1. one\n===")).json as {
     text: string;
   };
   expect(text).not.toMatch(/\n[-\d=\s]/);
@@ -464,7 +464,7 @@ test("discord: one embed within its sizes; edits go to the message, and nobody i
   expect(edited).toMatchObject({ method: "PATCH", path: "/api/webhooks/1/token/messages/4711" });
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
   for (const text of HOSTILE) {
-    for (const told of [hostileOf(text), stormOf(text)]) {
+    for (const told of [namedOf(text), stormOf(text)]) {
       const [embed] = saidBy("discord", told).json.embeds;
       const {
         title,

@@ -11,8 +11,8 @@ import { contextFor, never } from "../connectors/context.ts";
 import { type Seen, type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
+import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
-import { resolvedOf, toldOf } from "./webhook-told.ts";
 
 const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NOWHERE: Place = { ref: null, ticket: null, link: null };

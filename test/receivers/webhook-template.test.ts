@@ -6,7 +6,7 @@ import type { Told } from "#src/receiver/receiver.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
-import { hostileOf, resolvedOf, toldOf } from "./webhook-told.ts";
+import { namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 /** Requests of the user's own. */
 
@@ -154,7 +154,7 @@ describe("what is sent", () => {
     expect(complaints({ open: { body } })).toEqual([]);
     const { receiver, bodies } = await withTemplate({ open: { body } });
     const incidents: readonly Told[] = [
-      hostileOf("x"),
+      namedOf("x"),
       toldOf({ kind: "storm", alarm: null, site: null, gateway: null, link: null }),
     ];
     for (const told of incidents) await receiver.open(told, never());

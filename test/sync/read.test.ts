@@ -49,9 +49,10 @@ const ids = (count: number) => Array.from({ length: count }, (_, i) => String(10
 function building(
   answer: (group: readonly string[]) => Record<string, TagValue> | Promise<never>,
   latencyMs: (group: readonly string[]) => number = () => 50,
+  perMinute?: number,
 ) {
   const asked: (readonly string[])[] = [];
-  const quota = createTrialQuota(clock);
+  const quota = createTrialQuota(clock, perMinute);
   const source = trialSource({
     quota: quota.status,
     read: (chosen, lane, signal) =>
@@ -391,6 +392,39 @@ describe("a tag that makes its group fail", () => {
     expect(reads.status().aside).toHaveLength(20);
   });
 
+  // Twenty slots; and two minutes, where twenty slots would be seven.
+  test.each([
+    [20, 800, 60_000],
+    [3, 100, 120_000],
+  ])(
+    "at %i requests a minute, which %i others want twice over, is searched every %i ms all the same",
+    async (perMinute, count, everyMs) => {
+      const others = Array.from({ length: count }, (_, i) => tagNamed(String(1_001 + i)));
+      await inventory(store, "trial", others, 2);
+      const searchedAtMs: number[] = [];
+      const answer = (group: readonly string[]) => {
+        // All eight are asked when their site is in doubt, parts of them only by the search.
+        if (group.length < 8) searchedAtMs.push(clock.monotonic());
+        return group.includes("101") ? Promise.reject(new Rejected("404")) : (all(1)(group) as never);
+      };
+      const { source } = building(answer, undefined, perMinute);
+      const reads = await live(source, ids(8));
+      await runFor(reads, 600_000);
+      expect(reads.status().stretch?.demand).toBeGreaterThan(2);
+      const slotMs = 60_000 / perMinute;
+      const gapsMs = searchedAtMs.slice(1).map((atMs, i) => atMs - (searchedAtMs[i] ?? 0));
+      // Of four, of two, of it alone twice, and of the seven others.
+      expect(gapsMs).toHaveLength(4);
+      for (const gapMs of gapsMs) {
+        expect(gapMs).toBeGreaterThanOrEqual(everyMs);
+        expect(gapMs).toBeLessThan(everyMs + 1.5 * slotMs);
+      }
+      const held = await heldValues();
+      expect(ids(8).filter((id) => !held.has(id))).toEqual(["101"]);
+      expect(reads.status().aside).toEqual(["101"]);
+    },
+  );
+
   test("a refusal of everything blames no tag and costs few requests", async () => {
     const refusal = new ConfigError("403", { reason: "forbidden" });
     const { source, asked } = refusing(new Set(ids(60)), () => refusal);
@@ -540,5 +574,22 @@ describe("a slow device", () => {
       (event) => Date.parse(event.time) > START + 200_000 && event.data.latencyMs > 1_000,
     );
     expect(new Set(lateOnes.map((event) => event.subject))).toEqual(new Set(["site/1/tag/107"]));
+  });
+
+  test("in many parts that starve takes every other slot at most, and each part has its turn", async () => {
+    const suspects = new Set(ids(20));
+    // Slow until they are asked by twos and threes: then eight parts starve at the same time.
+    const { source, asked } = building(
+      all(1),
+      (group) => (group.length > 3 && group.some((id) => suspects.has(id)) ? 4_000 : 50),
+      10,
+    );
+    await runFor(await live(source, ids(400)), 1_050_000);
+    const isPart = (group: readonly string[]) =>
+      group.length < suspects.size && group.every((id) => suspects.has(id));
+    const parts = asked.filter((group) => isPart(group));
+    expect(parts.map((group) => group.length)).toEqual([10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]);
+    // The others want every slot, so behind a part comes a group of theirs.
+    expect(asked.filter((group, i) => isPart(group) && isPart(asked[i + 1] ?? ["other"]))).toEqual([]);
   });
 });

@@ -41,9 +41,10 @@ export async function inventory(
 }
 
 /** The real quota, for a source of the test's own. */
-export function createTrialQuota(clock: VirtualClock) {
+export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   const sent: Record<Lane, number> = { write: 0, "on-demand": 0, live: 0, history: 0, spare: 0 };
-  const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory(), "trial") });
+  const store = usedBefore(createVolatileMemory(), "trial");
+  const quota = createQuota({ source: "trial", clock, store, perMinute });
   const started = quota.start();
   return {
     sent,
