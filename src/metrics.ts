@@ -8,7 +8,15 @@ export type Metrics = ReturnType<typeof createMetrics>;
 
 /** Memory, processor time and garbage collection of this process besides; once in a process, for they watch it for ever. */
 export function addProcessMetrics({ registry }: Metrics): void {
-  collectDefaultMetrics({ register: registry, prefix: "plenum_" });
+  collectDefaultMetrics({
+    register: registry,
+    prefix: "plenum_",
+    // By default it looks at the event loop a hundred times a second, and ten times at how busy it is: half of what an
+    // idle worker costs. What it calls lag has these milliseconds in it.
+    eventLoopMonitoringPrecision: 50,
+    eventLoopUtilizationTimeout: 10_000,
+    eventLoopUtilizationAgeBuckets: 1,
+  });
 }
 
 export function createMetrics() {

@@ -13,7 +13,12 @@ export interface Bell {
   rings(): number;
   /** Resolves at the next ring, or when the signal aborts. */
   heard(signal: AbortSignal): Promise<void>;
+  /** Calls at the next ring, once, unless the function that it returns is called before. */
+  listen(hear: () => void): () => void;
 }
+
+/** Why a wait of our own ended early. One for all: without a reason each abort makes an error with its stack. */
+export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createBell(): Bell {
   const waiting = new Set<() => void>();
@@ -24,6 +29,14 @@ export function createBell(): Bell {
       for (const wake of [...waiting]) wake();
     },
     rings: () => rings,
+    listen(hear) {
+      const wake = () => {
+        waiting.delete(wake);
+        hear();
+      };
+      waiting.add(wake);
+      return () => void waiting.delete(wake);
+    },
     heard(signal) {
       return new Promise((resolve) => {
         const wake = () => {
@@ -41,20 +54,26 @@ export function createBell(): Bell {
 
 /** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
 export async function rest(clock: Clock, ms: number, ...signals: readonly AbortSignal[]): Promise<boolean> {
+  if (signals.some((signal) => signal.aborted)) return false;
+  const [only] = signals;
+  if (only !== undefined && signals.length === 1) return asleep(clock, ms, only);
   const early = new AbortController();
-  const end = () => early.abort();
-  for (const signal of signals) {
-    if (signal.aborted) return false;
-    signal.addEventListener("abort", end, { once: true });
-  }
+  const end = () => early.abort(WOKEN);
+  for (const signal of signals) signal.addEventListener("abort", end, { once: true });
   try {
-    await clock.sleep(ms, early.signal);
-    return true;
-  } catch (error) {
-    if (early.signal.aborted) return false;
-    throw error;
+    return await asleep(clock, ms, early.signal);
   } finally {
     for (const signal of signals) signal.removeEventListener("abort", end);
+  }
+}
+
+async function asleep(clock: Clock, ms: number, signal: AbortSignal): Promise<boolean> {
+  try {
+    await clock.sleep(ms, signal);
+    return true;
+  } catch (error) {
+    if (signal.aborted) return false;
+    throw error;
   }
 }
 
@@ -66,11 +85,17 @@ export async function restUntilRung(
   signal: AbortSignal,
 ): Promise<void> {
   if (!Number.isFinite(ms)) return bell.heard(signal);
-  const over = new AbortController();
-  const rung = bell.heard(AbortSignal.any([over.signal, signal])).then(() => over.abort());
-  await rest(clock, ms, over.signal, signal);
-  over.abort();
-  await rung;
+  if (signal.aborted) return;
+  const early = new AbortController();
+  const end = () => early.abort(WOKEN);
+  const unlisten = bell.listen(end);
+  signal.addEventListener("abort", end, { once: true });
+  try {
+    await asleep(clock, ms, early.signal);
+  } finally {
+    unlisten();
+    signal.removeEventListener("abort", end);
+  }
 }
 
 /** Waits for some work, though not longer than a time in milliseconds; true when the work is done, well or not. */
@@ -84,7 +109,7 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
   try {
     return await Promise.race([finished, timeUp]);
   } finally {
-    done.abort();
+    done.abort(WOKEN);
   }
 }
 

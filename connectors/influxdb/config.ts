@@ -54,7 +54,7 @@ export const InfluxConfig = z
       .record(OwnTag, z.string().min(1).max(256))
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
-    gzip: z.boolean().default(true).meta({ description: "Compress requests above 1,000 bytes." }),
+    gzip: z.boolean().default(true).meta({ description: "Compress requests above 16,384 bytes." }),
     timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
       .prefault("10s")
       .meta({ description: "Total time of one request; at most 2m." }),

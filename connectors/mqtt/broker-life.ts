@@ -1,5 +1,5 @@
 import type { ConnectorContext, Life } from "../../src/connector.ts";
-import { abortable, rest } from "../../src/waiting.ts";
+import { abortable, rest, WOKEN } from "../../src/waiting.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
@@ -85,7 +85,7 @@ export async function uptimeOf(
       await link.subscribe([UPTIME], "with what is retained");
       return await abortable(told.promise, signal);
     } finally {
-      over.abort();
+      over.abort(WOKEN);
       await late;
       await link.end();
     }

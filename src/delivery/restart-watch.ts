@@ -2,7 +2,7 @@ import type { Clock } from "../clock.ts";
 import type { Sink } from "../connector.ts";
 import type { Log } from "../log.ts";
 import type { Outbox, Store } from "../store/store.ts";
-import { abortable, rest } from "../waiting.ts";
+import { abortable, rest, WOKEN } from "../waiting.ts";
 
 /**
  * Notices that a far end was restarted, and sends again what it may have lost by that: VictoriaMetrics writes what it
@@ -116,7 +116,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
       log.debug({ sink: name, err: error }, "the far end does not say whether it was restarted");
       return null;
     } finally {
-      answered.abort();
+      answered.abort(WOKEN);
       await timer;
     }
   }

@@ -6,7 +6,7 @@ import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
-import { persist, rest } from "../waiting.ts";
+import { persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
@@ -291,7 +291,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     } catch (error) {
       throw limit.signal.aborted ? limit.signal.reason : error;
     } finally {
-      done.abort();
+      done.abort(WOKEN);
       await watch;
     }
   }

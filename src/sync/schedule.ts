@@ -99,11 +99,20 @@ export function matcher(expression: string): (afterMs: number) => number {
     }
     return null;
   };
+  // To judge a day takes a formatter of dates, a hundred times as long as the rest: each is judged once.
+  let judgedMs = Number.NaN;
+  let judgement = false;
+  const isOn = (dayMs: number, atMs: number): boolean => {
+    if (dayMs !== judgedMs) judgement = task.match(new Date(atMs));
+    judgedMs = dayMs;
+    return judgement;
+  };
   return (afterMs) => {
     const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
     for (let day = 0; day < LONGEST_WAIT_DAYS; day += 1) {
-      const found = inDay(firstDay + day * DAY_MS, afterMs);
-      if (found !== null && task.match(new Date(found))) return found;
+      const dayMs = firstDay + day * DAY_MS;
+      const found = inDay(dayMs, afterMs);
+      if (found !== null && isOn(dayMs, found)) return found;
     }
     throw new Error(`The schedule ${expression} matches no day of the next eight years.`);
   };

@@ -1,5 +1,6 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
+import { WOKEN } from "../../waiting.ts";
 import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
 import { createForeignWatch, type ForeignUse } from "./foreign.ts";
@@ -129,7 +130,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
 
   const wake = async (at: number) => {
     if (at >= wakeAt || !Number.isFinite(at)) return;
-    wakeUp?.abort();
+    wakeUp?.abort(WOKEN);
     const controller = new AbortController();
     wakeUp = controller;
     wakeAt = at;
@@ -248,7 +249,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     heldUntil: () => heldUntil,
     retire() {
       isRetired = true;
-      wakeUp?.abort();
+      wakeUp?.abort(WOKEN);
       for (const moved of queued.values()) moved.abort(new Error("The quota is counted anew."));
     },
     retired: () => isRetired,

@@ -4,7 +4,7 @@ import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
-import { createBell, loop } from "../../waiting.ts";
+import { createBell, loop, WOKEN } from "../../waiting.ts";
 import type { Follower } from "../follower.ts";
 import type { Demand } from "../plan/demand.ts";
 import { followingPerMinute, learningPerMinute } from "../plan/share.ts";
@@ -220,7 +220,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
           { most: () => UNDER_WAY_MAX, draining, forced },
         );
       } finally {
-        over.abort();
+        over.abort(WOKEN);
         await looking;
       }
     },

@@ -2,7 +2,7 @@ import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import type { Log } from "../../log.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { loop } from "../../waiting.ts";
+import { loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { expectedTags } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
@@ -293,7 +293,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
           { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
         );
       } finally {
-        over.abort();
+        over.abort(WOKEN);
         await refreshing;
       }
     },
