@@ -213,6 +213,21 @@ describe("simulated for hours", () => {
 });
 
 describe("when the wishes exceed the quota", () => {
+  test("a tag that was never read gets its value, although the others need every slot for ever", () => {
+    const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
+    const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
+    const ids = [...lastMs.keys(), ...unread];
+    // 30 tags of 60 s, and a slot of one place each 3 s: half as many again as fit.
+    for (let nowMs = 60_000; nowMs < 240_000; nowMs += 3_000) {
+      const tags = ids.map((id) => ({
+        ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, apart: null },
+      }));
+      const { group } = planGroup(tags, nowMs, { slotMs: 3_000, size: 1, leadMs: 500, eager: false });
+      for (const id of group) lastMs.set(id, nowMs);
+    }
+    expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
+  });
+
   const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
     name,
     tags,

@@ -20,6 +20,11 @@ export interface PlannedTag {
   /** When its value was last asked for and answered; null when never. Same clock as `nowMs`. */
   readonly lastMs: number | null;
   /**
+   * For one that was never answered: since when it is to be read. It is due like one that was read then, so that it gets
+   * a value also where the others need every slot for ever. Same clock as `nowMs`.
+   */
+  readonly sinceMs?: number;
+  /**
    * Tags that may hold up others travel apart: only tags with the same text share a request. Null for the
    * ordinary ones.
    */
@@ -184,11 +189,11 @@ function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Urgency {
     1,
     Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
   );
-  if (tag.lastMs === null)
-    return { tag, slotsLeft: periodSlots, periodSlots, index: Number.POSITIVE_INFINITY, earliness: 0 };
-  const ageMs = nowMs - tag.lastMs;
+  const ageMs = nowMs - (tag.lastMs ?? tag.sinceMs ?? nowMs);
   const left = Math.floor((tag.intervalMs - rules.leadMs - ageMs) / rules.slotMs);
   const slotsLeft = Math.max(0, left);
+  if (tag.lastMs === null)
+    return { tag, slotsLeft, periodSlots, index: Number.POSITIVE_INFINITY, earliness: 0 };
   // Square roots are the same on every machine, other powers need not be.
   const root = Math.sqrt(periodSlots);
   const earliness = slotsLeft / (root * Math.sqrt(root));

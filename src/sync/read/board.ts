@@ -50,8 +50,8 @@ export interface ClassFreshness {
   /** How old a value may become by the present plan. */
   readonly promisedMs: number;
   /**
-   * How old one has become at most, by the clock; left out are tags that keep answering nothing, that are set aside,
-   * or that the token does not see. Null while none was read.
+   * How old one has become at most, by the clock, or for how long one waits for its first value that is late; left out
+   * are tags that keep answering nothing, that are set aside, or that the token does not see. Null while none was read.
    */
   readonly achievedMs: number | null;
 }
@@ -76,6 +76,7 @@ export interface TagState {
 export interface Known {
   readonly values: ReadonlyMap<string, HeldValue>;
   readonly aside: ReadonlyMap<string, HeldQuarantine>;
+  readonly nowMs: number;
   /** Monotonic time of a wall time in the past or the future. */
   toMonotonic(time: string): number;
 }
@@ -103,6 +104,8 @@ const RETRY_MS = 15_000;
 interface State {
   watched: WatchedTag;
   lastMs: number | null;
+  /** Since when it is to be read. */
+  sinceMs: number;
   nulls: number;
   /** When the last null was counted; a slot that is left over may bring several within one interval. */
   nullAtMs: number;
@@ -155,6 +158,7 @@ export function createBoard(around: BoardSurroundings): Board {
         next.set(id, {
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
+          sinceMs: known.nowMs,
           nulls: value?.nulls ?? 0,
           nullAtMs: Number.NEGATIVE_INFINITY,
           failures: 0,
@@ -183,6 +187,7 @@ export function createBoard(around: BoardSurroundings): Board {
           id,
           intervalMs,
           lastMs: state.lastMs,
+          sinceMs: state.sinceMs,
           siteAskedMs: sitesAskedMs.get(state.watched.siteId),
           apart: around.labelOf(id),
           turn: around.turnOf(id) ?? null,
@@ -288,11 +293,15 @@ export function createBoard(around: BoardSurroundings): Board {
         const { name } = state.watched.readClass;
         const known = classes.get(name);
         const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
-        const ageMs =
-          state.lastMs === null || !isPromised(state) ? null : Math.max(nowMs - state.lastMs, lately);
+        const promisedMs = intervals(state).stretchedMs;
+        const waitedMs = nowMs - state.sinceMs;
+        // One that never had a value has no age; that it is late is seen all the same.
+        const unreadMs = waitedMs > promisedMs ? waitedMs : null;
+        const readMs = state.lastMs === null ? unreadMs : Math.max(nowMs - state.lastMs, lately);
+        const ageMs = isPromised(state) ? readMs : null;
         classes.set(name, {
           tags: (known?.tags ?? 0) + 1,
-          promisedMs: intervals(state).stretchedMs,
+          promisedMs,
           achievedMs: ageMs === null ? (known?.achievedMs ?? null) : Math.max(ageMs, known?.achievedMs ?? 0),
         });
       }

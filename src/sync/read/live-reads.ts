@@ -116,9 +116,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       const readClass = classOf(placed);
       return readClass === undefined || placed.outOfSight === "tag" ? [] : [{ ...placed, readClass }];
     });
-    const offsetMs = clock.monotonic() - clock.now();
+    const nowMs = clock.monotonic();
+    const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
-    board.watch(watched, { values, aside, toMonotonic });
+    board.watch(watched, { values, aside, nowMs, toMonotonic });
     board.turnPage();
     tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
     showFreshness();
