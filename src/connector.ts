@@ -60,11 +60,16 @@ import type { Metrics } from "./metrics.ts";
  * `keepsMs` asks the far end for how long it keeps what it takes, in milliseconds: infinite when it never forgets,
  * null when it does not say. What is older would be lost there by its own setting, so `check` compares it.
  *
+ * `mayRepeat` says that what comes twice after a crash does no harm there, because it takes the place of what came
+ * first: a retained message, a point of the same time. Then what was accepted need not be on the disk at once, but goes
+ * along with the next transaction: up to 100 events may come twice after a crash, also of batches that were settled.
+ *
  * `test` opens, changes and closes a marked test alarm where people look, and says of each step what came of it.
  */
 export interface Sink {
   readonly maxBatch?: number;
   readonly farEnd?: string;
+  readonly mayRepeat?: true;
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;

@@ -76,6 +76,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 
   return {
     maxBatch: 5_000,
+    mayRepeat: true,
 
     async open(signal) {
       signal.throwIfAborted();

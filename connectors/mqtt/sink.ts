@@ -28,6 +28,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
 
   return {
     maxBatch: 100,
+    mayRepeat: true,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
     probe: (signal) =>

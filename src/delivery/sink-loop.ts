@@ -251,7 +251,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   async function settle(settlement: Settlement): Promise<void> {
-    await stored(() => outbox.settle(name, settlement));
+    const soon = sink.mayRepeat === true;
+    await stored(() => outbox.settle(name, { ...settlement, soon }));
   }
 
   /** Uses the state until it answers: what a sink has accepted is settled, not sent again. Null when stopped. */

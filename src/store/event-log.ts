@@ -4,6 +4,7 @@ import { checksumOf, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
+import type { Tail } from "./tail.ts";
 
 /**
  * Bytes that a row takes besides its body and its id (twice: row and index). With it the log counted 55 MB where
@@ -39,14 +40,15 @@ export function isSound({ id, kind, telemetry, committed_ms, bytes, body, checks
 /** Why a damaged event is a dead letter. */
 export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
 
-/** The append-only log of events. Changes belong inside a transaction. */
-export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage) {
+/** The append-only log of events. Changes belong inside a transaction. `tail` is kept up to date for who reads it. */
+export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage, tail?: Tail) {
   /**
    * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
    * that were still to get it: what their filters say of it nobody can know.
    */
   function quarantine(where: string, ...values: readonly number[]): void {
     const nowMs = clock.now();
+    tail?.clear();
     database.transaction(() => {
       database
         .prepare(
@@ -81,6 +83,11 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
   const self = {
     quarantine,
 
+    /** Events were removed up to a position. */
+    removed: (position: number): void => tail?.removed(position),
+
+    forgetTail: (): void => tail?.clear(),
+
     /** Works out what is counted along; events that say a wrong size of themselves are taken out. */
     recount(): void {
       const isWrong = `event.bytes <> octet_length(event.body) + 2 * length(event.id) + ${ROW_BYTES}`;
@@ -96,11 +103,13 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       const added = database
         .prepare(
           `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
-           values (?, ?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing`,
+           values (?, ?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing
+           returning position`,
         )
-        .run(...columns, checksumOf(...columns), bytes);
-      if (added === 0) return false;
+        .get<{ readonly position: number }>(...columns, checksumOf(...columns), bytes);
+      if (added === undefined) return false;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(bytes, bytes);
+      tail?.add({ position: added.position, committedAt: isoUtc(nowMs), body });
       return true;
     },
 
@@ -134,6 +143,11 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     },
 
     after(position: number, limit: number): readonly LoggedEvent[] {
+      return tail?.after(position, limit, OFFER_BYTES) ?? self.readAfter(position, limit);
+    },
+
+    /** The same from the disk. */
+    readAfter(position: number, limit: number): readonly LoggedEvent[] {
       const sizes = database
         .prepare("select position, bytes from event where position > ? order by position limit ?")
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
@@ -141,7 +155,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       if (last === undefined) return [];
       const events = between(position, last).map(toLoggedEvent);
       // All of them were damaged and are gone: what follows takes their place.
-      return events.length > 0 || database.readOnly ? events : self.after(position, limit);
+      return events.length > 0 || database.readOnly ? events : self.readAfter(position, limit);
     },
 
     latest(

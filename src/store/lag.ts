@@ -46,6 +46,7 @@ function remembered(database: Database, sink: string): number {
 export function sinkLags(
   database: Database,
   wanted: ReadonlyMap<string, Wanted> | undefined,
+  ahead: ReadonlyMap<string, number>,
 ): readonly SinkLag[] {
   const sinks = database
     .prepare(
@@ -53,7 +54,8 @@ export function sinkLags(
          (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters
        from sink order by name`,
     )
-    .all<SinkRow>();
+    .all<SinkRow>()
+    .map((row) => ({ ...row, position: Math.max(row.position, ahead.get(row.sink) ?? 0) }));
   return sinks.map((row) => {
     const filter = row.ended === null ? wanted?.get(row.sink) : undefined;
     const ahead = countAfter(database, row.position, filter ?? EVERYTHING);

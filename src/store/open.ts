@@ -21,8 +21,10 @@ import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
+import { createPatientDatabase } from "./soon.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
+import { createTail } from "./tail.ts";
 import { lockFolder, type WorkerLock } from "./worker-lock.ts";
 
 export interface StoreOptions {
@@ -150,11 +152,13 @@ export interface Opened {
   readonly setAside?: string;
 }
 
-export function createStore(database: Database, clock: Clock, opened: Opened): Store {
+export function createStore(opening: Database, clock: Clock, opened: Opened): Store {
   const { lock, setAside: aside } = opened;
+  const tail = createTail();
+  const database = createPatientDatabase(opening, clock, tail);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
-  const log = createEventLog(database, clock, damage);
+  const log = createEventLog(database, clock, damage, tail);
   const sinks = createSinks(database, log, damage);
   const changes = createBell();
   let open = true;
@@ -212,8 +216,11 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     async close() {
       if (!open) return;
       open = false;
-      database.close();
-      lock?.release();
+      try {
+        database.close();
+      } finally {
+        lock?.release();
+      }
     },
   };
 }

@@ -8,8 +8,11 @@ import { sinkLags } from "./lag.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
-import type { Database } from "./sqlite.ts";
+import type { PatientDatabase } from "./soon.ts";
 import type { Outbox } from "./store.ts";
+
+/** A crash has no sink get more than so many events once more, by the promise. */
+const IN_FLIGHT = 100;
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -17,9 +20,11 @@ import type { Outbox } from "./store.ts";
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
+ *
+ * A cursor that may wait (`soon`) has moved for this process at once, and for the next one with the next transaction.
  */
 export function createOutbox(options: {
-  readonly database: Database;
+  readonly database: PatientDatabase;
   readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
   readonly log: EventLog;
   readonly sinks: Sinks;
@@ -31,20 +36,64 @@ export function createOutbox(options: {
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database, log, damage);
   const retention = createRetention(database, log, sinks, clock);
+  /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
+  const durable = new Map<string, number>();
+  const ahead = new Map<string, number>();
+
+  function cursorOf(sink: string): number {
+    const known = durable.get(sink) ?? sinks.find(sink)?.position;
+    if (known === undefined) return log.end();
+    durable.set(sink, known);
+    return Math.max(known, ahead.get(sink) ?? 0);
+  }
+
+  /** Somebody else, or another part of this store, may have changed cursors and marks. */
+  function forgetKnown(): void {
+    durable.clear();
+    redeliveries.forgetKnown();
+  }
+
+  function moveSoon(sink: string, through: number): void {
+    ahead.set(sink, Math.max(through, ahead.get(sink) ?? 0));
+    let moved = 0;
+    const move = () => {
+      moved = ahead.get(sink) ?? through;
+      sinks.moveTo(sink, moved);
+    };
+    void database.soon(`cursor ${sink}`, move).then(() => {
+      durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
+      if (moved >= (ahead.get(sink) ?? 0)) ahead.delete(sink);
+    });
+  }
+
+  /** How many events a crash would have a sink get once more, were its cursor moved there and not on the disk. */
+  const owed = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
 
   return {
     async register(sink, from) {
+      forgetKnown();
       return database.transaction(() => sinks.register(sink, from));
     },
 
     async next(sink, limit, after = 0) {
+      if (database.othersChanged()) {
+        forgetKnown();
+        log.forgetTail();
+      }
       const again = redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again };
-      const cursor = sinks.find(sink)?.position ?? log.end();
-      return { again: false, events: log.after(Math.max(cursor, after), limit) };
+      const events = log.after(Math.max(cursorOf(sink), after), limit);
+      const last = events.at(-1)?.position ?? 0;
+      if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) database.flush();
+      return { again: false, events };
     },
 
-    async settle(sink, { again, through, rejected, documents: changed = [] }) {
+    async settle(sink, { again, through, rejected, documents: changed = [], soon = false }) {
+      const isPlain = !again && rejected.length === 0 && changed.length === 0;
+      if (soon && isPlain && owed(sink, through) <= IN_FLIGHT && !database.isBehind()) {
+        moveSoon(sink, through);
+        return;
+      }
       database.transaction(() => {
         const at = clock.now();
         if (again) {
@@ -56,6 +105,7 @@ export function createOutbox(options: {
         for (const { position: refused, reason } of rejected) letters.add(sink, refused, reason, at);
         for (const change of changed) documents.change(change);
       });
+      if (!again) durable.set(sink, Math.max(through, durable.get(sink) ?? 0));
     },
 
     async setEnded(sink, reason) {
@@ -63,6 +113,7 @@ export function createOutbox(options: {
         sinks.setEnded(sink, reason);
         if (reason !== null) redeliveries.cancel(sink);
       });
+      forgetKnown();
       changes.ring();
     },
 
@@ -72,6 +123,7 @@ export function createOutbox(options: {
 
     async resendDeadLetters(sink, ids) {
       const marked = database.transaction(() => letters.resend(sink, ids));
+      forgetKnown();
       changes.ring();
       return marked;
     },
@@ -93,7 +145,7 @@ export function createOutbox(options: {
     },
 
     async lag(wanted) {
-      return sinkLags(database, wanted);
+      return sinkLags(database, wanted, ahead);
     },
 
     async pressure() {

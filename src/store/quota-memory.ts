@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Damage } from "./damage.ts";
-import type { Database } from "./sqlite.ts";
+import type { PatientDatabase } from "./soon.ts";
 import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
 /** The longest that the service counts a request, in milliseconds, with room for its clock. */
@@ -13,7 +13,7 @@ const UNKNOWN_HOLD_MS = 60_000;
  * damaged. So a restart never sends more than was allowed; it may wait a minute longer.
  */
 export function createQuotaMemory(
-  database: Database,
+  database: PatientDatabase,
   clock: Pick<Clock, "now">,
   damage: Damage,
 ): QuotaMemory {
@@ -27,6 +27,16 @@ export function createQuotaMemory(
     return found && { saidAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_HOLD_MS };
   }
 
+  function put(key: string, slot: QuotaSlot): void {
+    database
+      .prepare(
+        `insert into quota (bucket, id, sent_ms, counted_ms, checksum)
+         values (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4)) on conflict do update set
+           sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum`,
+      )
+      .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
+  }
+
   return {
     async load(key) {
       const known = database
@@ -38,13 +48,10 @@ export function createQuotaMemory(
       return [...known, ...unknownSlots()].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
     async save(key, slot) {
-      database
-        .prepare(
-          `insert into quota (bucket, id, sent_ms, counted_ms, checksum)
-           values (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4)) on conflict do update set
-             sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum`,
-        )
-        .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
+      database.transaction(() => put(key, slot));
+    },
+    async saveSoon(key, slot) {
+      await database.soon(`slot ${slot.id} ${key}`, () => put(key, slot));
     },
     async forget(key, beforeMs) {
       database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(key, beforeMs);

@@ -20,6 +20,8 @@ const MARK_SLICE = 5_000;
 export function createRedeliveries(database: Database, log: EventLog, damage: Damage) {
   /** What each sink was offered last: a mark set in the meantime must not be taken off with them. */
   const offered = new Map<string, readonly number[]>();
+  /** Sinks without a mark, as far as nobody has set one since. */
+  const unmarked = new Set<string>();
 
   /** What a mark stands for: the event while the log has it, then the copy in its letter. */
   function behind(sink: string, position: number): EventRow | LetterRow | null {
@@ -48,12 +50,17 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
   }
 
   const self = {
+    /** Marks may have been set by others. */
+    forgetKnown: (): void => unmarked.clear(),
+
     next(sink: string, limit: number): readonly LoggedEvent[] {
+      if (unmarked.has(sink)) return [];
       const offer: LoggedEvent[] = [];
       let bytes = 0;
       const marks = database
         .prepare("select position from again where sink = ? order by position limit ?")
         .all<{ readonly position: number }>(sink, limit);
+      if (marks.length === 0) unmarked.add(sink);
       for (const { position } of marks) {
         const row = behind(sink, position);
         if (row === null) {
@@ -94,6 +101,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
          where event.position > ? and event.position <= min(?, sink.position) and committed_ms >= ? ${ofKinds}
          on conflict do nothing`,
       );
+      unmarked.clear();
       let marked = 0;
       let from = database.number("select coalesce(min(position), 1) - 1 from event");
       for (; from < end; from += MARK_SLICE) {
@@ -115,6 +123,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
          on conflict do nothing`,
       );
       const first = database.number("select coalesce(min(position), 1) - 1 from event");
+      unmarked.clear();
       let marked = 0;
       for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {
         const slice = from;

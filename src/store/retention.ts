@@ -63,6 +63,7 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
   function remove(rows: readonly Candidate[]): void {
     const event = database.prepare("delete from event where position = ?");
     for (const { position } of rows) event.run(position);
+    log.removed(rows.at(-1)?.position ?? 0);
     const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
     database.prepare("update log_size set bytes = bytes - ?").run(bytes);
   }

@@ -203,6 +203,11 @@ export interface Settlement {
   readonly rejected: readonly { readonly position: number; readonly reason: string }[];
   /** What the sink wants to be remembered with it, in the same transaction. */
   readonly documents?: readonly DocumentChange[];
+  /**
+   * The cursor may reach the disk with the next transaction, 5 s later at most: for a sink to which nothing happens when
+   * it gets after a crash once more what it had. Only a plain move waits.
+   */
+  readonly soon?: boolean;
 }
 
 export interface SinkPosition {
@@ -283,6 +288,8 @@ export interface PruneReport {
 export interface QuotaMemory {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;
+  /** The same with the next transaction that there is, after 5 s at most; resolves when it is durable. */
+  saveSoon(key: string, slot: QuotaSlot): Promise<void>;
   forget(key: string, beforeMs: number): Promise<void>;
   /** The last pause that the service ordered; the next one takes its place. */
   loadHold(key: string): Promise<QuotaHold | undefined>;

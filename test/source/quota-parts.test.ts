@@ -258,6 +258,10 @@ describe("what the service says of the quota", () => {
           await refuse();
           await store.save(key, slot);
         },
+        async saveSoon(key, slot) {
+          await refuse();
+          await store.saveSoon(key, slot);
+        },
         async saveHold(key, hold) {
           await refuse();
           await store.saveHold(key, hold);

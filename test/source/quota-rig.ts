@@ -52,6 +52,10 @@ export function createVolatileMemory(
       await beforeCommit();
       of(key).set(slot.id, slot);
     },
+    async saveSoon(key, slot) {
+      await beforeCommit();
+      of(key).set(slot.id, slot);
+    },
     async forget(key, beforeMs) {
       for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);
     },

@@ -185,7 +185,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
       inFlight.delete(slot);
       if (answered) slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
       release();
-      await record.afterReply(slot).catch((error) => options.onUnsaved(error));
+      // It is durable with what the reply is turned into, which must not wait for it.
+      void record.afterReply(slot).catch((error) => options.onUnsaved(error));
     }
   };
 

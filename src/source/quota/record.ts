@@ -15,7 +15,10 @@ export interface QuotaRecord {
   nextId(): number;
   /** Durable once it returns; sets the slot's times as if the request left at that moment. */
   beforeSend(slot: Slot): Promise<void>;
-  /** Notes what the reply taught about the slot's time. */
+  /**
+   * Notes what the reply taught about the slot's time, with the transaction that follows anyway: until then its row says
+   * more than the service knows. Resolves once it is durable, up to seconds later.
+   */
   afterReply(slot: Slot): Promise<void>;
   /** Pauses of the time before this process that are not over: of each endpoint and of `everything`, monotonic time. */
   loadHolds(): Promise<ReadonlyMap<HoldScope, number>>;
@@ -50,14 +53,13 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   let replies = 0;
   let wallOffset = clock.now() - clock.monotonic();
 
-  const save = async (slot: Slot) => {
-    const stored: QuotaSlot = {
-      id: slot.id,
-      sentAtMs: Math.floor(slot.sentAt + wallOffset),
-      countedByMs: Math.ceil(slot.countedBy + wallOffset),
-    };
-    await store.save(keyOf(slot.endpoint), stored);
-  };
+  const stored = (slot: Slot): QuotaSlot => ({
+    id: slot.id,
+    sentAtMs: Math.floor(slot.sentAt + wallOffset),
+    countedByMs: Math.ceil(slot.countedBy + wallOffset),
+  });
+
+  const save = (slot: Slot) => store.save(keyOf(slot.endpoint), stored(slot));
 
   const followWallClock = async () => {
     const offset = clock.now() - clock.monotonic();
@@ -127,7 +129,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     },
     async afterReply(slot) {
       await followWallClock();
-      await save(slot);
+      await store.saveSoon(keyOf(slot.endpoint), stored(slot));
       replies += 1;
       if (replies % FORGET_EVERY_REPLIES === 0) {
         await store.forget(keyOf(slot.endpoint), clock.now() - KEEP_MS);

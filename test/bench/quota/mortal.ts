@@ -63,6 +63,12 @@ export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => numbe
       slotsOf(key).set(slot.id, slot);
       if (takesMs > 0) await clock.sleep(takesMs / 2);
     },
+    async saveSoon(key, slot) {
+      // Together with the next transaction, whenever that is.
+      const takesMs = commitMs();
+      if (takesMs > 0) await clock.sleep(takesMs * 20);
+      slotsOf(key).set(slot.id, slot);
+    },
     async forget(key, beforeMs) {
       const slots = slotsOf(key);
       for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);

@@ -82,7 +82,6 @@ async function steady(folder: string) {
     `
 state: { folder: state }
 status: { port: ${statusPort} }
-log: { level: warn }
 sources:
   main:
     base_url: http://127.0.0.1:${port}

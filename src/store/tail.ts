@@ -1,0 +1,96 @@
+import type { Event } from "../event.ts";
+import type { LoggedEvent } from "./store.ts";
+
+/** The tail takes so many characters of events at most; a batch of 100 values has 60,000. */
+const CHARACTERS = 1_000_000;
+
+interface Row {
+  readonly position: number;
+  readonly committedAt: string;
+  readonly body: string;
+  event?: Event;
+}
+
+/**
+ * The newest events of the log as they were committed, so that sinks which follow need not read them from the disk, and
+ * each is parsed once for all of them. It has every event behind its beginning, or is empty.
+ */
+export interface Tail {
+  /** An event that a transaction wrote; it belongs to the tail once that has been committed. */
+  add(row: Row): void;
+  committed(): void;
+  /** The transaction came to nothing. */
+  rolledBack(): void;
+  /** The first events after a position; null when the tail does not reach back that far. */
+  after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null;
+  /** Events up to a position were removed from the log. */
+  removed(position: number): void;
+  /** The log may have changed in any other way. */
+  clear(): void;
+}
+
+export function createTail(): Tail {
+  let rows: Row[] = [];
+  let added: Row[] = [];
+  let characters = 0;
+
+  function clear(): void {
+    rows = [];
+    characters = 0;
+  }
+
+  function shorten(): void {
+    let first = 0;
+    while (characters > CHARACTERS && first < rows.length) {
+      characters -= rows[first]?.body.length ?? 0;
+      first += 1;
+    }
+    if (first > 0) rows = rows.slice(first);
+  }
+
+  return {
+    add(row) {
+      added.push(row);
+    },
+    committed() {
+      if (added.length === 0) return;
+      for (const row of added) characters += row.body.length;
+      rows.push(...added);
+      added = [];
+      if (characters > CHARACTERS) shorten();
+    },
+    rolledBack() {
+      added = [];
+    },
+    after(position, limit, maxCharacters) {
+      const [first] = rows;
+      if (first === undefined || position < first.position - 1) return null;
+      const from = indexAfter(rows, position);
+      const found: LoggedEvent[] = [];
+      let sum = 0;
+      for (let at = from; at < rows.length && found.length < limit; at += 1) {
+        const row = rows[at] as Row;
+        sum += row.body.length;
+        if (found.length > 0 && sum > maxCharacters) break;
+        row.event ??= JSON.parse(row.body) as Event;
+        found.push({ position: row.position, committedAt: row.committedAt, event: row.event });
+      }
+      return found;
+    },
+    removed(position) {
+      if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clear();
+    },
+    clear,
+  };
+}
+
+/** Positions rise, with holes where something was refused. */
+function indexAfter(rows: readonly Row[], position: number): number {
+  let [low, high] = [0, rows.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((rows[middle]?.position ?? 0) <= position) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
