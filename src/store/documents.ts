@@ -10,8 +10,13 @@ interface BodyRow {
 
 /** Sets of JSON values by key, and append-only logs of JSON records. Changes belong inside a transaction. */
 export function createDocuments(database: Database, damage: Damage) {
+  /** How often each set was changed by this process; nobody else changes documents. */
+  const versions = new Map<string, number>();
+
   /** A damaged document counts as absent. */
   function setAside(where: string, ...values: readonly string[]): void {
+    const [set] = values;
+    if (set !== undefined) versions.set(set, (versions.get(set) ?? 0) + 1);
     if (!database.readOnly) database.transaction(() => damage.setAside("document", where, ...values));
   }
 
@@ -35,6 +40,8 @@ export function createDocuments(database: Database, damage: Damage) {
       return new Map(sound.map((row) => [row.key, JSON.parse(row.body) as T]));
     },
 
+    version: (set: string): number => versions.get(set) ?? 0,
+
     change({ set, put = [], insert = [], remove = [] }: DocumentChange): void {
       const removal = database.prepare("delete from document where set_name = ? and key = ?");
       const insertion = database.prepare(
@@ -44,11 +51,14 @@ export function createDocuments(database: Database, damage: Damage) {
         `insert into document (set_name, key, body, checksum) values (?, ?, ?, ?)
          on conflict do update set body = excluded.body, checksum = excluded.checksum`,
       );
-      for (const key of remove) removal.run(set, key);
+      let changes = 0;
+      for (const key of remove) changes += removal.run(set, key);
       for (const [key, value] of insert) {
+        changes += 1;
         if (insertion.run(...rowOf(set, key, value)) === 0) throw new Conflict(set, key);
       }
-      for (const [key, value] of put) upsertion.run(...rowOf(set, key, value));
+      for (const [key, value] of put) changes += upsertion.run(...rowOf(set, key, value));
+      if (changes > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
     },
 
     append(log: string, body: unknown): void {

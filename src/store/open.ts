@@ -180,6 +180,9 @@ export function createStore(opening: Database, clock: Clock, opened: Opened): St
     async documents<T>(set: string) {
       return documents.documents<T>(set);
     },
+    async version(set) {
+      return documents.version(set);
+    },
     async damagedKeys(set) {
       return damage.keys(set);
     },

@@ -116,6 +116,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
+    version: async () => commits,
     damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),

@@ -16,6 +16,11 @@ export interface PlacedTag {
   readonly outOfSight?: "site" | "tag";
 }
 
+/** What `expectedTags` is made from. */
+export function inventorySets(source: string): readonly string[] {
+  return [documentSet("tag", source), syncSet("tag-system", source), documentSet("site", source)];
+}
+
 /**
  * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
  * and were there before: they are expected back. One whose id no request can name is left out.

@@ -104,34 +104,42 @@ const STARVING = 2;
 const HALF_WAY = 0.5;
 
 interface Urgency {
-  readonly tag: PlannedTag;
+  tag: PlannedTag;
   /** Slots that may still be left out before it is late; 0 = it must go now. */
-  readonly slotsLeft: number;
+  slotsLeft: number;
   /** Slots from one reading to the next. */
-  readonly periodSlots: number;
+  periodSlots: number;
   /** Age relative to the interval: 1 = due. */
-  readonly index: number;
+  index: number;
   /**
    * How much is lost by reading it now already; slots left, divided by the slots of its interval to the power of 0.75.
    * With 10 slots left an hourly tag (1,200 slots) has 0.05, one of a minute (20 slots) 1.06, so the hourly one goes.
    * Slots left alone would favour the short intervals, which then come round too often; relative to the interval
    * the next slots would fill up. The power in between was found by simulation.
    */
-  readonly earliness: number;
+  earliness: number;
 }
+
+/**
+ * Lent to one plan after the other: a building of 50,000 tags is planned twice in each slot, and new objects for all of
+ * them would cost more than everything else that the worker does.
+ */
+const lent: Urgency[] = [];
+let lentCount = 0;
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
   if (tags.length === 0) return { group: [] };
+  lentCount = 0;
   const ordinary: Urgency[] = [];
   const comingRound: Urgency[] = [];
   const apart = new Map<string, Urgency[]>();
   for (const tag of tags) {
     if (tag.underWay === true) {
       // As if its reply came just now.
-      comingRound.push(urgencyOf({ ...tag, lastMs: nowMs }, nowMs, rules));
+      comingRound.push(urgencyOf(tag, nowMs, rules, nowMs));
       continue;
     }
-    const candidate = urgencyOf(tag, nowMs, rules);
+    const candidate = urgencyOf(tag, nowMs, rules, tag.lastMs);
     if (tag.apart === null) ordinary.push(candidate);
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), candidate]);
   }
@@ -184,20 +192,31 @@ function turnAmongPatient(a: readonly Urgency[], b: readonly Urgency[]): number 
   return first - second;
 }
 
-function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules): Urgency {
+function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules, lastMs: number | null): Urgency {
   const periodSlots = Math.max(
     1,
     Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
   );
-  const ageMs = nowMs - (tag.lastMs ?? tag.sinceMs ?? nowMs);
+  const ageMs = nowMs - (lastMs ?? tag.sinceMs ?? nowMs);
   const left = Math.floor((tag.intervalMs - rules.leadMs - ageMs) / rules.slotMs);
   const slotsLeft = Math.max(0, left);
-  if (tag.lastMs === null)
-    return { tag, slotsLeft, periodSlots, index: Number.POSITIVE_INFINITY, earliness: 0 };
   // Square roots are the same on every machine, other powers need not be.
   const root = Math.sqrt(periodSlots);
   const earliness = slotsLeft / (root * Math.sqrt(root));
-  return { tag, slotsLeft, periodSlots, index: ageMs / tag.intervalMs, earliness };
+  const index = lastMs === null ? Number.POSITIVE_INFINITY : ageMs / tag.intervalMs;
+  const urgency = lent[lentCount];
+  lentCount += 1;
+  if (urgency === undefined) {
+    const made = { tag, slotsLeft, periodSlots, index, earliness };
+    lent.push(made);
+    return made;
+  }
+  urgency.tag = tag;
+  urgency.slotsLeft = slotsLeft;
+  urgency.periodSlots = periodSlots;
+  urgency.index = index;
+  urgency.earliness = earliness;
+  return urgency;
 }
 
 /** At least `count` of the tags that have at most `slotsLeft` slots left must go in this slot. */

@@ -12,7 +12,10 @@ export interface Board {
   watch(tags: readonly WatchedTag[], known: Known): void;
   watched(id: string): WatchedTag | undefined;
   size(): number;
-  /** The tags for the planner; those that are set aside, or that the token does not see, are left out. */
+  /**
+   * The tags for the planner; those that are set aside, or that the token does not see, are left out. What it answers is
+   * good until it is asked again.
+   */
   planned(nowMs: number): readonly PlannedTag[];
   /** A tag that was set aside and whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
@@ -102,6 +105,8 @@ const SILENT = 3;
 const RETRY_MS = 15_000;
 
 interface State {
+  /** What the planner sees; one object for ever, because it is shown in every slot. */
+  readonly plan: { -readonly [key in keyof PlannedTag]: PlannedTag[key] };
   watched: WatchedTag;
   lastMs: number | null;
   /** Since when it is to be read. */
@@ -127,11 +132,14 @@ export function createBoard(around: BoardSurroundings): Board {
   let oldest = new Map<string, number>();
   let oldestBefore = new Map<string, number>();
 
-  const intervals = ({ watched, nulls, answersAnyway }: State) => {
-    const wishedMs = watched.readClass.every;
-    const stretchedMs = wishedMs * (factors.get(watched.readClass.name) ?? 1);
-    const offline = around.gatewayOffline(watched) && !answersAnyway;
-    return { wishedMs, stretchedMs, offline, intervalMs: backedOff(stretchedMs, nulls, offline) };
+  const isOffline = ({ watched, answersAnyway }: State) => around.gatewayOffline(watched) && !answersAnyway;
+  const stretchedMsOf = ({ watched: { readClass } }: State) =>
+    readClass.every * (factors.get(readClass.name) ?? 1);
+  const intervals = (state: State) => {
+    const stretchedMs = stretchedMsOf(state);
+    const offline = isOffline(state);
+    const intervalMs = backedOff(stretchedMs, state.nulls, offline);
+    return { wishedMs: state.watched.readClass.every, stretchedMs, offline, intervalMs };
   };
   const isInSight = ({ watched }: State) => around.sees(watched.siteId);
   const isPromised = (state: State) =>
@@ -156,6 +164,7 @@ export function createBoard(around: BoardSurroundings): Board {
         const value = known.values.get(id);
         const aside = known.aside.get(id);
         next.set(id, {
+          plan: { id, intervalMs: 0, lastMs: null, sinceMs: known.nowMs, apart: null, underWay: false },
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
           sinceMs: known.nowMs,
@@ -178,21 +187,19 @@ export function createBoard(around: BoardSurroundings): Board {
       const tags: PlannedTag[] = [];
       for (const [id, state] of states) {
         if (state.asideUntilMs !== null || !isInSight(state)) continue;
-        const { intervalMs, offline } = intervals(state);
+        const offline = isOffline(state);
+        const intervalMs = backedOff(stretchedMsOf(state), state.nulls, offline);
         // Its nulls were those of a gateway that is back: it is due as wished.
         if (state.gatewayWasOffline && !offline) state.nulls = 0;
         state.gatewayWasOffline = offline;
-        const waits = state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
-        tags.push({
-          id,
-          intervalMs,
-          lastMs: state.lastMs,
-          sinceMs: state.sinceMs,
-          siteAskedMs: sitesAskedMs.get(state.watched.siteId),
-          apart: around.labelOf(id),
-          turn: around.turnOf(id) ?? null,
-          underWay: state.underWay || waits,
-        });
+        const { plan } = state;
+        plan.intervalMs = intervalMs;
+        plan.lastMs = state.lastMs;
+        plan.siteAskedMs = sitesAskedMs.get(state.watched.siteId);
+        plan.apart = around.labelOf(id);
+        plan.turn = around.turnOf(id) ?? null;
+        plan.underWay = state.underWay || state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
+        tags.push(plan);
       }
       return tags;
     },
@@ -264,7 +271,11 @@ export function createBoard(around: BoardSurroundings): Board {
     release(id) {
       change(id, (state) => (state.asideUntilMs = null));
     },
-    aside: () => [...states].filter(([, state]) => state.asideUntilMs !== null).map(([id]) => id),
+    aside() {
+      const ids: string[] = [];
+      for (const [id, { asideUntilMs }] of states) if (asideUntilMs !== null) ids.push(id);
+      return ids;
+    },
     outOfSight: () => [...states.values()].filter((state) => !isInSight(state)).length,
     stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();

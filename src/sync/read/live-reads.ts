@@ -4,7 +4,7 @@ import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source
 import { documentSet } from "../../store/store.ts";
 import { loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
-import { expectedTags } from "../inventory/held.ts";
+import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
 import { NEVER_MS, type PlannedTag, planGroup } from "../plan/group.ts";
 import { liveShare } from "../plan/share.ts";
@@ -86,6 +86,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   });
   const commit = createReadCommit(options, board);
   const controls = createControls((tried) => board.control(tried));
+  /** Of the inventory that the board was made from. */
+  let watchedVersions: string | null = null;
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
   let searchedAtMs = Number.NEGATIVE_INFINITY;
@@ -106,6 +108,17 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const replyMs = () => Math.min(slotMs(), slow.typicalMs());
 
   async function refresh(): Promise<void> {
+    await watchTags();
+    board.turnPage();
+    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
+    showFreshness();
+  }
+
+  /** Takes the tags on the board as the inventory has them; where that is as it was, nothing is read. */
+  async function watchTags(): Promise<void> {
+    const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
+    const versions = (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
+    if (versions === watchedVersions) return;
     // Tags of a site that the token does not see stay on the board, so that they are due when it does, not a minute later.
     const [tags, values, aside] = await Promise.all([
       expectedTags(store, source.name),
@@ -120,9 +133,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, aside, nowMs, toMonotonic });
-    board.turnPage();
-    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
-    showFreshness();
+    watchedVersions = versions;
   }
 
   function showFreshness(): void {

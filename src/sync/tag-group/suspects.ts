@@ -129,11 +129,13 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
     labelOf(id) {
       const own = suspicions.get(id)?.label;
       if (own !== undefined) return own;
+      if (sitesInDoubt.size === 0) return null;
       const site = siteOf(id);
       return sitesInDoubt.has(site) ? `site ${site}` : null;
     },
     turnOf(id) {
       if (suspicions.has(id)) return "patient";
+      if (sitesInDoubt.size === 0) return null;
       const failures = sitesInDoubt.get(siteOf(id));
       return failures === undefined ? null : failures < SITE_FAILURES ? "punctual" : "patient";
     },
