@@ -54,6 +54,8 @@ export interface HeldSaid {
   /** Of what was said last. */
   readonly digest: string;
   readonly isClosed: boolean;
+  /** Its end or its return was on its way, so that nobody knows whether it is closed there; absent where somebody does. */
+  readonly isInDoubt?: true;
   /** When it was said, milliseconds since 1970. */
   readonly atMs: number;
 }
@@ -93,7 +95,7 @@ export function incidentOf(
 /** What happened since the receiver was told, which may be several things: the one that people have to know. */
 function changeSince({ told, status, retriggers, change }: HeldIncident): Change {
   if (told === null || status === "resolved" || status === "unknown") return change;
-  if (retriggers !== told.retriggers || told.isClosed) return "retriggered";
+  if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";
   if (status === told.status) return change === "members" ? "members" : "changed";
   if (status === "acknowledged" || status === "recovering") return status;
   return told.status === "acknowledged" ? "unacknowledged" : "changed";

@@ -81,7 +81,8 @@ export function createReceiverSink(
   /** Whether there is something to say of it now. */
   function isDue(held: HeldIncident): boolean {
     if (teller.isLookedForLater(held)) return false;
-    if (held.told === null) return !waits(held);
+    // What may be there already is closed at its end, even if it need not have been told.
+    if (held.told === null) return !waits(held) || (isOver(held) && held.openingMs !== null);
     if (!teller.isBehind(held)) return false;
     const isList = held.kind === "gateway" || held.kind === "storm";
     return !isList || isOver(held) || clock.now() - held.told.atMs >= LIST_EDIT_MS;

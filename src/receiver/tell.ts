@@ -7,11 +7,13 @@ import type { Place, Receiver, Told } from "./receiver.ts";
 
 /**
  * Brings what the receiver knows of one incident up to what is true. What was said is remembered before anything else
- * is said, and an opening that could be made twice is written down before it leaves:
+ * is said, and what opens or closes something is written down before it leaves:
  *
  *   remember "opening" → open → remember where it is       a crash in between leaves "opening": it is looked for
+ *   remember "in doubt" → close → remember that it is over       a crash in between leaves "in doubt": it is said again
  *
- * A receiver that opens the same thing again needs no such word: it is simply said again.
+ * Also where the same can be said twice without harm: until it is said again, the alarm may have ended or come back, and
+ * then nothing else would tell that there is something to say.
  */
 export interface Teller {
   /**
@@ -66,13 +68,12 @@ export function createTeller(options: {
       }
       isInDoubt = false;
     }
-    let held = before;
     // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
-    if (receiver.opensAgain !== "same") held = await keep({ ...before, openingMs: nowMs() });
+    const held = await keep({ ...before, openingMs: nowMs() });
     try {
       return await keep(known(held, await receiver.open(options.told(held), signal), false));
     } catch (error) {
-      if (!isInDoubt && held.openingMs !== null && surelyNot(error)) await keep({ ...held, openingMs: null });
+      if (!isInDoubt && surelyNot(error)) await keep({ ...held, openingMs: null });
       throw error;
     }
   }
@@ -81,10 +82,10 @@ export function createTeller(options: {
     const { told } = held;
     if (told === null) return open(held, signal);
     const over = isOver(held);
-    if (told.isClosed && !over && receiver.opensAgain !== "findable") {
-      return open({ ...held, openingMs: null }, signal);
-    }
+    const mayBeClosed = told.isClosed || told.isInDoubt === true;
+    if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(held, signal);
     const text = options.told(held);
+    if (told.isClosed !== over) await keep({ ...held, told: { ...told, isInDoubt: true } });
     const place = await (over
       ? receiver.close(text, told.place, signal)
       : receiver.update(text, told.place, signal));
@@ -95,9 +96,10 @@ export function createTeller(options: {
   }
 
   function isBehind(held: HeldIncident): boolean {
-    const { told } = held;
-    if (told === null) return true;
-    if (isOver(held)) return !told.isClosed;
+    const { openingMs, told } = held;
+    if (told === null || told.isInDoubt === true) return true;
+    // It may have been opened again.
+    if (isOver(held)) return !told.isClosed || openingMs !== null;
     return told.isClosed || told.digest !== digestOf(held);
   }
 

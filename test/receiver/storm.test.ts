@@ -186,6 +186,26 @@ describe("an alarm that ends soon", () => {
     expect((await trial.memory.all()).size).toBe(1);
   });
 
+  test.each(["same", "findable", "another"] as const)(
+    "is closed where it may have been told before its end was known (%s)",
+    async (sort) => {
+      const trial = receiving(noticeBoard(sort), { hold: "2m" });
+      const one = alarm(1);
+      await trial.offer(one.raised());
+      await trial.clock.advance(3 * MINUTE);
+      trial.board.trouble = (isDone) => {
+        if (isDone) throw new Error("crash");
+      };
+      await expect(trial.tick()).rejects.toThrow("crash");
+      trial.board.trouble = () => undefined;
+      trial.restart();
+      await trial.offer(one.resolved(1.5));
+      const open = trial.board.notes.filter(({ isOpen }) => isOpen);
+      // Nobody knows of the first one where it can neither be found nor is the same.
+      expect(open).toHaveLength(sort === "another" ? 1 : 0);
+    },
+  );
+
   test("is not told either when the sink was away and hears of both at once", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     const [short, long] = [alarm(1), alarm(2)];
