@@ -37,6 +37,8 @@ export interface HeldIncident {
   readonly through: number;
   /** Since when an opening is on its way, so that it may be there although nobody knows; null when none is. */
   readonly openingMs: number | null;
+  /** Of an opening on its way: what tells it from others there; absent where the receiver needs only the key. */
+  readonly openingAs?: unknown;
   /** Of an opening in doubt: when it is looked for again, milliseconds since 1970. */
   readonly lookAtMs?: number;
   /** Null while the receiver knows nothing of it. */

@@ -48,7 +48,7 @@ export function createTeller(options: {
     isClosed: boolean,
     digest = digestOf(held),
   ): HeldIncident => {
-    const { lookAtMs: _, refused: __, ...rest } = held;
+    const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = held;
     const { retriggers, status } = held;
     return { ...rest, openingMs: null, told: { place, status, retriggers, digest, isClosed, atMs: nowMs() } };
   };
@@ -69,13 +69,21 @@ export function createTeller(options: {
       isInDoubt = false;
     }
     // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
-    const held = await keep({ ...before, openingMs: nowMs() });
+    const held = await keep({ ...before, ...identityOf(before), openingMs: nowMs() });
     try {
-      return await keep(known(held, await receiver.open(options.told(held), signal), false));
+      const place = await receiver.open(options.told(held), signal, held.openingAs);
+      return await keep(known(held, place, false));
     } catch (error) {
-      if (!isInDoubt && surelyNot(error)) await keep({ ...held, openingMs: null });
+      const { openingAs: _, ...rest } = held;
+      if (!isInDoubt && surelyNot(error)) await keep({ ...rest, openingMs: null });
       throw error;
     }
+  }
+
+  /** The same as it was told by before, or may have been. */
+  function identityOf(held: HeldIncident): Pick<HeldIncident, "openingAs"> {
+    if (receiver.identify === undefined) return {};
+    return { openingAs: held.openingAs ?? held.told?.place.ref ?? receiver.identify(options.told(held)) };
   }
 
   async function say(held: HeldIncident, signal: AbortSignal): Promise<HeldIncident> {

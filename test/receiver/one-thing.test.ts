@@ -315,6 +315,29 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.notes[0]).toMatchObject({ isOpen: false });
   });
 
+  test("one that is said again, or opened again, is told from others by what it was before", async () => {
+    const asked: unknown[] = [];
+    const identify: Receiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
+    const trial = receiving(noticeBoard("same", { identify }));
+    const { open } = trial.board;
+    trial.board.open = async (told, signal, identity) => {
+      asked.push(identity);
+      return { ...(await open(told, signal)), ref: identity };
+    };
+    const one = alarm(1, { priority: "B" });
+    const urgent = alarm(1, { priority: "A" });
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Crash();
+    };
+    await expect(trial.offer(one.raised())).rejects.toThrow(Crash);
+    trial.board.trouble = () => undefined;
+    trial.restart();
+    await trial.offer(urgent.changed("More urgent now"));
+    await trial.offer(urgent.resolved(3));
+    await trial.offer(urgent.retriggered(4));
+    expect(asked).toEqual(Array(3).fill({ label: "B" }));
+  });
+
   test("one that was in doubt before stays in doubt when the second try is told to wait", async () => {
     const trial = receiving();
     const one = alarm(1);
