@@ -43,10 +43,10 @@ async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
     config: { allow_networks: ["127.0.0.0/8"], ...rules.config(stub.url, secret) },
     things: rules.things,
     loseAnswers(count) {
-      lost += count;
+      lost = count;
     },
     tellToWait(count) {
-      waiting += count;
+      waiting = count;
     },
     requests: () => stub.seen.length,
     async stop() {
