@@ -4,7 +4,7 @@ import { ConfigError, Rejected } from "../../src/errors.ts";
 import { ask, type Said } from "../../src/outbound/ask.ts";
 import { givenHeaders, inHeader } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
-import type { Place, Receiver } from "../../src/receiver/receiver.ts";
+import type { Place, Receiver, Told } from "../../src/receiver/receiver.ts";
 import { keptSecret } from "../../src/secret.ts";
 import { type Alert, FirstTold, firing, firstTold, over } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
@@ -35,13 +35,13 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  function firstOf(told: Parameters<Receiver["open"]>[0], place: Place | null): FirstTold {
-    const remembered = FirstTold.safeParse(place?.ref);
+  function firstOf(told: Told, ref: unknown): FirstTold {
+    const remembered = FirstTold.safeParse(ref);
     return remembered.success ? remembered.data : firstTold(told, config.labels, clock.now());
   }
 
-  async function standing(told: Parameters<Receiver["open"]>[0], place: Place | null, signal: AbortSignal) {
-    const first = firstOf(told, place);
+  async function standing(told: Told, ref: unknown, signal: AbortSignal) {
+    const first = firstOf(told, ref);
     await post(firing(told, first, clock.now()), signal);
     return placeOf(first);
   }
@@ -53,12 +53,14 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     // An address can be a secret by itself, so it is not kept anywhere.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
 
-    open: (told, signal) => standing(told, null, signal),
+    identify: (told) => firstTold(told, config.labels, clock.now()),
 
-    update: (told, place, signal) => standing(told, place, signal),
+    open: (told, signal, identity) => standing(told, identity, signal),
+
+    update: (told, place, signal) => standing(told, place.ref, signal),
 
     async close(told, place, signal) {
-      const first = firstOf(told, place);
+      const first = firstOf(told, place.ref);
       await post(over(told, first, clock.now()), signal);
       return placeOf(first);
     },

@@ -11,6 +11,8 @@ export interface AbsorbOptions {
   readonly initial: boolean;
   /** For events that are sent again: whether the alarm is active in the same episode still. */
   readonly isActive: (source: string, fact: AlarmFact) => boolean;
+  /** For the same: whether the gateway that explained an alarm is away still, or again. */
+  readonly isAway: (source: string, gatewayId: string) => boolean;
 }
 
 interface At {
@@ -26,7 +28,8 @@ export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions)
   if (source === null) return [];
   if (one.type === "gateway-online") {
     const before = new Map(book);
-    const back = { time: event.time, changeId: event.id, nowMs: at.nowMs };
+    const { position, nowMs } = at;
+    const back = { position, time: event.time, changeId: event.id, nowMs };
     options.folding.gatewayBack(book, source, one.data.gateway.id, back);
     return [...book].filter(([key, held]) => before.get(key) !== held).map(([key]) => key);
   }
@@ -36,10 +39,16 @@ export function absorb(book: Book, event: Event, at: At, options: AbsorbOptions)
   if (held !== undefined && at.position <= held.through) return withGroup(key, held);
   const next = nextOf(held, one, source, at, options);
   if (next === null) return [];
-  // What it was folded into is over and told as that: one that comes back stands by itself, or in what explains it now.
-  const isBack = next.into !== null && !isOver(next) && isOver(book.get(next.into) ?? next);
+  // What it was folded into is over, and told as that or forgotten: one that comes back stands by itself, or in what
+  // explains it now.
+  const into = next.into === null ? undefined : book.get(next.into);
+  const isBack = next.into !== null && !isOver(next) && (into === undefined || isOver(into));
   book.set(key, isBack ? { ...next, into: null, metMs: at.nowMs } : next);
-  if (held === undefined || isBack) options.folding.place(book, key, one.data.behindGateway);
+  if (held === undefined || isBack) {
+    const { behindGateway } = one.data;
+    const explains = behindGateway !== null && (!at.again || options.isAway(source, behindGateway));
+    options.folding.place(book, key, explains ? behindGateway : null);
+  }
   const group = book.get(key)?.into ?? null;
   if (held !== undefined && group !== null) options.folding.refresh(book, group, event.id, at.nowMs);
   return withGroup(key, book.get(key) ?? next);

@@ -12,6 +12,8 @@ export interface Folding {
 }
 
 interface GatewayBack {
+  /** Position in the log of the event that said so; an absence that began after it goes on. */
+  readonly position: number;
   readonly time: string;
   readonly changeId: string;
   readonly nowMs: number;
@@ -39,7 +41,7 @@ export function createFolding(
     const group: HeldIncident = {
       ...asGroup(alarm),
       kind: "gateway",
-      episode: `${id} ${alarm.startedAt} ${alarm.episode}`,
+      episode: episodeOf(id, alarm),
       gateway: { id, displayName: gatewayName(alarm.source, id) },
     };
     book.set(keyOf(group), group);
@@ -63,7 +65,7 @@ export function createFolding(
       ...asGroup(alarm),
       kind: "storm",
       site: storm.over === "all" ? null : alarm.site,
-      episode: `${storm.over} ${alarm.startedAt} ${alarm.episode}`,
+      episode: episodeOf(storm.over, alarm),
     };
     book.set(keyOf(group), group);
     return keyOf(group);
@@ -81,10 +83,14 @@ export function createFolding(
       folding.refresh(book, into, alarm.changeId, alarm.changedMs);
     },
 
-    gatewayBack(book, source, gatewayId, { time, changeId, nowMs }) {
+    gatewayBack(book, source, gatewayId, { position, time, changeId, nowMs }) {
       const key = openOf(
         book,
-        (held) => held.kind === "gateway" && held.source === source && held.gateway?.id === gatewayId,
+        (held) =>
+          held.kind === "gateway" &&
+          held.source === source &&
+          held.gateway?.id === gatewayId &&
+          held.through < position,
       );
       if (key === undefined) return;
       const ended = {
@@ -115,6 +121,11 @@ export function createFolding(
     },
   };
   return folding;
+}
+
+/** The same alarm may begin one group after another: each time that it came back is another. */
+function episodeOf(what: string, { episode, retriggers, startedAt }: HeldIncident): string {
+  return [what, startedAt, episode, ...(retriggers === 0 ? [] : [retriggers])].join(" ");
 }
 
 /** The fields in which a group begins as its first alarm. */

@@ -37,6 +37,8 @@ export interface HeldIncident {
   readonly through: number;
   /** Since when an opening is on its way, so that it may be there although nobody knows; null when none is. */
   readonly openingMs: number | null;
+  /** Of an opening on its way: what tells it from others there; absent where the receiver needs only the key. */
+  readonly openingAs?: unknown;
   /** Of an opening in doubt: when it is looked for again, milliseconds since 1970. */
   readonly lookAtMs?: number;
   /** Null while the receiver knows nothing of it. */
@@ -54,6 +56,8 @@ export interface HeldSaid {
   /** Of what was said last. */
   readonly digest: string;
   readonly isClosed: boolean;
+  /** Its end or its return was on its way, so that nobody knows whether it is closed there; absent where somebody does. */
+  readonly isInDoubt?: true;
   /** When it was said, milliseconds since 1970. */
   readonly atMs: number;
 }
@@ -93,7 +97,7 @@ export function incidentOf(
 /** What happened since the receiver was told, which may be several things: the one that people have to know. */
 function changeSince({ told, status, retriggers, change }: HeldIncident): Change {
   if (told === null || status === "resolved" || status === "unknown") return change;
-  if (retriggers !== told.retriggers || told.isClosed) return "retriggered";
+  if (retriggers !== told.retriggers || told.isClosed || told.isInDoubt) return "retriggered";
   if (status === told.status) return change === "members" ? "members" : "changed";
   if (status === "acknowledged" || status === "recovering") return status;
   return told.status === "acknowledged" ? "unacknowledged" : "changed";

@@ -35,8 +35,13 @@ export interface Receiver {
    * `another` a second one, and nobody can know.
    */
   readonly opensAgain: "same" | "findable" | "another";
+  /**
+   * What tells it from others there where that is more than the key, such as labels. It is written down before the
+   * opening leaves and handed to `open`, so that one that is said again opens the same. Anything that JSON can say.
+   */
+  identify?(told: Told): unknown;
   /** Opens it: pages, posts, creates. */
-  open(told: Told, signal: AbortSignal): Promise<Place>;
+  open(told: Told, signal: AbortSignal, identity?: unknown): Promise<Place>;
   /**
    * Says what is new of what is open there, without calling people once more. A receiver that cannot, or that would
    * open again what a person closed, does nothing. `gone`: it is not there any more.

@@ -81,7 +81,8 @@ export function createReceiverSink(
   /** Whether there is something to say of it now. */
   function isDue(held: HeldIncident): boolean {
     if (teller.isLookedForLater(held)) return false;
-    if (held.told === null) return !waits(held);
+    // What may be there already is closed at its end, even if it need not have been told.
+    if (held.told === null) return !waits(held) || (isOver(held) && held.openingMs !== null);
     if (!teller.isBehind(held)) return false;
     const isList = held.kind === "gateway" || held.kind === "storm";
     return !isList || isOver(held) || clock.now() - held.told.atMs >= LIST_EDIT_MS;
@@ -131,6 +132,8 @@ export function createReceiverSink(
     const next = new Map(await open());
     const before = new Map(next);
     const isActive = again ? await lookUp(picture, batch) : () => true;
+    const away = again ? await gatewaysAway() : null;
+    const isAway = (source: string, id: string) => away === null || away.has(`${source} ${id}`);
     if (batch.some((event) => mayFold(event))) await nameGateways();
     timing.agree(await picture.silences());
     const nowMs = clock.now();
@@ -138,7 +141,7 @@ export function createReceiverSink(
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
       const at = { position: positions[index] ?? 0, nowMs, again };
-      for (const key of absorb(next, event, at, { folding, initial: config.initial, isActive })) {
+      for (const key of absorb(next, event, at, { folding, initial: config.initial, isActive, isAway })) {
         if (!concerned.has(key)) concerned.set(key, index);
       }
     }
@@ -160,21 +163,25 @@ export function createReceiverSink(
     book = next;
   }
 
+  /** By source and id. */
+  async function gatewaysAway(): Promise<ReadonlySet<string>> {
+    const gateways = await picture.inventory("gateway");
+    const away = gateways.filter(({ value, isThere }) => isThere && value.online !== true);
+    return new Set(away.map(({ source, value }) => `${source} ${value.id}`));
+  }
+
   /** Gateways that are back although no event said so. */
   async function lookAtGateways(all: Book): Promise<void> {
     const away = [...all.values()].filter((held) => held.kind === "gateway" && !isOver(held));
     if (away.length === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
     gatewaysLookedMs = clock.monotonic();
-    const offline = new Set(
-      (await picture.inventory("gateway"))
-        .filter(({ value, isThere }) => isThere && value.online !== true)
-        .map(({ source, value }) => `${source} ${value.id}`),
-    );
+    const offline = await gatewaysAway();
     const next = new Map(all);
     for (const { source, gateway, changeId } of away) {
       if (gateway === null || offline.has(`${source} ${gateway.id}`)) continue;
       const nowMs = clock.now();
-      folding.gatewayBack(next, source, gateway.id, { time: isoUtc(nowMs), changeId, nowMs });
+      const back = { position: Number.POSITIVE_INFINITY, time: isoUtc(nowMs), changeId, nowMs };
+      folding.gatewayBack(next, source, gateway.id, back);
     }
     await take(next, all);
   }

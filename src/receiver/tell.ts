@@ -7,11 +7,13 @@ import type { Place, Receiver, Told } from "./receiver.ts";
 
 /**
  * Brings what the receiver knows of one incident up to what is true. What was said is remembered before anything else
- * is said, and an opening that could be made twice is written down before it leaves:
+ * is said, and what opens or closes something is written down before it leaves:
  *
  *   remember "opening" → open → remember where it is       a crash in between leaves "opening": it is looked for
+ *   remember "in doubt" → close → remember that it is over       a crash in between leaves "in doubt": it is said again
  *
- * A receiver that opens the same thing again needs no such word: it is simply said again.
+ * Also where the same can be said twice without harm: until it is said again, the alarm may have ended or come back, and
+ * then nothing else would tell that there is something to say.
  */
 export interface Teller {
   /**
@@ -46,7 +48,7 @@ export function createTeller(options: {
     isClosed: boolean,
     digest = digestOf(held),
   ): HeldIncident => {
-    const { lookAtMs: _, refused: __, ...rest } = held;
+    const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = held;
     const { retriggers, status } = held;
     return { ...rest, openingMs: null, told: { place, status, retriggers, digest, isClosed, atMs: nowMs() } };
   };
@@ -66,25 +68,32 @@ export function createTeller(options: {
       }
       isInDoubt = false;
     }
-    let held = before;
     // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
-    if (receiver.opensAgain !== "same") held = await keep({ ...before, openingMs: nowMs() });
+    const held = await keep({ ...before, ...identityOf(before), openingMs: nowMs() });
     try {
-      return await keep(known(held, await receiver.open(options.told(held), signal), false));
+      const place = await receiver.open(options.told(held), signal, held.openingAs);
+      return await keep(known(held, place, false));
     } catch (error) {
-      if (!isInDoubt && held.openingMs !== null && surelyNot(error)) await keep({ ...held, openingMs: null });
+      const { openingAs: _, ...rest } = held;
+      if (!isInDoubt && surelyNot(error)) await keep({ ...rest, openingMs: null });
       throw error;
     }
+  }
+
+  /** The same as it was told by before, or may have been. */
+  function identityOf(held: HeldIncident): Pick<HeldIncident, "openingAs"> {
+    if (receiver.identify === undefined) return {};
+    return { openingAs: held.openingAs ?? held.told?.place.ref ?? receiver.identify(options.told(held)) };
   }
 
   async function say(held: HeldIncident, signal: AbortSignal): Promise<HeldIncident> {
     const { told } = held;
     if (told === null) return open(held, signal);
     const over = isOver(held);
-    if (told.isClosed && !over && receiver.opensAgain !== "findable") {
-      return open({ ...held, openingMs: null }, signal);
-    }
+    const mayBeClosed = told.isClosed || told.isInDoubt === true;
+    if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(held, signal);
     const text = options.told(held);
+    if (told.isClosed !== over) await keep({ ...held, told: { ...told, isInDoubt: true } });
     const place = await (over
       ? receiver.close(text, told.place, signal)
       : receiver.update(text, told.place, signal));
@@ -95,9 +104,10 @@ export function createTeller(options: {
   }
 
   function isBehind(held: HeldIncident): boolean {
-    const { told } = held;
-    if (told === null) return true;
-    if (isOver(held)) return !told.isClosed;
+    const { openingMs, told } = held;
+    if (told === null || told.isInDoubt === true) return true;
+    // It may have been opened again.
+    if (isOver(held)) return !told.isClosed || openingMs !== null;
     return told.isClosed || told.digest !== digestOf(held);
   }
 

@@ -82,6 +82,59 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
+  test("are another thing at the next absence, also where the same alarm begins it", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    const one = behind(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.resolved(3));
+    await trial.offer(gatewayOnline(5));
+    await trial.offer(one.retriggered(10));
+    expect(trial.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
+    expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
+    await trial.offer(gatewayOnline(12), one.resolved(14));
+    expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
+  });
+
+  test("stay one thing when an earlier return is delivered again", async () => {
+    const trial = receiving();
+    await named(trial, false);
+    await trial.offer(behind(1).raised());
+    const batch = [gatewayOnline(5), behind(2).raised()];
+    await trial.offer(...batch);
+    const before = titles(trial);
+    expect(before).toEqual([
+      expect.stringMatching(/^closed: Gateway/),
+      "open: Alarm 1, Building 1",
+      expect.stringMatching(/^open: Gateway/),
+    ]);
+    await trial.offerAgain(batch);
+    await trial.replay(batch);
+    expect(titles(trial)).toEqual(before);
+  });
+
+  test("stand by themselves in a replay when the gateway is back by now", async () => {
+    const trial = receiving();
+    await named(trial, true);
+    const one = behind(1);
+    await trial.holdsActive(one.record, one.episode);
+    await trial.replay([one.raised()]);
+    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
+  });
+
+  test("that come back after an absence too short to be told are told", async () => {
+    const trial = receiving(noticeBoard("findable"), { hold: "2m" });
+    await named(trial, false);
+    const one = behind(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.resolved(0.5), gatewayOnline(1));
+    await trial.pass(5 * MINUTE);
+    expect(titles(trial)).toEqual([]);
+    await named(trial, true);
+    await trial.offer(alarm(1).retriggered(6));
+    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
+  });
+
   test("stand by themselves where folding is off, and where they were told before", async () => {
     const apart = receiving(noticeBoard("same"), { fold: { gateway: false } });
     await apart.offer(behind(1).raised(), behind(2).raised());
@@ -185,6 +238,26 @@ describe("an alarm that ends soon", () => {
     // What was never told is not remembered either.
     expect((await trial.memory.all()).size).toBe(1);
   });
+
+  test.each(["same", "findable", "another"] as const)(
+    "is closed where it may have been told before its end was known (%s)",
+    async (sort) => {
+      const trial = receiving(noticeBoard(sort), { hold: "2m" });
+      const one = alarm(1);
+      await trial.offer(one.raised());
+      await trial.clock.advance(3 * MINUTE);
+      trial.board.trouble = (isDone) => {
+        if (isDone) throw new Error("crash");
+      };
+      await expect(trial.tick()).rejects.toThrow("crash");
+      trial.board.trouble = () => undefined;
+      trial.restart();
+      await trial.offer(one.resolved(1.5));
+      const open = trial.board.notes.filter(({ isOpen }) => isOpen);
+      // Nobody knows of the first one where it can neither be found nor is the same.
+      expect(open).toHaveLength(sort === "another" ? 1 : 0);
+    },
+  );
 
   test("is not told either when the sink was away and hears of both at once", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });

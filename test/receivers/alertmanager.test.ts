@@ -106,6 +106,15 @@ describe("alertmanager: what is sent", () => {
     expect(new Set(posted().map(([{ labels }]) => JSON.stringify(labels))).size).toBe(1);
   });
 
+  test("opened again as what it was, it is one alert although its priority has changed", async () => {
+    const { receiver, end } = await begun();
+    const { key } = toldOf();
+    const identity: unknown = JSON.parse(JSON.stringify(receiver.identify?.(toldOf())));
+    await receiver.open(toldOf(), never(), identity);
+    await receiver.open(toldOf({ key, priority: "C" }), never(), identity);
+    expect(end.alerts()).toMatchObject([{ labels: { priority: "A" }, annotations: { priority: "C" } }]);
+  });
+
   test("opened twice, as after a lost answer, it is one alert", async () => {
     const { receiver, end } = await begun();
     end.loseAnswers(1);

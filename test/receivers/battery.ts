@@ -1,43 +1,68 @@
 import { CATALOG } from "#connectors/catalog.ts";
 import type { Clock } from "#src/clock.ts";
 import type { ConnectorDefinition, Receipt, Sink } from "#src/connector.ts";
-import { meaningOf } from "#src/errors.ts";
-import type { Event } from "#src/event.ts";
-import { incidentKey } from "#src/receiver/incident.ts";
+import { createSinkMemory } from "#src/delivery/memory.ts";
+import { keptFrom, type Outcome, outcomeOf, type Portion, portionOf } from "#src/delivery/offer.ts";
+import { meaningOf, Retryable } from "#src/errors.ts";
+import type { HeldIncident } from "#src/receiver/held.ts";
 import type { Store } from "#src/store/store.ts";
-import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { contextFor, never } from "../connectors/context.ts";
-import { alarm, START } from "../receiver/trial.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { contextFor } from "../connectors/context.ts";
+import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import type { ReceiverFarEnd, Thing } from "./far-end.ts";
+import { type Circumstances, circumstancesOf, inWords } from "./circumstances.ts";
+import { eventfulBuilding } from "./eventful-building.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
+import { type Evidence, judge, outlineOf } from "./judge.ts";
 
 /**
  * Crashes between what is said and what is remembered, at random moments, with lost answers and orders to wait among
- * them, while alarms begin, flap, are acknowledged, end and come back. At the end each episode is one thing at the far
- * end (two, where a receiver cannot know better), open where its alarm is active and closed where it is resolved.
+ * them, while alarms begin, flap, are acknowledged, end and come back; while gateways go and come, many alarms begin at
+ * once, and the log is sent again. At the end each episode is told in one thing at the far end (two, where a receiver
+ * cannot know better), its own or one that it shares, open where its alarm is active and closed where it is resolved.
+ *
+ * The log, its marks and its cursor are the real ones; the loop around the sink is short, so that a process can end
+ * anywhere in it.
  */
 export interface Contestant {
   readonly name: string;
   readonly connector: string;
   /** The most things of one episode that came back so often after its end. */
   readonly most: (returns: number) => number;
+  /** Whether a list that it was told of is brought up to date there. */
+  readonly editsLists: boolean;
   start(now: () => number): Promise<ReceiverFarEnd>;
   /** The connector's options, of the far end's configuration. */
   options(end: ReceiverFarEnd): unknown;
 }
 
 export interface Played {
+  /** What the seed drew. */
+  readonly circumstances: string;
   readonly kills: number;
+  /** Kills after a request left and before anything was written down of it. */
+  readonly inDoubt: number;
   readonly lost: number;
+  /** Events that were offered once more. */
+  readonly again: number;
+  /** Things that stand for several alarms. */
+  readonly shared: number;
+  readonly requests: number;
   readonly problems: readonly string[];
 }
 
 class Kill extends Error {}
 
+const SINK = "people";
 const STEPS = 60;
+/** Steps before there is the sink, where the log is offered again. */
+const OLDER_STEPS = 8;
+const DEADLINE_MS = 30_000;
+const MOST_TRIES = 2_000;
 
 export async function playReceiver(contestant: Contestant, seed: number): Promise<Played> {
   const random = seededRandom(seed);
+  const circumstances = circumstancesOf(random);
   let nowMs = START;
   const clock: Clock = {
     now: () => nowMs,
@@ -48,60 +73,78 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
   };
   const end = await contestant.start(() => nowMs);
   const store = createMemoryStore(() => nowMs);
-  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
-  if (definition === undefined) throw new Error(`There is no connector ${contestant.connector}.`);
-  const parts = { definition, config: definition.Config.parse(contestant.options(end)) };
-  /** The process ends at the next write to the state but so many. */
-  let killIn = Number.POSITIVE_INFINITY;
-  let kills = 0;
-  let lost = 0;
-  const mortal: Store = {
-    ...store,
-    async commit(change) {
-      killIn -= 1;
-      if (killIn >= 0) return store.commit(change);
-      killIn = Number.POSITIVE_INFINITY;
-      kills += 1;
-      throw new Kill("killed");
-    },
-  };
-  const make = (): Sink => {
-    const made = parts.definition.sink?.(parts.config, contextFor("people", clock, mortal));
-    if (made === undefined) throw new Error("It makes no sink.");
-    return made;
-  };
-
+  const building = eventfulBuilding(random, circumstances, store);
+  const mortal = mortalStore();
+  const make = sinkMaker(contestant, end, circumstances, clock, mortal.store);
   let sink = make();
-  const told: { readonly position: number; readonly event: Event }[] = [];
-  let settled = 0;
+  let lost = 0;
+  let again = 0;
+  let slowMs = circumstances.slowMs;
+  let isCalm = false;
+  /** Of the call that is under way. */
+  let limit = { controller: new AbortController(), untilMs: Number.POSITIVE_INFINITY };
+
+  /** The same store, in a process that ends at a write to it, before or after it is done. */
+  function mortalStore() {
+    let killIn = Number.POSITIVE_INFINITY;
+    let requestsBefore = 0;
+    const counts = { kills: 0, inDoubt: 0 };
+    const everHeld = new Set<string>();
+
+    async function write(act: () => Promise<void>): Promise<void> {
+      const isAfterRequest = end.requests() > requestsBefore;
+      requestsBefore = end.requests();
+      if (isAfterRequest) nowMs += slowMs;
+      if (nowMs > limit.untilMs) limit.controller.abort(new Retryable("The sink did not answer in time."));
+      killIn -= 1;
+      if (killIn >= 0) return act();
+      killIn = Number.POSITIVE_INFINITY;
+      counts.kills += 1;
+      const isDone = random.chance(0.25);
+      if (isDone) await act();
+      else if (isAfterRequest) counts.inDoubt += 1;
+      throw new Kill("killed");
+    }
+
+    return {
+      counts,
+      everHeld,
+      killAfter(writes: number) {
+        killIn = writes;
+      },
+      settle: (settlement: Parameters<Store["outbox"]["settle"]>[1]) =>
+        write(() => store.outbox.settle(SINK, settlement)),
+      store: {
+        ...store,
+        async commit(change) {
+          for (const { put = [] } of change.documents ?? []) for (const [key] of put) everHeld.add(key);
+          await write(async () => void (await store.commit(change)));
+          return { lastPosition: 0, repeated: [] };
+        },
+      } satisfies Store,
+    };
+  }
 
   async function restart(): Promise<void> {
     await sink.close();
+    nowMs += 1_000;
     sink = make();
+    if (!isCalm && random.chance(0.4)) mortal.killAfter(random.below(4));
   }
 
-  /** As the engine offers: from the cursor on, until all is settled. */
-  async function deliver(): Promise<void> {
-    for (let tries = 0; settled < told.length; tries += 1) {
-      if (tries > 200) throw new Error(`seed ${seed}: ${told.length - settled} events are never settled`);
-      const batch = told.slice(settled);
-      let receipt: Receipt;
-      try {
-        receipt = await sink.write(
-          batch.map(({ event }) => event),
-          never(),
-          undefined,
-          { positions: batch.map(({ position }) => position), again: false },
-        );
-      } catch (error) {
-        if (error instanceof Kill) await restart();
-        else await wait(error);
-        continue;
-      }
-      if (receipt.remember !== undefined)
-        throw new Error("A receiver's sink writes what it remembers by itself.");
-      settled += receipt.kept?.from ?? batch.length;
-      if (receipt.kept !== undefined) await wait(receipt.kept.error);
+  /** Gives a call its deadline; false when it failed, and that has been waited out. */
+  async function attempt(call: (signal: AbortSignal) => Promise<void>): Promise<boolean> {
+    limit = { controller: new AbortController(), untilMs: nowMs + DEADLINE_MS };
+    const { signal } = limit.controller;
+    try {
+      await call(signal);
+      return true;
+    } catch (error) {
+      if (error instanceof Kill) await restart();
+      else await wait(signal.aborted ? signal.reason : error);
+      return false;
+    } finally {
+      limit.untilMs = Number.POSITIVE_INFINITY;
     }
   }
 
@@ -111,44 +154,152 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
     nowMs += failure.kind === "throttled" ? (failure.retryAfterMs ?? 30_000) : 5_000;
   }
 
-  async function tick(): Promise<void> {
-    try {
-      await sink.tick?.(never());
-    } catch (error) {
-      if (error instanceof Kill) await restart();
-      else await wait(error);
+  /** As the engine offers: what is marked first, then from the cursor on, until all is settled or so often. */
+  async function deliver(most = MOST_TRIES): Promise<void> {
+    for (let tries = 0; ; tries += 1) {
+      const offer = await store.outbox.next(SINK, circumstances.batch);
+      if (offer.events.length === 0 || tries === most) return;
+      if (tries === MOST_TRIES - 1) throw new Error(`${offer.events.length} events are never settled`);
+      const passes = ({ type }: { readonly type: string }) =>
+        !(circumstances.filtersReturns && type === "gateway-online");
+      const isWell = await attempt((signal) => give(portionOf(offer, passes, circumstances.batch), signal));
+      if (isWell || isCalm) continue;
+      // One trouble may come upon another, and the building does not wait: what is in doubt may be otherwise by then.
+      if (random.chance(0.15)) makeTrouble();
+      if (random.chance(0.2)) await building.happen(nowMs, true);
     }
   }
 
-  const lives: Life[] = [];
-  try {
-    for (let step = 0; step < STEPS; step += 1) {
-      nowMs += random.pick([1_000, 20_000, 120_000]);
-      const minutes = (nowMs - START) / 60_000;
-      if (random.chance(0.35)) lives.push(begun(lives.length, minutes));
-      const some = lives.filter(() => random.chance(0.3)).map((life) => happening(life, minutes, random));
-      const fresh = lives.filter((life) => life.isNew).map((life) => begin(life));
-      for (const event of [...fresh, ...some.filter((each) => each !== null)])
-        told.push({ position: told.length + 1, event });
-      if (random.chance(0.5)) killIn = random.below(4);
-      if (random.chance(0.2)) {
-        end.loseAnswers(1);
-        lost += 1;
-      }
-      if (random.chance(0.1)) end.tellToWait(1);
-      await deliver();
-      await tick();
+  async function give(portion: Portion, signal: AbortSignal): Promise<void> {
+    const { batch, through } = portion;
+    const outcome = batch.length === 0 ? null : await written(portion, signal);
+    const settlement =
+      outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
+    if (settlement !== null) await mortal.settle(settlement);
+    if (portion.again) again += batch.length;
+    if (outcome?.kept != null) throw outcome.kept.error;
+  }
+
+  async function written(portion: Portion, signal: AbortSignal): Promise<Outcome> {
+    const positions = portion.batch.map(({ position }) => position);
+    const events = portion.batch.map(({ event }) => event);
+    let receipt: Receipt;
+    try {
+      receipt = await sink.write(events, signal, undefined, { positions, again: portion.again });
+    } catch (error) {
+      if (error instanceof Kill) throw error;
+      return keptFrom(portion, 0, error);
     }
-    killIn = Number.POSITIVE_INFINITY;
+    if (receipt.remember !== undefined)
+      throw new Error("A receiver's sink writes what it remembers by itself.");
+    const [refused] = receipt.rejected;
+    if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
+    return outcomeOf(SINK, portion, receipt);
+  }
+
+  const tick = () => attempt(async (signal) => void (await sink.tick?.(signal)));
+
+  function makeTrouble(): void {
+    if (random.chance(0.6)) mortal.killAfter(random.below(4));
+    if (random.chance(0.25)) {
+      const count = circumstances.storms ? 1 + random.below(3) : 1;
+      end.loseAnswers(count);
+      lost += count;
+    }
+    if (random.chance(circumstances.storms ? 0.3 : 0.1))
+      end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
+  }
+
+  /** What a person orders with `plenum outbox replay`, or a stretch of it. */
+  async function orderReplay(): Promise<void> {
+    const last = (await store.outbox.latest(1))[0]?.position ?? 0;
+    if (random.chance(0.5)) {
+      const sinceMs = nowMs - random.pick([60_000, 600_000, 86_400_000]);
+      await store.outbox.replay(SINK, new Date(sinceMs).toISOString());
+    } else {
+      const after = random.below(last + 1);
+      await store.outbox.replayBetween(SINK, after, after + 1 + random.below(20));
+    }
+  }
+
+  /** Nothing goes wrong any more, and what is late has its time: lists, and openings in doubt that a search must show. */
+  async function calm(): Promise<void> {
+    mortal.killAfter(Number.POSITIVE_INFINITY);
+    slowMs = 0;
+    isCalm = true;
     end.loseAnswers(0);
     end.tellToWait(0);
     await deliver();
-    // An opening in doubt is looked for until a search must show it.
     for (let turn = 0; turn < 10; turn += 1) {
       nowMs += 60_000;
+      if (!(await tick())) throw new Error("the sink does not come to rest");
+    }
+  }
+
+  async function evidence(): Promise<Evidence> {
+    const book = await createSinkMemory(SINK, store).all<HeldIncident>();
+    return {
+      ...{ contestant, circumstances, building, book },
+      things: end.things(),
+      everHeld: mortal.everHeld,
+      doubts: mortal.counts.kills + lost,
+    };
+  }
+
+  /** All of the log once more: it opens what was active before the sink came, and says nothing twice. */
+  async function replayAll(): Promise<readonly string[]> {
+    const all = async () => {
+      await store.outbox.replay(SINK, new Date(START).toISOString());
+      await deliver();
+    };
+    await all();
+    await calm();
+    const requests = end.requests();
+    await all();
+    const more = end.requests() - requests;
+    return more === 0 ? [] : [`a replay of what was told made ${more} requests`];
+  }
+
+  /** What is over is forgotten after thirty days, and told by no replay. */
+  async function replayLater(): Promise<readonly string[]> {
+    const before = outlineOf(end.things());
+    nowMs += 31 * 86_400_000;
+    await calm();
+    await store.outbox.replay(SINK, new Date(START).toISOString());
+    await calm();
+    const after = outlineOf(end.things());
+    return before.join() === after.join() ? [] : ["a replay a month later changed what is there"];
+  }
+
+  const problems = new Set<string>();
+  try {
+    for (let step = 0; circumstances.replays && step < OLDER_STEPS; step += 1) {
+      nowMs += 60_000;
+      await building.happen(nowMs, false);
+    }
+    await store.outbox.register(SINK, "now");
+    for (let step = 0; step < STEPS; step += 1) {
+      nowMs += random.pick([1_000, 20_000, 120_000]);
+      await building.happen(nowMs, true);
+      if (circumstances.replays && random.chance(0.15)) await orderReplay();
+      makeTrouble();
+      // A receiver that is away for a while hears of several things at once.
+      if (random.chance(0.8)) await deliver(random.chance(0.2) ? 1 + random.below(5) : MOST_TRIES);
       await tick();
     }
-    return { kills, lost, problems: judge(contestant, lives, end.things()) };
+    await calm();
+    const found = await evidence();
+    for (const problem of judge(found)) problems.add(problem);
+    if (circumstances.replays) {
+      for (const problem of await replayAll()) problems.add(problem);
+      for (const problem of judge(await evidence())) problems.add(`after a replay: ${problem}`);
+      for (const problem of await replayLater()) problems.add(problem);
+    }
+    const shared = [...found.book.values()].filter(({ kind }) => kind !== "alarm").length;
+    const { kills, inDoubt } = mortal.counts;
+    const requests = end.requests();
+    const drawn = inWords(circumstances);
+    return { circumstances: drawn, kills, inDoubt, lost, again, shared, requests, problems: [...problems] };
   } finally {
     await sink.close();
     await end.stop();
@@ -156,63 +307,19 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
   }
 }
 
-interface Life {
-  readonly n: number;
-  readonly one: ReturnType<typeof alarm>;
-  isNew: boolean;
-  isOver: boolean;
-  returns: number;
-}
-
-function begun(n: number, minutes: number): Life {
-  const one = alarm(n, { at: minutes, priority: n % 2 === 0 ? "A" : "C" });
-  return { n, one, isNew: true, isOver: false, returns: 0 };
-}
-
-function begin(life: Life): Event {
-  life.isNew = false;
-  return life.one.raised();
-}
-
-/** Something that can happen to an alarm now; null for nothing. */
-function happening(life: Life, minutes: number, random: SeededRandom): Event | null {
-  if (life.isNew) return null;
-  const { one } = life;
-  if (life.isOver) {
-    if (!random.chance(0.3)) return null;
-    life.isOver = false;
-    life.returns += 1;
-    return one.retriggered(minutes);
-  }
-  const what = random.pick([
-    "acknowledged",
-    "recovering",
-    "changed",
-    "vanished",
-    "resolved",
-    "resolved",
-  ] as const);
-  if (what === "changed") return one.changed(`It is ${random.below(1_000)} now`, minutes);
-  if (what === "resolved") life.isOver = true;
-  return one[what](minutes);
-}
-
-function judge({ most }: Contestant, lives: readonly Life[], things: readonly Thing[]): readonly string[] {
-  const problems: string[] = [];
-  for (const { n, one, isNew, isOver, returns } of lives) {
-    if (isNew) continue;
-    const key = incidentKey("main", "alarm", one.episode);
-    const own = things.filter((thing) => thing.key === key);
-    if (own.length === 0) problems.push(`alarm ${n} was never told`);
-    if (own.length > most(returns))
-      problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
-    const open = own.filter(({ isOpen }) => isOpen).length;
-    if (open !== (isOver ? 0 : 1))
-      problems.push(
-        `alarm ${n} is ${isOver ? "over" : "active"}, and of its ${own.length} things ${open} are open`,
-      );
-  }
-  const foreign = things.filter(({ key }) => key === null);
-  if (foreign.length > 0) problems.push(`${foreign.length} things are of nobody`);
-  return problems;
+function sinkMaker(
+  contestant: Contestant,
+  end: ReceiverFarEnd,
+  { options }: Circumstances,
+  clock: Clock,
+  store: Store,
+): () => Sink {
+  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
+  if (definition === undefined) throw new Error(`There is no connector ${contestant.connector}.`);
+  const config = definition.Config.parse({ ...(contestant.options(end) as object), ...options });
+  return () => {
+    const made = definition.sink?.(config, contextFor(SINK, clock, store));
+    if (made === undefined) throw new Error("It makes no sink.");
+    return made;
+  };
 }

@@ -17,13 +17,15 @@ export const CONTESTANTS: readonly Contestant[] = [
     name: "slack",
     connector: "slack",
     most: ONE,
-    start: () => startSlackEnd(),
+    editsLists: true,
+    start: (now) => startSlackEnd(now),
     options: ({ config }) => config.slack,
   },
   {
     name: "jira cloud",
     connector: "jira",
     most: ONE,
+    editsLists: true,
     // A search shows a new issue a minute and a half after it was made.
     start: (now) => startJiraEnd({ now, searchLagMs: 90_000 }),
     options: ({ config }) => ({ ...config, reopen: "Åpne igjen" }),
@@ -32,6 +34,7 @@ export const CONTESTANTS: readonly Contestant[] = [
     name: "jira data center",
     connector: "jira",
     most: ONE,
+    editsLists: true,
     start: (now) => startJiraEnd({ deployment: "data_center", now }),
     options: ({ config }) => ({ ...config, reopen: "Åpne igjen" }),
   },
@@ -39,6 +42,7 @@ export const CONTESTANTS: readonly Contestant[] = [
     name: "servicenow",
     connector: "servicenow",
     most: ONE,
+    editsLists: true,
     start: () => startServiceNowEnd(),
     options: ({ config }) => ({ ...config, reopen_state: "2" }),
   },
@@ -46,6 +50,7 @@ export const CONTESTANTS: readonly Contestant[] = [
     name: "alertmanager",
     connector: "alertmanager",
     most: ONE,
+    editsLists: true,
     start: (now) => startAlertmanagerEnd(now),
     options: ({ config }) => config.alertmanager,
   },
@@ -54,6 +59,8 @@ export const CONTESTANTS: readonly Contestant[] = [
     connector: "webhook",
     // A trigger on a key that was resolved makes a new one there.
     most: (returns) => 1 + returns,
+    // What it was triggered with stays.
+    editsLists: false,
     start: () => startPagerdutyEnd(),
     options: ({ config }) => config,
   },
@@ -61,6 +68,8 @@ export const CONTESTANTS: readonly Contestant[] = [
     name: "email",
     connector: "email",
     most: () => 2,
+    // A list that changes is no mail.
+    editsLists: false,
     start: () => startEmailEnd(),
     options: ({ config }) => config.email,
   },

@@ -141,6 +141,7 @@ function threadsOf(mails: readonly Email[]): ReturnType<ReceiverFarEnd["things"]
     key,
     isOpen: !/^(\S+ )?(Resolved|Løst): /.test(thread.at(-1)?.subject ?? ""),
     texts: thread.map(({ subject, text }) => `${subject}\n${text}`),
+    messages: thread.length,
   }));
 }
 

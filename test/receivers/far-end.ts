@@ -26,6 +26,8 @@ export interface Thing {
   readonly isOpen: boolean;
   /** All that was ever said in it: the title, edits, replies; one text each. */
   readonly texts: readonly string[];
+  /** How many messages it is, where nothing that was sent is ever edited. */
+  readonly messages?: number;
 }
 
 interface Interruptions extends Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait"> {

@@ -5,26 +5,39 @@ import { CONTESTANTS } from "./contestants.ts";
  * Kills between what is said and what is remembered, for every receiver (`npm run receivers:long`):
  *
  *     node test/receivers/long.ts [kills of each, default 1000] [first seed] [name of a receiver]
+ *
+ * Counted are the kills after a request left and before anything was written down of it; there are others besides.
  */
 const wanted = Number(process.argv[2] ?? 1_000);
 const first = Number(process.argv[3] ?? 1);
 let failed = 0;
 for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
-  let [kills, lost, seeds] = [0, 0, 0];
-  for (let seed = first; kills < wanted; seed += 1) {
-    const played = await playReceiver(contestant, seed).catch((error: unknown) => ({
-      kills: 1,
-      lost: 0,
-      problems: [String(error)],
-    }));
-    kills += played.kills;
-    lost += played.lost;
-    seeds += 1;
+  const sum = { kills: 0, inDoubt: 0, lost: 0, again: 0, shared: 0 };
+  let seed = first;
+  for (; sum.inDoubt < wanted; seed += 1) {
+    const played = await playReceiver(contestant, seed).catch((error: unknown) => {
+      return {
+        ...sum,
+        circumstances: "?",
+        kills: 1,
+        inDoubt: 1,
+        lost: 0,
+        again: 0,
+        shared: 0,
+        problems: [String(error)],
+      };
+    });
+    for (const name of ["kills", "inDoubt", "lost", "again", "shared"] as const) sum[name] += played[name];
     if (played.problems.length === 0) continue;
     failed += 1;
-    console.log(`${contestant.name}, seed ${seed}:\n  ${played.problems.join("\n  ")}`);
+    console.log(
+      `${contestant.name}, seed ${seed} (${played.circumstances}):\n  ${played.problems.join("\n  ")}`,
+    );
   }
-  console.log(`${contestant.name}: ${kills} kills and ${lost} lost answers in ${seeds} seeds`);
+  console.log(
+    `${contestant.name}: seeds ${first} to ${seed - 1}; ${sum.inDoubt} kills between request and record, ${sum.kills} in all; ` +
+      `${sum.lost} lost answers; ${sum.again} events again; ${sum.shared} shared things`,
+  );
 }
 console.log(`${failed} seeds failed`);
 process.exitCode = failed === 0 ? 0 : 1;

@@ -76,7 +76,7 @@ const SCOPES: Readonly<Record<string, string | null>> = {
   "conversations.replies": "channels:history",
 };
 
-export async function startSlackEnd(): Promise<SlackEnd> {
+export async function startSlackEnd(now: () => number = Date.now): Promise<SlackEnd> {
   const stub = await startStub();
   const folder = temporaryFolder("slack");
   const tokenFile = join(folder, "token");
@@ -105,7 +105,7 @@ export async function startSlackEnd(): Promise<SlackEnd> {
 
   /** Microseconds since 1970, never the same twice. */
   function newTs(): string {
-    lastTs = Math.max(lastTs + 100, Date.now() * 1_000);
+    lastTs = Math.max(lastTs + 100, now() * 1_000);
     return `${Math.floor(lastTs / 1e6)}.${String(lastTs % 1e6).padStart(6, "0")}`;
   }
 

@@ -1,0 +1,154 @@
+import type { HeldIncident } from "#src/receiver/held.ts";
+import { incidentKey } from "#src/receiver/incident.ts";
+import type { Contestant } from "./battery.ts";
+import type { Circumstances } from "./circumstances.ts";
+import type { EventfulBuilding, Life } from "./eventful-building.ts";
+import type { Thing } from "./far-end.ts";
+
+export interface Evidence {
+  readonly contestant: Pick<Contestant, "most" | "editsLists">;
+  readonly circumstances: Circumstances;
+  readonly building: EventfulBuilding;
+  readonly things: readonly Thing[];
+  /** What the sink remembers, by key. It is asked which things stand for several alarms, and for nothing else. */
+  readonly book: ReadonlyMap<string, HeldIncident>;
+  /** Keys of everything that it ever remembered. */
+  readonly everHeld: ReadonlySet<string>;
+  /** How often something may have been said twice: kills and lost answers. */
+  readonly doubts: number;
+}
+
+/** The most that the receiver shows in a list. */
+const MOST_SHOWN = 20;
+
+const lifeKey = ({ one }: Life) => incidentKey("main", "alarm", one.episode);
+
+/**
+ * What is wrong at the far end: each alarm is one thing there, or is told in exactly one, and what is open there is what
+ * is active in the building.
+ */
+export function judge(evidence: Evidence): readonly string[] {
+  const { building, things, book, everHeld } = evidence;
+  const groups = [...book].filter(([, { kind }]) => kind === "gateway" || kind === "storm");
+  const foreign = things.filter(({ key }) => key === null || !everHeld.has(key));
+  return [
+    ...building.lives.flatMap((life) => aboutLife(life, evidence)),
+    ...groups.flatMap(([key, group]) => aboutGroup(key, group, evidence)),
+    ...(foreign.length > 0 ? [`${foreign.length} things are of nobody`] : []),
+    ...aboutRepetitions(evidence),
+  ];
+}
+
+function thingsOf({ things }: Evidence, key: string | null | undefined): readonly Thing[] {
+  return key == null ? [] : things.filter((thing) => thing.key === key);
+}
+
+function openOf(things: readonly Thing[]): number {
+  return things.filter(({ isOpen }) => isOpen).length;
+}
+
+/** Whether nobody has to be told of it: it was over when the sink came, or before its time to be told. */
+function mayBeUntold(
+  { beganMs, endedMs, isOlder, isOver, cameBack }: Life,
+  { holdMs }: Circumstances,
+): boolean {
+  // What was active before the sink came is told when it comes back, or when the log is offered again.
+  if (isOlder && !cameBack) return true;
+  return isOver && endedMs !== null && endedMs - beganMs < holdMs;
+}
+
+function aboutLife(life: Life, evidence: Evidence): readonly string[] {
+  const { n, isOlder, isOver, returns, wasActive } = life;
+  const own = thingsOf(evidence, lifeKey(life));
+  const held = evidence.book.get(lifeKey(life));
+  const shared = thingsOf(evidence, held?.into);
+  const where = `it has ${own.length} things of its own and ${held?.into == null ? "no shared one" : `${shared.length} shared`}`;
+  const problems: string[] = [];
+  const isTold = own.length > 0 || shared.length > 0;
+  if (!isTold && !mayBeUntold(life, evidence.circumstances)) problems.push(`alarm ${n} was never told`);
+  if (isTold && isOlder && !wasActive)
+    problems.push(`alarm ${n} was over before there was the sink, and ${where}`);
+  if (own.length > evidence.contestant.most(returns))
+    problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
+  if (isOver && openOf(own) > 0)
+    problems.push(`alarm ${n} is over, and ${openOf(own)} things are open; ${where}`);
+  const open = openOf(own) + openOf(shared);
+  if (!isOver && open !== 1 && (isTold || !mayBeUntold(life, evidence.circumstances)))
+    problems.push(`alarm ${n} is active, and told in ${open} open things; ${where}`);
+  return problems;
+}
+
+function aboutGroup(key: string, group: HeldIncident, evidence: Evidence): readonly string[] {
+  const { book, building, circumstances, contestant } = evidence;
+  const name = `the ${group.kind} ${group.episode}`;
+  const things = thingsOf(evidence, key);
+  const members = building.lives.filter((life) => book.get(lifeKey(life))?.into === key);
+  const problems: string[] = [];
+  if (things.length > contestant.most(0)) problems.push(`${name} is ${things.length} things`);
+  const isUntold = things.length === 0 && members.every((life) => mayBeUntold(life, circumstances));
+  const open = openOf(things);
+  const isOpen =
+    group.kind === "storm" ? members.some(({ isOver }) => !isOver) : isStill(group, open > 0, building);
+  if (!isUntold && open !== (isOpen ? 1 : 0))
+    problems.push(`${name} is to be ${isOpen ? "open" : "closed"}, and ${open} of ${things.length} are`);
+  if (things.length > 0 && isOld(group, building))
+    problems.push(`${name} was over before there was the sink`);
+  if (isOpen && members.length === 0) problems.push(`${name} stands for nobody`);
+  if (!contestant.editsLists || members.length > MOST_SHOWN) return problems;
+  for (const { n, isOver } of members) {
+    const line = new RegExp(`Alarm ${n} \\((\\w+)`);
+    const shown = things.flatMap(({ texts }) => texts.flatMap((text) => line.exec(text)?.[1] ?? [])).at(-1);
+    if (things.length > 0 && (shown === undefined || (shown === "Resolved") !== isOver))
+      problems.push(`alarm ${n} is ${isOver ? "over" : "active"}, and in the list of ${name} it is ${shown}`);
+  }
+  return problems;
+}
+
+/** Whether a gateway was away and back before there was the sink, and not since: that is nobody's news. */
+function isOld({ episode, gateway, kind }: HeldIncident, building: EventfulBuilding): boolean {
+  if (kind !== "gateway") return false;
+  const id = gateway?.id ?? "";
+  const times = founderOf(episode, building)?.explainedMs ?? [];
+  const sinkMs = building.sinkMs();
+  const lastMs = Math.max(...times.filter((atMs) => atMs <= sinkMs));
+  const wasBack = building.returnsOf(id).some((atMs) => atMs > lastMs && atMs <= sinkMs);
+  const wasAwaySince = building.isAway(id) || building.returnsOf(id).some((atMs) => atMs > sinkMs);
+  return wasBack && !wasAwaySince && times.every((atMs) => atMs <= sinkMs);
+}
+
+/** The alarm with which it began. */
+function founderOf(episode: string, { lives }: EventfulBuilding): Life | undefined {
+  return lives.find(({ one }) => ` ${episode} `.includes(` ${one.episode} `));
+}
+
+/**
+ * Whether a gateway's absence goes on. It may be told as over while the gateway is away only if it was back in between,
+ * and is away again.
+ */
+function isStill({ episode, gateway }: HeldIncident, isOpen: boolean, building: EventfulBuilding): boolean {
+  const id = gateway?.id ?? "";
+  if (!building.isAway(id)) return false;
+  const [sinceMs = Number.POSITIVE_INFINITY] = founderOf(episode, building)?.explainedMs ?? [];
+  return isOpen || building.returnsOf(id).every((atMs) => atMs <= sinceMs);
+}
+
+/** Where every message stays, one is repeated by a crash or a lost answer, and by nothing else. */
+function aboutRepetitions(evidence: Evidence): readonly string[] {
+  const expected = new Map(
+    evidence.building.lives.map((life) => [
+      lifeKey(life),
+      1 + life.returns + life.ends + life.acknowledgements,
+    ]),
+  );
+  const repeated = evidence.things
+    .map(({ key, messages = 0 }) => Math.max(0, messages - (expected.get(key ?? "") ?? 2)))
+    .reduce((sum, each) => sum + each, 0);
+  return repeated > evidence.doubts
+    ? [`${repeated} messages too many, after ${evidence.doubts} kills and lost answers`]
+    : [];
+}
+
+/** Of each thing whether it is open; for what must not change. */
+export function outlineOf(things: readonly Thing[]): readonly string[] {
+  return things.map(({ key, isOpen }) => `${key} ${isOpen}`).sort();
+}
