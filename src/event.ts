@@ -340,6 +340,19 @@ export function eventId(kind: Kind, source: string, ...facts: readonly (string |
   return `${kind}.${digest.subarray(0, 16).toString("base64url")}`;
 }
 
+/**
+ * The id of a value: the kind, its time in milliseconds as nine characters to the base of 36, then 96 bits of the same
+ * hash. Values are nearly all there is, and ids that rise lie next to each other in the index of the log: of random ones
+ * each touches a page of its own, and a card that is written wears out twice as fast.
+ */
+function valueId(source: string, time: string, ...facts: readonly (string | number | null)[]): string {
+  const digest = createHash("sha256")
+    .update(JSON.stringify(["tag-value", source, ...facts]))
+    .digest();
+  const rising = Date.parse(time).toString(36).padStart(9, "0");
+  return `tag-value.${rising}${digest.subarray(0, 12).toString("base64url")}`;
+}
+
 /** Builds an event; `facts` are what makes it this event and no other, besides kind and source. */
 export function makeEvent<K extends Kind>(fields: {
   readonly type: K;
@@ -351,8 +364,12 @@ export function makeEvent<K extends Kind>(fields: {
   readonly data: EventData[K];
   readonly facts: readonly (string | number | null)[];
 }): Event<K> {
+  const { type, source, subject, time, facts } = fields;
   return {
-    id: eventId(fields.type, fields.source, fields.subject, ...fields.facts),
+    id:
+      type === "tag-value"
+        ? valueId(source, time, subject, ...facts)
+        : eventId(type, source, subject, ...facts),
     source: fields.source,
     type: fields.type,
     subject: fields.subject,
