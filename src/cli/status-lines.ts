@@ -80,7 +80,9 @@ function jobLine({ name, lastSuccess, late, partly, problem }: JobReport): strin
 }
 
 function sinkLine(sink: SinkReport): string {
-  const { deadLetters, problem } = sink;
+  const { deadLetters, problem, remembered } = sink;
   const refused = deadLetters === null ? "dead letters unknown" : `${deadLetters} dead letters`;
-  return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${problem === null ? "" : `; ${problem}`}`;
+  const memory = remembered === null || remembered === 0 ? "" : `, remembers ${remembered}`;
+  const trouble = problem === null ? "" : `; ${problem}`;
+  return `sink ${sink.sink}: ${sink.state}, lag ${behind(sink)}, ${refused}${memory}${trouble}`;
 }

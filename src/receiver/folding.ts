@@ -52,8 +52,13 @@ export function createFolding(
     if (storm === undefined) return undefined;
     const isHere = (held: HeldIncident) =>
       storm.over === "all" || (held.source === alarm.source && held.site?.id === alarm.site?.id);
-    const known = openOf(book, (held) => held.kind === "storm" && isHere(held));
-    if (known !== undefined) return known;
+    // One member that nobody hears of any more keeps a storm open for ever; what comes weeks later is not part of it.
+    const goesOn = (key: string) =>
+      membersOf(book, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
+    const known = [...book].find(
+      ([key, held]) => held.kind === "storm" && !isOver(held) && isHere(held) && goesOn(key),
+    );
+    if (known !== undefined) return known[0];
     // What a gateway explains was not opened.
     const isOpening = ({ into, kind }: HeldIncident) =>
       kind === "alarm" && book.get(into ?? "")?.kind !== "gateway";

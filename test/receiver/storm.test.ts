@@ -193,6 +193,19 @@ describe("a storm", () => {
     expect(titles(trial).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
   });
 
+  test("that cannot end takes in nothing that comes long after it", async () => {
+    const trial = receiving(noticeBoard("findable"), storm);
+    await trial.offer(...Array.from({ length: 8 }, (_, n) => alarm(n).raised()));
+    await trial.pass(3 * MINUTE);
+    // While it goes on, what comes belongs to it.
+    await trial.offer(alarm(20, { at: 3 }).raised());
+    await trial.pass(MINUTE);
+    expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
+    await trial.pass(20 * MINUTE);
+    await trial.offer(alarm(21, { at: 24 }).raised());
+    expect(titles(trial).at(-1)).toBe("open: Alarm 21, Building 1");
+  });
+
   test("is counted by site, or over all of them", async () => {
     const bySite = receiving(noticeBoard("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => alarm(n, { site: n % 3 }));
