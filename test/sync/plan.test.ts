@@ -218,7 +218,7 @@ describe("when the wishes exceed the quota", () => {
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
     // 30 tags of 60 s, and a slot of one place each 3 s: half as many again as fit.
-    for (let nowMs = 60_000; nowMs < 240_000; nowMs += 3_000) {
+    for (let nowMs = 60_000; nowMs < 1_000_000; nowMs += 3_000) {
       const tags = ids.map((id) => ({
         ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, apart: null },
       }));

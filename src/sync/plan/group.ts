@@ -20,8 +20,8 @@ export interface PlannedTag {
   /** When its value was last asked for and answered; null when never. Same clock as `nowMs`. */
   readonly lastMs: number | null;
   /**
-   * For one that was never answered: since when it is to be read. It is due like one that was read then, so that it gets
-   * a value also where the others need every slot for ever. Same clock as `nowMs`.
+   * For one that was never answered: since when it is to be read. It is due some time after that, so that it gets a value
+   * also where the others need every slot for ever. Same clock as `nowMs`.
    */
   readonly sinceMs?: number;
   /**
@@ -96,6 +96,12 @@ const NEAR_SHARE = 0.25;
  * takes a slot from the others once its value is 120 s old.
  */
 const STARVING = 2;
+
+/**
+ * How long a tag may be without its first value before that is due, beside its interval, milliseconds: the first round of
+ * 4,000 tags takes 10 minutes of the whole quota, and everything that is new is equally late in it.
+ */
+const FIRST_ROUND_MS = 600_000;
 
 /**
  * Age as a part of the interval, from which on a tag may ride along for the sake of a later slot: one of 60 s may when
@@ -197,7 +203,9 @@ function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules, lastMs: num
     1,
     Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
   );
-  const ageMs = nowMs - (lastMs ?? tag.sinceMs ?? nowMs);
+  // What has no value yet rides along in the first round; only where it could not it is due.
+  const unreadMs = Math.max(0, nowMs - (tag.sinceMs ?? nowMs) - FIRST_ROUND_MS);
+  const ageMs = lastMs === null ? unreadMs : nowMs - lastMs;
   const left = Math.floor((tag.intervalMs - rules.leadMs - ageMs) / rules.slotMs);
   const slotsLeft = Math.max(0, left);
   // Square roots are the same on every machine, other powers need not be.

@@ -1,0 +1,151 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { availableParallelism, tmpdir, totalmem } from "node:os";
+import { join } from "node:path";
+import { absent, startMosquitto, startVictoriaMetrics } from "../../real-servers.ts";
+import { endAll } from "./process.ts";
+import {
+  type Ends,
+  type Scenario,
+  type Subject,
+  startMinimal,
+  startWorker,
+  type Window,
+  watch,
+} from "./subjects.ts";
+
+/**
+ * What a value costs, in processor time of the worker with all its threads, not in time by the clock (`npm run
+ * bench:cost`, four minutes). Worker, service, broker and database are processes of their own; each scenario of a run
+ * is measured at the same time, because the same work takes another time on a machine that is busy otherwise. So the
+ * figure to trust is the ratio to the minimal program of the same run.
+ *
+ * Ends with exit code 1 when something costs more than the most that is allowed; see `MOST`.
+ */
+
+const LIVE: Scenario = { sources: 20, tags: 20, every: "3s" };
+const ONE: Scenario = { sources: 1, tags: 20, every: "3s" };
+
+const RUNS: readonly (readonly (readonly [name: string, Scenario])[])[] = [
+  [
+    ["20 sources, 20 tags each, at full quota", LIVE],
+    ["the same, nothing changes (on_change)", { ...LIVE, steady: true }],
+    ["20 sources, nothing read", { ...LIVE, every: null }],
+  ],
+  [
+    ["1 source, 20 tags", ONE],
+    ["1 source, 3,000 tags", { ...ONE, tags: 3_000, every: "10m" }],
+    ["1 source, 50,000 tags", { ...ONE, tags: 50_000, every: "3h" }],
+    [
+      "1 source, 400 alarms listed each second",
+      { ...ONE, every: null, alarms: 400, alarmsEvery: "* * * * * *" },
+    ],
+  ],
+];
+
+/** The most that is allowed; a third more than what was measured, because machines differ. */
+const MOST = {
+  /** Of the minimal program's, for a live value; the goal is 0.8. */
+  ratio: 8,
+  /** Bytes written to the disk for a live value; the goal is 2,000. */
+  writtenBytes: 8_000,
+  /** Share of a core with 50,000 tags against the same work with 20; the goal is 1.4. */
+  growth: 12,
+} as const;
+
+const WARM_MS = 60_000;
+/** The whole of a quota's minute, so that bursts count as they should. */
+const WINDOW_MS = 60_000;
+
+interface Row {
+  readonly name: string;
+  readonly window: Window;
+}
+
+async function run(folder: string, scenarios: (typeof RUNS)[number], ends: Ends): Promise<readonly Row[]> {
+  const subjects: (readonly [string, Subject])[] = await Promise.all([
+    startMinimal(join(folder, "minimal"), LIVE, ends).then(
+      (subject) => ["minimal program", subject] as const,
+    ),
+    ...scenarios.map(async ([name, scenario], n) => {
+      const subject = await startWorker(join(folder, `worker-${n}`), scenario, ends);
+      return [name, subject] as const;
+    }),
+  ]);
+  await new Promise((resolve) => setTimeout(resolve, WARM_MS));
+  const rows = await Promise.all(
+    subjects.map(async ([name, subject]) => ({ name, window: await watch(subject, WINDOW_MS) })),
+  );
+  await endAll();
+  return rows;
+}
+
+const perValue = ({ used, asked }: Window) => (1_000 * used.processorMs) / asked.values;
+const share = ({ used, seconds }: Window) => used.processorMs / seconds / 10;
+const shown = (value: number, digits = 0) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
+
+function line({ name, window }: Row, minimal: Window): string {
+  const { used, asked } = window;
+  return [
+    name.padEnd(42),
+    shown(perValue(window)).padStart(9),
+    shown(perValue(window) / perValue(minimal), 1).padStart(8),
+    shown(share(window), 2).padStart(8),
+    shown(used.residentBytes / 2 ** 20).padStart(6),
+    shown(used.peakBytes / 2 ** 20).padStart(6),
+    shown(asked.values === 0 ? Number.NaN : used.writtenBytes / asked.values).padStart(9),
+  ].join(" ");
+}
+
+if (absent("mosquitto") || absent("victoria-metrics")) process.exit(1);
+const folder = mkdtempSync(join(tmpdir(), "plenum-cost-"));
+const lines = (port: number) => [
+  ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false", "max_queued_messages 0"],
+];
+const broker = await startMosquitto({ lines });
+const database = await startVictoriaMetrics();
+try {
+  const ends = { mqtt: broker.url, influx: database.url };
+  process.stdout.write(
+    `Machine: ${availableParallelism()} cores, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}\n`,
+  );
+  const rows: Row[] = [];
+  for (const [n, scenarios] of RUNS.entries()) {
+    const found = await run(join(folder, `run-${n}`), scenarios, ends);
+    const [minimal] = found;
+    if (minimal === undefined) throw new Error("The minimal program was not measured.");
+    process.stdout.write(
+      `\n${"".padEnd(42)}  µs/value  minimal   % core    MiB   peak  B/value\n${found.map((row) => line(row, minimal.window)).join("\n")}\n`,
+    );
+    rows.push(...found);
+  }
+  const windowOf = (name: string) => {
+    const row = rows.find((each) => each.name === name);
+    if (row === undefined) throw new Error(`${name} was not measured.`);
+    return row.window;
+  };
+  const live = windowOf("20 sources, 20 tags each, at full quota");
+  const judged: readonly (readonly [string, number, number])[] = [
+    [
+      "a live value, of the minimal program's",
+      perValue(live) / perValue(windowOf("minimal program")),
+      MOST.ratio,
+    ],
+    ["bytes written for a live value", live.used.writtenBytes / live.asked.values, MOST.writtenBytes],
+    [
+      "50,000 tags against 20",
+      share(windowOf("1 source, 50,000 tags")) / share(windowOf("1 source, 20 tags")),
+      MOST.growth,
+    ],
+  ];
+  process.stdout.write("\n");
+  for (const [what, value, most] of judged) {
+    process.stdout.write(
+      `  ${value <= most ? "reached" : "MISSED "}  ${what}: ${shown(value, 1)}, at most ${most}\n`,
+    );
+    if (!(value <= most)) process.exitCode = 1;
+  }
+} finally {
+  await endAll();
+  await Promise.all([broker.stop(), database.stop()]);
+  rmSync(folder, { recursive: true, force: true });
+}
