@@ -1,0 +1,212 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import { createStore, openStore } from "#src/store/open.ts";
+import { salvage } from "#src/store/salvage.ts";
+import { prepareSchema } from "#src/store/schema.ts";
+import { createPatientDatabase } from "#src/store/soon.ts";
+import { openDatabase } from "#src/store/sqlite.ts";
+import type { Settlement, Store } from "#src/store/store.ts";
+import { createTail } from "#src/store/tail.ts";
+import { valueEvent } from "../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+let folder: string;
+let clock: VirtualClock;
+let store: Store;
+beforeEach(async () => {
+  folder = mkdtempSync(join(tmpdir(), "plenum-soon-"));
+  clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
+  store = await openStore({ folder, clock });
+  await store.outbox.register("sink", "beginning");
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(folder, { recursive: true });
+});
+
+const commit = (from: number, count: number) =>
+  store.commit({ events: Array.from({ length: count }, (_, n) => valueEvent(from + n)) });
+const settle = (through: number, more: Partial<Settlement> = {}) =>
+  store.outbox.settle("sink", { again: false, through, rejected: [], soon: true, ...more });
+const offered = async (limit = 1_000) =>
+  (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
+
+/** What is on the disk: what a process finds that starts after this one was killed. */
+async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
+  const left = await openStore({ folder, clock, readOnly: true });
+  try {
+    return await look(left);
+  } finally {
+    await left.close();
+  }
+}
+const comesAgain = () => afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
+
+describe("a cursor that may wait", () => {
+  test("has moved at once for this process, and on the disk with the next transaction", async () => {
+    await commit(0, 20);
+    expect(await offered()).toHaveLength(20);
+    await settle(20);
+    expect(await offered()).toEqual([]);
+    expect((await store.outbox.lag())[0]).toMatchObject({ depth: 0, position: 20 });
+    expect(await comesAgain()).toBe(20);
+    await commit(20, 1);
+    expect(await comesAgain()).toBe(1);
+  });
+
+  test("is on the disk after five seconds, though nothing else is written, and when the store closes", async () => {
+    await commit(0, 20);
+    await offered();
+    await settle(10);
+    await clock.advance(4_900);
+    expect(await comesAgain()).toBe(20);
+    await clock.advance(200);
+    expect(await comesAgain()).toBe(10);
+    await settle(15);
+    await store.close();
+    store = await openStore({ folder, clock });
+    expect(await offered()).toEqual([16, 17, 18, 19, 20]);
+  });
+
+  test.each([7, 20, 60, 100, 250])(
+    "has at most 100 events come again after a kill at any moment, in batches of %i",
+    async (batch) => {
+      await commit(0, 700);
+      for (;;) {
+        const positions = await offered(batch);
+        const last = positions.at(-1);
+        if (last === undefined) break;
+        // The sink has taken all of these, and the process is killed before it settles them.
+        const again = await afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
+        const had = again.filter(({ position }) => position <= last).length;
+        expect(had).toBeLessThanOrEqual(Math.max(100, batch));
+        await settle(last);
+      }
+    },
+  );
+
+  test("does not wait with a dead letter, with what is remembered, or for what is sent again", async () => {
+    await commit(0, 30);
+    await offered();
+    await settle(10, { rejected: [{ position: 10, reason: "no" }] });
+    expect(await comesAgain()).toBe(20);
+    await settle(20, { documents: [{ set: "memory/sink", put: [["a", 1]] }] });
+    expect(await comesAgain()).toBe(10);
+    expect(await afterKill((left) => left.document("memory/sink", "a"))).toBe(1);
+    await store.outbox.replay("sink", "2026-01-01T00:00:00Z");
+    const { again, events } = await store.outbox.next("sink", 5);
+    expect([again, events.length]).toEqual([true, 5]);
+    await settle(events.at(-1)?.position ?? 0, { again });
+    expect(await afterKill(async (left) => (await left.outbox.lag())[0]?.again)).toBe(15);
+  });
+
+  test("waits no more once it could not be written, so that the fault is told", async () => {
+    const inner = openDatabase(join(folder, "full.db"));
+    prepareSchema(inner, true);
+    let isFull = false;
+    const transaction = <T>(work: () => T): T => {
+      if (isFull) throw new Retryable("The disk is full.");
+      return inner.transaction(work);
+    };
+    const full = createStore({ ...inner, transaction }, clock, {});
+    await full.outbox.register("sink", "beginning");
+    await full.commit({ events: [0, 1, 2].map((n) => valueEvent(n)) });
+    await full.outbox.next("sink", 10);
+    const plain = { again: false, rejected: [], soon: true };
+    isFull = true;
+    await full.outbox.settle("sink", { ...plain, through: 1 });
+    await clock.advance(5_100);
+    await expect(full.outbox.settle("sink", { ...plain, through: 2 })).rejects.toThrow("The disk is full.");
+    isFull = false;
+    await full.outbox.settle("sink", { ...plain, through: 2 });
+    expect(inner.number("select position from sink")).toBe(2);
+    await full.close();
+  });
+});
+
+describe("the tail of the log in memory", () => {
+  test("offers what was committed and nothing that came to nothing", async () => {
+    await commit(0, 3);
+    await expect(
+      store.commit({
+        events: [valueEvent(3)],
+        documents: [
+          { set: "s", insert: [["k", 1]] },
+          { set: "s", insert: [["k", 2]] },
+        ],
+      }),
+    ).rejects.toThrow();
+    expect(await offered()).toEqual([1, 2, 3]);
+    await commit(3, 1);
+    const { events } = await store.outbox.next("sink", 10);
+    expect(events.map(({ event }) => event)).toEqual([0, 1, 2, 3].map((n) => valueEvent(n)));
+    expect(await afterKill(async (left) => (await left.outbox.next("sink", 10)).events)).toEqual(events);
+  });
+
+  test("has no hole where another process wrote: what was salvaged is offered too, in its place", async () => {
+    const aside = join(folder, "aside");
+    const damaged = await openStore({ folder: aside, clock });
+    await damaged.commit({ events: [valueEvent(900), valueEvent(901)] });
+    await damaged.close();
+    await commit(0, 2);
+    expect(await offered()).toEqual([1, 2]);
+    await settle(2);
+    await salvage(folder, join(aside, "plenum.db"), clock);
+    await commit(2, 2);
+    const { events } = await store.outbox.next("sink", 10);
+    expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
+  });
+
+  test("lets go of what was removed from the log, and of the oldest when it is large", async () => {
+    await commit(0, 50);
+    const bounds = { maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 };
+    await store.outbox.prune(bounds);
+    const kinds = (await store.outbox.next("sink", 100)).events.map(({ event }) => event.type);
+    expect(kinds).toEqual(["delivery-gap"]);
+
+    const tail = createTail();
+    const body = JSON.stringify(valueEvent(1)).padEnd(300_000, " ");
+    for (const position of [1, 2, 3, 4]) {
+      tail.add({ position, committedAt: "", body });
+      tail.committed();
+    }
+    expect(tail.after(0, 10, 1e9)).toBeNull();
+    expect(tail.after(1, 10, 1e9)?.map(({ position }) => position)).toEqual([2, 3, 4]);
+    expect(tail.after(1, 10, 400_000)).toHaveLength(1);
+    expect(tail.after(1, 2, 1e9)).toHaveLength(2);
+  });
+
+  test("a mark that another process sets is seen", async () => {
+    await commit(0, 3);
+    await offered();
+    await settle(3);
+    await commit(3, 1);
+    expect(await offered()).toEqual([4]);
+    const operator = await openStore({ folder, clock, lock: false });
+    expect(await operator.outbox.replay("sink", "2026-01-01T00:00:00Z")).toBe(3);
+    await operator.close();
+    expect(await store.outbox.next("sink", 10)).toMatchObject({ again: true, events: [{}, {}, {}] });
+  });
+});
+
+test("of two writes with one key the later takes place, and both are told when it is on the disk", async () => {
+  const file = join(folder, "other.db");
+  const inner = openDatabase(file);
+  inner.exec("create table t (v integer) strict");
+  const database = createPatientDatabase(inner, clock, createTail());
+  const write = (value: number) => () => void database.prepare("insert into t values (?)").run(value);
+  const done = [database.soon("a", write(1)), database.soon("a", write(2)), database.soon("b", write(3))];
+  expect(database.prepare("select v from t").all()).toEqual([]);
+  expect(() =>
+    database.transaction(() => {
+      throw new Error("no");
+    }),
+  ).toThrow("no");
+  database.flush();
+  await Promise.all(done);
+  expect(database.prepare("select v from t order by v").all()).toEqual([{ v: 2 }, { v: 3 }]);
+  database.close();
+});
