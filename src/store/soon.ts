@@ -37,7 +37,7 @@ export function createPatientDatabase(database: Database, clock: Clock, witness:
   const closing = new AbortController();
   let isTimed = false;
   let behind = false;
-  let version = 0;
+  let version = database.number("pragma data_version");
 
   function transaction<T>(work: () => T): T {
     try {
