@@ -44,8 +44,15 @@ export function createFolding(
       episode: episodeOf(id, alarm),
       gateway: { id, displayName: gatewayName(alarm.source, id) },
     };
-    book.set(keyOf(group), group);
-    return keyOf(group);
+    return begin(book, group);
+  }
+
+  /** An alarm that nobody was told of may begin one group, be left by it, and begin the next: each is a thing of its own. */
+  function begin(book: Book, group: HeldIncident): string {
+    let begun = group;
+    for (let n = 2; book.has(keyOf(begun)); n += 1) begun = { ...group, episode: `${group.episode} ${n}` };
+    book.set(keyOf(begun), begun);
+    return keyOf(begun);
   }
 
   function openStorm(book: Book, alarm: HeldIncident): string | undefined {
@@ -72,8 +79,7 @@ export function createFolding(
       site: storm.over === "all" ? null : alarm.site,
       episode: episodeOf(storm.over, alarm),
     };
-    book.set(keyOf(group), group);
-    return keyOf(group);
+    return begin(book, group);
   }
 
   const folding: Folding = {

@@ -96,6 +96,26 @@ describe("alarms behind a gateway that is offline", () => {
     expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
+  test("are another thing at the next absence, also where nobody was told of the alarm in between", async () => {
+    const trial = receiving(noticeBoard("findable"), { hold: "2m" });
+    await named(trial, false);
+    const one = behind(1);
+    await trial.offer(one.raised());
+    await trial.pass(3 * MINUTE);
+    expect(titles(trial)).toHaveLength(1);
+    // It stands by itself, turns out to have ended before it had to be told, and is forgotten; then it comes back.
+    const resolvedAt = new Date(START + MINUTE).toISOString();
+    await trial.offer(gatewayOnline(4), one.resolved(5, { resolvedAt }));
+    await trial.pass(MINUTE);
+    await trial.offer(one.retriggered(8));
+    await trial.pass(3 * MINUTE);
+    expect(titles(trial)).toEqual([
+      expect.stringMatching(/^closed: Gateway/),
+      expect.stringMatching(/^open: Gateway/),
+    ]);
+    expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
+  });
+
   test("stay one thing when an earlier return is delivered again", async () => {
     const trial = receiving();
     await named(trial, false);
