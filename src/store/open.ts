@@ -21,7 +21,7 @@ import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
-import { createPatientDatabase } from "./soon.ts";
+import { createSoon } from "./soon.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { Store } from "./store.ts";
 import { createTail } from "./tail.ts";
@@ -152,10 +152,11 @@ export interface Opened {
   readonly setAside?: string;
 }
 
-export function createStore(opening: Database, clock: Clock, opened: Opened): Store {
+export function createStore(database: Database, clock: Clock, opened: Opened): Store {
   const { lock, setAside: aside } = opened;
   const tail = createTail();
-  const database = createPatientDatabase(opening, clock, tail);
+  database.watch(tail);
+  const soon = createSoon(database, clock);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
   const log = createEventLog(database, clock, damage, tail);
@@ -171,8 +172,8 @@ export function createStore(opening: Database, clock: Clock, opened: Opened): St
   }
 
   return {
-    outbox: createOutbox({ database, documents, log, sinks, damage, clock, changes }),
-    quotaMemory: createQuotaMemory(database, clock, damage),
+    outbox: createOutbox({ database, soon, documents, log, sinks, damage, clock, changes }),
+    quotaMemory: createQuotaMemory(database, soon, clock, damage),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
@@ -219,11 +220,9 @@ export function createStore(opening: Database, clock: Clock, opened: Opened): St
     async close() {
       if (!open) return;
       open = false;
-      try {
-        database.close();
-      } finally {
-        lock?.release();
-      }
+      soon.close();
+      database.close();
+      lock?.release();
     },
   };
 }

@@ -8,7 +8,8 @@ import { sinkLags } from "./lag.ts";
 import { createRedeliveries } from "./redeliveries.ts";
 import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
-import type { PatientDatabase } from "./soon.ts";
+import type { Soon } from "./soon.ts";
+import type { Database } from "./sqlite.ts";
 import type { Outbox } from "./store.ts";
 
 /** A crash has no sink get more than so many events once more, by the promise. */
@@ -24,7 +25,8 @@ const IN_FLIGHT = 100;
  * A cursor that may wait (`soon`) has moved for this process at once, and for the next one with the next transaction.
  */
 export function createOutbox(options: {
-  readonly database: PatientDatabase;
+  readonly database: Database;
+  readonly soon: Soon;
   readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
   readonly log: EventLog;
   readonly sinks: Sinks;
@@ -32,7 +34,7 @@ export function createOutbox(options: {
   readonly clock: Clock;
   readonly changes: Bell;
 }): Outbox {
-  const { database, documents, log, sinks, damage, clock, changes } = options;
+  const { database, soon, documents, log, sinks, damage, clock, changes } = options;
   const letters = createDeadLetters(database);
   const redeliveries = createRedeliveries(database, log, damage);
   const retention = createRetention(database, log, sinks, clock);
@@ -60,7 +62,7 @@ export function createOutbox(options: {
       moved = ahead.get(sink) ?? through;
       sinks.moveTo(sink, moved);
     };
-    void database.soon(`cursor ${sink}`, move).then(() => {
+    void soon.write(`cursor ${sink}`, move).then(() => {
       durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
       if (moved >= (ahead.get(sink) ?? 0)) ahead.delete(sink);
     });
@@ -84,13 +86,13 @@ export function createOutbox(options: {
       if (again.length > 0) return { again: true, events: again };
       const events = log.after(Math.max(cursorOf(sink), after), limit);
       const last = events.at(-1)?.position ?? 0;
-      if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) database.flush();
+      if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
       return { again: false, events };
     },
 
-    async settle(sink, { again, through, rejected, documents: changed = [], soon = false }) {
+    async settle(sink, { again, through, rejected, documents: changed = [], soon: mayWait = false }) {
       const isPlain = !again && rejected.length === 0 && changed.length === 0;
-      if (soon && isPlain && owed(sink, through) <= IN_FLIGHT && !database.isBehind()) {
+      if (mayWait && isPlain && owed(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
         moveSoon(sink, through);
         return;
       }

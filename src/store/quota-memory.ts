@@ -1,6 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Damage } from "./damage.ts";
-import type { PatientDatabase } from "./soon.ts";
+import type { Soon } from "./soon.ts";
+import type { Database } from "./sqlite.ts";
 import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
 /** The longest that the service counts a request, in milliseconds, with room for its clock. */
@@ -13,7 +14,8 @@ const UNKNOWN_HOLD_MS = 60_000;
  * damaged. So a restart never sends more than was allowed; it may wait a minute longer.
  */
 export function createQuotaMemory(
-  database: PatientDatabase,
+  database: Database,
+  soon: Soon,
   clock: Pick<Clock, "now">,
   damage: Damage,
 ): QuotaMemory {
@@ -51,7 +53,7 @@ export function createQuotaMemory(
       database.transaction(() => put(key, slot));
     },
     async saveSoon(key, slot) {
-      await database.soon(`slot ${slot.id} ${key}`, () => put(key, slot));
+      await soon.write(`slot ${slot.id} ${key}`, () => put(key, slot));
     },
     async forget(key, beforeMs) {
       database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(key, beforeMs);

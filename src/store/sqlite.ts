@@ -25,7 +25,18 @@ export interface Database {
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
+  /** From now on the witness is told of every transaction. */
+  watch(witness: Witness): void;
+  /** True when another process has changed the file since this was asked last. */
+  othersChanged(): boolean;
   close(): void;
+}
+
+/** Told of each transaction: inside it, before its work, and how it ended. */
+export interface Witness {
+  begun?(): void;
+  committed(): void;
+  rolledBack(): void;
 }
 
 export interface DatabaseOptions {
@@ -44,6 +55,8 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
     checksumOf,
   );
   const statements = new Map<string, Statement>();
+  const witnesses: Witness[] = [];
+  let version = 0;
   let open = true;
 
   const self: Database = {
@@ -66,15 +79,25 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
     },
     transaction(work) {
       self.exec("begin immediate");
+      let result: ReturnType<typeof work>;
       try {
-        const result = work();
+        for (const witness of witnesses) witness.begun?.();
+        result = work();
         self.exec("commit");
-        return result;
       } catch (error) {
+        for (const witness of witnesses) witness.rolledBack();
         // A full disk makes SQLite roll back by itself.
         if (database.isTransaction) self.exec("rollback");
         throw error;
       }
+      for (const witness of witnesses) witness.committed();
+      return result;
+    },
+    watch: (witness) => void witnesses.push(witness),
+    othersChanged() {
+      const before = version;
+      version = self.number("pragma data_version");
+      return version !== before;
     },
     close() {
       if (!open) return;
@@ -82,6 +105,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       guarded(path, () => database.close());
     },
   };
+  version = self.number("pragma data_version");
   return self;
 }
 

@@ -6,7 +6,7 @@ import { Retryable } from "#src/errors.ts";
 import { createStore, openStore } from "#src/store/open.ts";
 import { salvage } from "#src/store/salvage.ts";
 import { prepareSchema } from "#src/store/schema.ts";
-import { createPatientDatabase } from "#src/store/soon.ts";
+import { createSoon } from "#src/store/soon.ts";
 import { openDatabase } from "#src/store/sqlite.ts";
 import type { Settlement, Store } from "#src/store/store.ts";
 import { createTail } from "#src/store/tail.ts";
@@ -189,18 +189,18 @@ describe("the tail of the log in memory", () => {
 
 test("of two writes with one key the later takes place, and both are told when it is on the disk", async () => {
   const file = join(folder, "other.db");
-  const inner = openDatabase(file);
-  inner.exec("create table t (v integer) strict");
-  const database = createPatientDatabase(inner, clock, createTail());
+  const database = openDatabase(file);
+  database.exec("create table t (v integer) strict");
+  const soon = createSoon(database, clock);
   const write = (value: number) => () => void database.prepare("insert into t values (?)").run(value);
-  const done = [database.soon("a", write(1)), database.soon("a", write(2)), database.soon("b", write(3))];
+  const done = [soon.write("a", write(1)), soon.write("a", write(2)), soon.write("b", write(3))];
   expect(database.prepare("select v from t").all()).toEqual([]);
   expect(() =>
     database.transaction(() => {
       throw new Error("no");
     }),
   ).toThrow("no");
-  database.flush();
+  soon.flush();
   await Promise.all(done);
   expect(database.prepare("select v from t order by v").all()).toEqual([{ v: 2 }, { v: 3 }]);
   database.close();
