@@ -1,4 +1,3 @@
-import { z } from "zod";
 import type { Measurement, Tag, TagLog, TagReading, TagTotal, TagValue } from "../building.ts";
 import { Malformed } from "../errors.ts";
 import { wireTime } from "./iso-time.ts";
@@ -49,9 +48,8 @@ export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
       const readings: TagReading[] = [];
       const leftOut = new Map(askedIds.map((id) => [id, "The reply does not list it."]));
       for (const { tag, record } of records(answer, askedIds)) {
-        const value = Value.safeParse(record.value);
-        if (value.success) {
-          readings.push({ ...tag, value: value.data });
+        if (isValue(record.value)) {
+          readings.push({ ...tag, value: record.value });
           leftOut.delete(tag.id);
         } else {
           note("tag.value");
@@ -92,8 +90,6 @@ function kindOf(value: unknown): string {
   if (typeof value === "string") return "a text";
   return Array.isArray(value) ? "a list" : typeof value === "number" ? "no finite number" : "an object";
 }
-
-const Value = z.union([z.number(), z.boolean(), z.null()]);
 
 /** Not zod: a reply may hold a quarter of a million of these. */
 function measurement(entry: unknown, tag: Tag, answer: DecodedReply, note: Note): readonly Measurement[] {
