@@ -61,7 +61,8 @@ export interface DeliveryOptions {
  *   open → tick → next → filter → write → settle → tick → next …
  *
  * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
- * the sink has answered, so a crash at any point repeats at most the batch that was under way.
+ * the sink has answered, so a crash at any point repeats at most the batch that was under way, and up to 100 events where
+ * the sink says that it does no harm (`mayRepeat`).
  */
 export function createDelivery(options: DeliveryOptions): Delivery {
   const { name, sink, config, outbox, state, clock, draining, forced } = options;
