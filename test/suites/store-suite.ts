@@ -100,6 +100,35 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("nothing")).toBeUndefined();
     });
 
+    test("the version of a set is another one after each change of it, by a sink's settlement too", async () => {
+      const seen = new Set([await store.version("a")]);
+      const changed = async () => {
+        const version = await store.version("a");
+        const isNew = !seen.has(version);
+        seen.add(version);
+        return isNew;
+      };
+      for (const documents of [
+        [{ set: "a", put: [["k", 1]] }],
+        [{ set: "a", put: [["k", 2]] }],
+        [{ set: "a", insert: [["l", 1]] }],
+        [
+          { set: "b", put: [["k", 1]] },
+          { set: "a", remove: ["k"] },
+        ],
+      ] as const) {
+        await store.commit({ documents });
+        expect(await changed()).toBe(true);
+      }
+      await commit(values(0, 1));
+      await store.outbox.register("sink", "beginning");
+      await store.outbox.next("sink", 1);
+      expect(await changed()).toBe(false);
+      const documents = [{ set: "a", put: [["m", 1]] }] as const;
+      await store.outbox.settle("sink", { again: false, through: 1, rejected: [], documents });
+      expect(await changed()).toBe(true);
+    });
+
     test("an insert of a taken key refuses the whole commit", async () => {
       await store.commit({ documents: [{ set: "command", insert: [["c1", 1]] }] });
       const refused = store.commit({

@@ -24,6 +24,7 @@ export interface MemoryStore extends Store {
 
 export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   const sets = new Map<string, Map<string, string>>();
+  const versions = new Map<string, number>();
   const events: Event[] = [];
   const toldAtMs = new Map<string, number>();
   const repeated: string[] = [];
@@ -68,6 +69,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
 
   function take(all: ReturnType<typeof changed>): void {
     for (const [set, change] of all) {
+      if (change.size > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
       for (const [key, body] of change) {
         if (body === null) setOf(set).delete(key);
         else setOf(set).set(key, body);
@@ -116,7 +118,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
-    version: async () => commits,
+    version: async (set) => versions.get(set) ?? 0,
     damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),
