@@ -334,10 +334,12 @@ export function orderKey(event: Pick<Event, "source" | "subject">): string {
  * Safe in headers, topics and file names.
  */
 export function eventId(kind: Kind, source: string, ...facts: readonly (string | number | null)[]): string {
-  const digest = createHash("sha256")
-    .update(JSON.stringify([kind, source, ...facts]))
-    .digest();
-  return `${kind}.${digest.subarray(0, 16).toString("base64url")}`;
+  return `${kind}.${hashOf(16, kind, source, ...facts)}`;
+}
+
+/** So many bytes of SHA-256, as base64url. */
+function hashOf(bytes: number, ...facts: readonly (string | number | null)[]): string {
+  return createHash("sha256").update(JSON.stringify(facts)).digest().subarray(0, bytes).toString("base64url");
 }
 
 /**
@@ -346,11 +348,8 @@ export function eventId(kind: Kind, source: string, ...facts: readonly (string |
  * each touches a page of its own, and a card that is written wears out twice as fast.
  */
 function valueId(source: string, time: string, ...facts: readonly (string | number | null)[]): string {
-  const digest = createHash("sha256")
-    .update(JSON.stringify(["tag-value", source, ...facts]))
-    .digest();
   const rising = Date.parse(time).toString(36).padStart(9, "0");
-  return `tag-value.${rising}${digest.subarray(0, 12).toString("base64url")}`;
+  return `tag-value.${rising}${hashOf(12, "tag-value", source, ...facts)}`;
 }
 
 /** Builds an event; `facts` are what makes it this event and no other, besides kind and source. */
@@ -370,10 +369,10 @@ export function makeEvent<K extends Kind>(fields: {
       type === "tag-value"
         ? valueId(source, time, subject, ...facts)
         : eventId(type, source, subject, ...facts),
-    source: fields.source,
-    type: fields.type,
-    subject: fields.subject,
-    time: fields.time,
+    source,
+    type,
+    subject,
+    time,
     ...(fields.siteId === undefined || fields.siteId === null ? {} : { siteid: String(fields.siteId) }),
     ...(fields.priority === undefined ? {} : { priority: fields.priority }),
     data: fields.data,

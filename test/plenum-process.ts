@@ -14,12 +14,19 @@ export interface Running {
   end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
 }
 
-export function runPlenum(
-  args: readonly string[],
-  options: { readonly cwd: string; readonly environment?: Readonly<Record<string, string>> },
-): Running {
+interface RunOptions {
+  readonly cwd?: string;
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+export function runPlenum(args: readonly string[], options: RunOptions & { readonly cwd: string }): Running {
   // The start script ends in `exec`, so the process is the worker itself: signals and measurements reach it.
-  const child: ChildProcess = spawn(join(ROOT, "plenum"), args, {
+  return runProgram(join(ROOT, "plenum"), args, options);
+}
+
+/** The same for any program. */
+export function runProgram(command: string, args: readonly string[], options: RunOptions = {}): Running {
+  const child: ChildProcess = spawn(command, args, {
     cwd: options.cwd,
     env: { ...process.env, NO_COLOR: "1", ...options.environment },
     stdio: ["ignore", "pipe", "pipe"],

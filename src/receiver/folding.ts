@@ -29,8 +29,8 @@ export function createFolding(
     if (held !== undefined) book.set(key, { ...held, ...change });
   }
 
-  const openOf = (book: Book, fits: (held: HeldIncident) => boolean) =>
-    [...book].find(([, held]) => !isOver(held) && fits(held))?.[0];
+  const openOf = (book: Book, fits: (held: HeldIncident, key: string) => boolean) =>
+    [...book].find(([key, held]) => !isOver(held) && fits(held, key))?.[0];
 
   function openGateway(book: Book, alarm: HeldIncident, id: string): string {
     const known = openOf(
@@ -62,10 +62,8 @@ export function createFolding(
     // One member that nobody hears of any more keeps a storm open for ever; what comes weeks later is not part of it.
     const goesOn = (key: string) =>
       membersOf(book, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
-    const known = [...book].find(
-      ([key, held]) => held.kind === "storm" && !isOver(held) && isHere(held) && goesOn(key),
-    );
-    if (known !== undefined) return known[0];
+    const known = openOf(book, (held, key) => held.kind === "storm" && isHere(held) && goesOn(key));
+    if (known !== undefined) return known;
     // What a gateway explains was not opened.
     const isOpening = ({ into, kind }: HeldIncident) =>
       kind === "alarm" && book.get(into ?? "")?.kind !== "gateway";

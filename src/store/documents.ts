@@ -10,13 +10,14 @@ interface BodyRow {
 
 /** Sets of JSON values by key, and append-only logs of JSON records. Changes belong inside a transaction. */
 export function createDocuments(database: Database, damage: Damage) {
-  /** How often each set was changed by this process; nobody else changes documents. */
+  /** How often each set was changed by this process; what others change (silences) has no reader who goes by it. */
   const versions = new Map<string, number>();
+  const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
 
   /** A damaged document counts as absent. */
   function setAside(where: string, ...values: readonly string[]): void {
     const [set] = values;
-    if (set !== undefined) versions.set(set, (versions.get(set) ?? 0) + 1);
+    if (set !== undefined) changed(set);
     if (!database.readOnly) database.transaction(() => damage.setAside("document", where, ...values));
   }
 
@@ -58,7 +59,7 @@ export function createDocuments(database: Database, damage: Damage) {
         if (insertion.run(...rowOf(set, key, value)) === 0) throw new Conflict(set, key);
       }
       for (const [key, value] of put) changes += upsertion.run(...rowOf(set, key, value));
-      if (changes > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
+      if (changes > 0) changed(set);
     },
 
     append(log: string, body: unknown): void {

@@ -62,10 +62,12 @@ export function createOutbox(options: {
       moved = ahead.get(sink) ?? through;
       sinks.moveTo(sink, moved);
     };
-    void soon.write(`cursor ${sink}`, move).then(() => {
+    const onDisk = () => {
       durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
       if (moved >= (ahead.get(sink) ?? 0)) ahead.delete(sink);
-    });
+    };
+    // What could not be moved so is owed, and soon moved at once, with the fault told.
+    soon.write(`cursor ${sink}`, move).then(onDisk, () => undefined);
   }
 
   /** How many events a crash would have a sink get once more, were its cursor moved there and not on the disk. */

@@ -1,4 +1,5 @@
 import type { Clock } from "../clock.ts";
+import { ConfigError, Retryable } from "../errors.ts";
 import { rest, WOKEN } from "../waiting.ts";
 import type { Database } from "./sqlite.ts";
 
@@ -10,7 +11,7 @@ export interface Soon {
   /**
    * Does the write with the next transaction, before the transaction's own work, and after 5 s in one of its own: a
    * transaction of its own costs a thousand times what the write does. Of two with one key the later takes the place of
-   * the earlier. Resolves when it is on the disk.
+   * the earlier. Resolves when it is on the disk; rejects when the write itself is at fault, and is left out then.
    */
   write(key: string, write: () => void): Promise<void>;
   /** Whether what waited its 5 s could not be written: then nothing more should be put off. */
@@ -37,7 +38,16 @@ export function createSoon(database: Database, clock: Clock): Soon {
   database.watch({
     begun() {
       written = [...waiting];
-      for (const [, { write }] of written) write();
+      for (const [key, { write, done }] of written) {
+        try {
+          write();
+        } catch (error) {
+          // A trouble of the disk or the file is the whole transaction's; any other would stop all of them for ever.
+          if (error instanceof Retryable || error instanceof ConfigError) throw error;
+          waiting.delete(key);
+          done.reject(error);
+        }
+      }
     },
     committed() {
       behind = false;

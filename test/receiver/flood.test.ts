@@ -14,7 +14,7 @@ import { alarm } from "./trial.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
-const MINUTES = 5;
+const MINUTES = 10;
 
 /**
  * A building goes down: 2,000 alarms at once, then 200 changes a minute, and a chat that takes one message a second. The

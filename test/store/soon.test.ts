@@ -187,7 +187,7 @@ describe("the tail of the log in memory", () => {
   });
 });
 
-test("of two writes with one key the later takes place, and both are told when it is on the disk", async () => {
+test("of two writes with one key the later takes place; both are told when it is there, one at fault stops no other", async () => {
   const file = join(folder, "other.db");
   const database = openDatabase(file);
   database.exec("create table t (v integer) strict");
@@ -203,5 +203,11 @@ test("of two writes with one key the later takes place, and both are told when i
   soon.flush();
   await Promise.all(done);
   expect(database.prepare("select v from t order by v").all()).toEqual([{ v: 2 }, { v: 3 }]);
+
+  const wrong = soon.write("c", () => database.exec("insert into nothing values (1)"));
+  const right = soon.write("d", write(4));
+  expect(database.transaction(() => "done")).toBe("done");
+  await expect(wrong).rejects.toThrow("syntax error");
+  await right;
   database.close();
 });

@@ -19,14 +19,14 @@ describe("Whether failed reads concern all tags", () => {
     return [group[0], isOfAll];
   }
 
-  test("three refusals are worth an idle slot for a control, eight are worth a search's", () => {
+  test("three refusals are worth an idle slot for a control, six are worth a search's", () => {
     const controls = controlsOf("a");
     const worth = Array.from({ length: 8 }, () => {
       controls.refused(["x", "y"]);
       return [controls.isWorth("idle"), controls.isWorth("search")];
     });
     expect(worth.findIndex(([idle]) => idle)).toBe(2);
-    expect(worth.findIndex(([, search]) => search)).toBe(7);
+    expect(worth.findIndex(([, search]) => search)).toBe(5);
     expect(controls.isTrying()).toBe(false);
   });
 

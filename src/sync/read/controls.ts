@@ -14,7 +14,7 @@ export interface Controls {
   isTrying(): boolean;
   /**
    * Whether a control is worth a slot: while it is trying, or after some refusals in a row; more of them where the slot
-   * would be a search's, which finds one culprit of 20 within seven.
+   * would be a search's, which mostly has an answer in between.
    */
   isWorth(slot: "idle" | "search"): boolean;
   /** Whether one is on its way. */
@@ -39,8 +39,10 @@ const FAILURES_MAX = 3;
 const REFUSALS_IN_DOUBT = 3;
 /** So many controls refused: it is about no single tag. */
 const CONTROLS = 3;
-/** The same instead of a search; and where no tag was ever read, so many say that it is about no single tag. */
-const REFUSALS_MAX = 8;
+/** The same instead of a search: with the controls and one on its way, ten requests to what is refused altogether. */
+const REFUSALS_FOR_SEARCH = 6;
+/** Where no tag was ever read, so many say that it is about no single tag. */
+const REFUSALS_UNREAD = 8;
 
 /** `pick` answers a tag that was read lately and is none of those given, or undefined; see `Board.control`. */
 export function createControls(pick: (tried: readonly string[]) => string | undefined): Controls {
@@ -55,7 +57,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
 
   return {
     isTrying: () => trying,
-    isWorth: (slot) => trying || refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_MAX),
+    isWorth: (slot) => trying || refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_FOR_SEARCH),
     isOut: () => out !== null,
     next() {
       if (out !== null) return [];
@@ -83,7 +85,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       refusals++;
       if (group === out) controlsRefused++;
       const isControlled = controlsRefused >= CONTROLS;
-      const neverRead = refusals >= REFUSALS_MAX && pick([]) === undefined;
+      const neverRead = refusals >= REFUSALS_UNREAD && pick([]) === undefined;
       if (!isControlled && !neverRead) return false;
       refusals = 0;
       controlsRefused = 0;

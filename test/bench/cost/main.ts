@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
 import { absent, startMosquitto, startVictoriaMetrics } from "../../real-servers.ts";
-import { endAll } from "./process.ts";
 import {
   type Ends,
+  endAll,
   type Scenario,
   type Subject,
   startMinimal,
@@ -79,12 +79,12 @@ async function run(folder: string, scenarios: (typeof RUNS)[number], ends: Ends)
   return rows;
 }
 
-const perValue = ({ used, asked }: Window) => (1_000 * used.processorMs) / asked.values;
+const perValue = ({ used, values }: Window) => (1_000 * used.processorMs) / values;
 const share = ({ used, seconds }: Window) => used.processorMs / seconds / 10;
 const shown = (value: number, digits = 0) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
 
 function line({ name, window }: Row, minimal: Window): string {
-  const { used, asked } = window;
+  const { used, values } = window;
   return [
     name.padEnd(42),
     shown(perValue(window)).padStart(9),
@@ -92,7 +92,7 @@ function line({ name, window }: Row, minimal: Window): string {
     shown(share(window), 2).padStart(8),
     shown(used.residentBytes / 2 ** 20).padStart(6),
     shown(used.peakBytes / 2 ** 20).padStart(6),
-    shown(asked.values === 0 ? Number.NaN : used.writtenBytes / asked.values).padStart(9),
+    shown(values === 0 ? Number.NaN : used.writtenBytes / values).padStart(9),
   ].join(" ");
 }
 
@@ -130,7 +130,7 @@ try {
       perValue(live) / perValue(windowOf("minimal program")),
       MOST.ratio,
     ],
-    ["bytes written for a live value", live.used.writtenBytes / live.asked.values, MOST.writtenBytes],
+    ["bytes written for a live value", live.used.writtenBytes / live.values, MOST.writtenBytes],
     [
       "50,000 tags against 20",
       share(windowOf("1 source, 50,000 tags")) / share(windowOf("1 source, 20 tags")),

@@ -17,7 +17,7 @@ const TAGS = Number(options.tags);
 const ALARMS = Number(options.alarms);
 const site = { id: 1, display_name: "Building" };
 let reading = 0;
-const asked = { read: 0, values: 0, points: 0, alarms: 0, tags: 0 };
+let values = 0;
 
 const tag = (id: number) => ({
   type: "tags",
@@ -72,42 +72,22 @@ function page(
   };
 }
 
-/** Buckets of five minutes, as a log of that resolution has them. */
-function measurements(from: string, to: string): readonly object[] {
-  const first = Math.ceil(Date.parse(from) / 300_000) * 300_000;
-  const points: object[] = [];
-  for (let atMs = first; atMs < Date.parse(to); atMs += 300_000)
-    points.push({
-      timestamp: `${new Date(atMs).toISOString().slice(0, 19)}Z`,
-      value: 20 + ((atMs / 300_000) % 97) / 10,
-    });
-  asked.points += points.length;
-  return points;
-}
-
-function answer(path: string, query: URLSearchParams): object {
+function answer(path: string, query: URLSearchParams): unknown {
   const ids = (query.get("tags") ?? "").split(",").map(Number);
   const endpoint = path.slice(path.indexOf("/api/v1/") + 8);
   switch (endpoint) {
     case "tags/read":
       reading += 1;
-      asked.read += 1;
-      asked.values += ids.length;
+      values += ids.length;
       return {
         data: ids.map((id) => ({
           ...tag(id),
           value: options.steady ? id / 10 : ((reading + id) % 1_000) / 10,
         })),
       };
-    case "tags/history": {
-      const [from = "", to = ""] = [query.get("from") ?? "", query.get("to") ?? ""];
-      return { data: ids.map((id) => ({ ...tag(id), type: "logs", measurements: measurements(from, to) })) };
-    }
     case "tags":
-      asked.tags += 1;
       return page(query, path, TAGS, (place) => tag(10_001 + place));
     case "alarms":
-      asked.alarms += 1;
       return query.get("status") === "resolved"
         ? page(query, path, 0, alarm)
         : page(query, path, ALARMS, (place) => alarm(500_001 + place));
@@ -135,8 +115,8 @@ function answer(path: string, query: URLSearchParams): object {
         },
       };
     }
-    case "asked":
-      return asked;
+    case "values":
+      return values;
     default:
       return { errors: [{ status: 404, message: "Not found." }] };
   }

@@ -1,10 +1,10 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
-import { type Measured, start, type Used } from "./process.ts";
+import { type Used, usedBy } from "../process-use.ts";
 
 const HERE = import.meta.dirname;
-const ROOT = join(HERE, "../../..");
 
 /** Where a scenario's values go: the addresses of the broker and the database. */
 export interface Ends {
@@ -22,43 +22,41 @@ export interface Scenario {
   readonly alarmsEvery?: string;
   /** Nothing changes, and only changes are told. */
   readonly steady?: boolean;
-  readonly sinks?: readonly ("mqtt" | "influx" | "file")[];
-  /** How far back history is fetched, at 5 minutes. */
-  readonly history?: string;
 }
 
 export interface Subject {
-  readonly process: Measured;
-  readonly statusUrl: string | null;
-  /** What was asked of its service so far. */
-  asked(): Promise<Asked>;
+  readonly pid: number;
+  /** Values that were asked of its service so far. */
+  values(): Promise<number>;
 }
 
-export interface Asked {
-  readonly read: number;
-  readonly values: number;
-  readonly points: number;
-  readonly alarms: number;
-  readonly tags: number;
+/** All of them are ended together, whatever happens. */
+const running: Running[] = [];
+
+export async function endAll(): Promise<void> {
+  await Promise.all(running.splice(0).map((each) => each.end("SIGTERM")));
+}
+
+function started(subject: Running): Running {
+  running.push(subject);
+  return subject;
 }
 
 async function startService(scenario: Scenario) {
-  const service = start(process.execPath, [
-    ...[join(HERE, "service.ts"), "--tags", String(scenario.tags), "--alarms", String(scenario.alarms ?? 0)],
-    ...(scenario.steady ? ["--steady"] : []),
-  ]);
-  const port = /port (\d+)/.exec(await service.says("port "))?.[1];
-  const url = `http://127.0.0.1:${port}`;
-  const asked = async () => (await (await fetch(`${url}/api/v1/asked`)).json()) as Asked;
-  return { url, asked };
+  const args = ["--tags", String(scenario.tags), "--alarms", String(scenario.alarms ?? 0)];
+  const steady = scenario.steady ? ["--steady"] : [];
+  const service = started(runProgram(process.execPath, [join(HERE, "service.ts"), ...args, ...steady]));
+  await service.says(/port \d+/);
+  const url = `http://127.0.0.1:${/port (\d+)/.exec(service.output())?.[1]}`;
+  const values = async () => Number(await (await fetch(`${url}/api/v1/values`)).json());
+  return { url, values };
 }
 
 /** A worker as a user starts it, with a service of its own. */
 export async function startWorker(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
-  const { url, asked } = await startService(scenario);
+  const { url, values } = await startService(scenario);
   const port = await freePort();
   mkdirSync(folder, { recursive: true });
-  const sinks = scenario.sinks ?? ["mqtt", "influx"];
   const lists = { hosts: false, systems: false };
   const config = {
     state: { folder: join(folder, "state") },
@@ -86,55 +84,41 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
                     ...(scenario.steady ? { on_change: true, max_silence: "7d" } : {}),
                   },
                 ],
-          ...(scenario.history === undefined
-            ? {}
-            : { history: [{ name: "all", resolution: "5m", every: "1h", backfill: scenario.history }] }),
         },
       ]),
     ),
     sinks: {
-      ...(sinks.includes("mqtt")
-        ? { broker: { mqtt: { url: ends.mqtt, prefix: folder.replaceAll(/\W/g, "_") } } }
-        : {}),
-      ...(sinks.includes("influx")
-        ? { lake: { influxdb: { url: ends.influx, api: "v2", bucket: "bench" } } }
-        : {}),
-      ...(sinks.includes("file") ? { files: { file: { folder: join(folder, "events") } } } : {}),
+      broker: { mqtt: { url: ends.mqtt, prefix: folder.replaceAll(/\W/g, "_") } },
+      lake: { influxdb: { url: ends.influx, api: "v2", bucket: "bench" } },
     },
   };
-  const file = join(folder, "plenum.yaml");
-  writeFileSync(file, JSON.stringify(config));
-  const worker = start(join(ROOT, "plenum"), ["run", "--config", file], {
-    BENCH_TOKEN: "bench-token-0123456789",
-  });
+  writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(config));
+  const environment = { BENCH_TOKEN: "bench-token-0123456789" };
+  const worker = started(runPlenum(["run", "--config", "plenum.yaml"], { cwd: folder, environment }));
   await worker.says("Plenum is running");
-  return { process: worker, statusUrl: `http://127.0.0.1:${port}`, asked };
+  return { pid: worker.pid, values };
 }
 
 export async function startMinimal(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
-  const { url, asked } = await startService(scenario);
-  const minimal = start(process.execPath, [
-    ...[join(HERE, "minimal.ts"), "--service", url, "--mqtt", ends.mqtt, "--influx", ends.influx],
-    ...["--sources", String(scenario.sources), "--folder", folder],
-  ]);
+  const { url, values } = await startService(scenario);
+  const args = ["--service", url, "--mqtt", ends.mqtt, "--influx", ends.influx];
+  const size = ["--sources", String(scenario.sources), "--folder", folder];
+  const minimal = started(runProgram(process.execPath, [join(HERE, "minimal.ts"), ...args, ...size]));
   await minimal.says("running");
-  return { process: minimal, statusUrl: null, asked };
+  return { pid: minimal.pid, values };
 }
 
-/** What was used between two moments, and for what. */
+/** What was used between two moments, and for how many values. */
 export interface Window {
   readonly seconds: number;
   readonly used: Used;
-  readonly asked: Asked;
+  readonly values: number;
 }
 
-export async function watch(subject: Subject, lengthMs: number): Promise<Window> {
-  const [before, askedBefore, begin] = [subject.process.used(), await subject.asked(), performance.now()];
+export async function watch({ pid, values }: Subject, lengthMs: number): Promise<Window> {
+  const [before, valuesBefore, begin] = [usedBy(pid), await values(), performance.now()];
   await new Promise((resolve) => setTimeout(resolve, lengthMs));
-  const [after, askedAfter] = [subject.process.used(), await subject.asked()];
-  const asked = Object.fromEntries(
-    Object.entries(askedAfter).map(([what, count]) => [what, count - askedBefore[what as keyof Asked]]),
-  ) as unknown as Asked;
+  const [after, valuesAfter] = [usedBy(pid), await values()];
   return {
     seconds: (performance.now() - begin) / 1_000,
     used: {
@@ -142,6 +126,6 @@ export async function watch(subject: Subject, lengthMs: number): Promise<Window>
       processorMs: after.processorMs - before.processorMs,
       writtenBytes: after.writtenBytes - before.writtenBytes,
     },
-    asked,
+    values: valuesAfter - valuesBefore,
   };
 }

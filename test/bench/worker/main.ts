@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { runPlenum } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
+import { usedBy } from "../process-use.ts";
 
 /**
  * What the worker costs, measured from outside, each part as a process of its own:
@@ -27,18 +28,6 @@ const lengthMs = Number(minutes) * 60_000;
 const GOALS = { firstEventMs: 5_000, demoBytes: 150e6, coreShare: 0.05 };
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
-
-/** Resident set of a process in bytes, as Linux states it. */
-function residentBytes(pid: number): number {
-  const kilobytes = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
-  return Number(kilobytes) * 1024;
-}
-
-/** User and system time of a process in seconds; Linux counts in hundredths. */
-function processorSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
-  return (Number(fields[11]) + Number(fields[12])) / 100;
-}
 
 /** A demo in a folder of its own, once it has delivered its first event, and how long that took. */
 async function started(folder: string) {
@@ -63,7 +52,7 @@ async function keepCompiled(folder: string): Promise<void> {
 async function demo(folder: string) {
   const { running, firstEventMs } = await started(folder);
   await pause(Math.max(0, lengthMs - firstEventMs));
-  const bytes = residentBytes(running.pid);
+  const bytes = usedBy(running.pid).residentBytes;
   const stopBegin = performance.now();
   await running.end("SIGINT");
   return { firstEventMs, bytes, stopMs: performance.now() - stopBegin };
@@ -98,12 +87,12 @@ sinks:
   await worker.says("Plenum is running");
   // The first inventory of 3,000 tags is not the steady state.
   await pause(60_000);
-  const before = processorSeconds(worker.pid);
+  const before = usedBy(worker.pid).processorMs;
   const begin = performance.now();
   await pause(lengthMs);
   const seconds = (performance.now() - begin) / 1000;
-  const share = (processorSeconds(worker.pid) - before) / seconds;
-  const bytes = residentBytes(worker.pid);
+  const share = (usedBy(worker.pid).processorMs - before) / 1_000 / seconds;
+  const bytes = usedBy(worker.pid).residentBytes;
   const answer = await fetch(`http://127.0.0.1:${statusPort}/api/status`);
   const status = (await answer.json()) as { sources: { counts: { tags: number; values: number } }[] };
   const counts = status.sources[0]?.counts;

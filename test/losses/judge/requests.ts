@@ -9,10 +9,10 @@ const ALL_PER_MINUTE = 20 + 30 + 10;
 /** What a start lists once more: how fast lists were asked for before it is not remembered. */
 const ALL_PER_START = 10;
 /**
- * To an endpoint that has failed for a while: eight refusals in a row before it is asked whether anything can be read at
+ * To an endpoint that has failed for a while: six refusals in a row before it is asked whether anything can be read at
  * all, three controls that say so, and one that was under way beside them.
  */
-const DEAD_PER_MINUTE = 12;
+const DEAD_PER_MINUTE = 10;
 const WHILE_MS = 2 * MINUTE_MS;
 
 /** The most within any span of this length, and when it ended. */
