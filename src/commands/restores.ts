@@ -67,6 +67,8 @@ export function createRestores(options: {
   const attempts = new Map<string, Attempt>();
   /** By command, when its time is over by measured time: a clock that is set back prolongs none. */
   const deadlines = new Map<string, number>();
+  /** Those that are too late or refused here: what ends them is not put off again. */
+  const ending = new Set<string>();
   const bell = createBell();
 
   /** Null once it is with the writer, otherwise in how many milliseconds it has to be looked at. */
@@ -87,7 +89,12 @@ export function createRestores(options: {
     const entry = allowList.entry(restoring.source, restoring.tagId);
     const end = isLate ? tooLate(restore, attempt.why) : refusal(restore);
     if (end !== null || entry === undefined) {
-      await endings.end(restoring, end ?? closed(restore), signal);
+      ending.add(id);
+      try {
+        await endings.end(restoring, end ?? closed(restore), signal);
+      } finally {
+        ending.delete(id);
+      }
       attempts.delete(id);
       return null;
     }
@@ -170,10 +177,13 @@ export function createRestores(options: {
     putsOff(command, finish) {
       const restore = journal.restoreBy(command.id);
       if (restore === undefined || journal.entry(command.id)?.state !== "accepted") return false;
-      if (!maybeLater(finish)) return false;
-      const tries = (attempts.get(command.id)?.tries ?? 0) + 1;
+      if (ending.has(command.id) || !maybeLater(finish)) return false;
+      const last = attempts.get(command.id);
+      const tries = (last?.tries ?? 0) + 1;
       const inMs = backoffMs(BACKOFF, tries);
-      attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why: finish.message });
+      // That its day went by while it waited for a slot hides nothing of what kept it from leaving before.
+      const why = finish.reason === "expired" ? (last?.why ?? null) : finish.message;
+      attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why });
       if (tries === 1) {
         const { tagId, value } = command;
         log.warn(

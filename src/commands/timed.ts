@@ -53,8 +53,9 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
 /**
  * Says "not now" and not "not this": it may pass by itself, or a person may end it who has closed writing for a while.
  * The kill switch and the other closures are such words too: they stop all writing while they last, and what is to be
- * put back is as old as before when they end. Everything else is final: the value may not be written back
- * (`not-restorable`, `step-too-large`), somebody has changed the tag (`unexpected-value`), or the time is over.
+ * put back is as old as before when they end. Whether its day is over is not the queue's to say: there a clock that
+ * was set forward by mistake would end it too (`expired`). Everything else is final: the value may not be written back
+ * (`not-restorable`, `step-too-large`), or somebody has changed the tag (`unexpected-value`).
  */
 const NOT_NOW: ReadonlySet<Reason | null> = new Set<Reason>([
   "disabled",
@@ -72,6 +73,7 @@ const NOT_NOW: ReadonlySet<Reason | null> = new Set<Reason>([
   "rehearsal",
   "superseded",
   "stopped",
+  "expired",
 ]);
 
 /** Whether the end of a restore that has not left may pass by itself. Of what has left no end may: it is not repeated. */

@@ -118,6 +118,21 @@ describe("the end of a write for a time", () => {
     expect(await lost()).toHaveLength(1);
   });
 
+  test("whose day ends while it is on its way to a slot is told with what kept it back before", async () => {
+    const { rig, setGateways, outcomes, lost, overdue } = await rigWith();
+    await overdue(() => setGateways(false));
+    rig.simulator.control.setFaults([
+      { match: { endpoints: ["read"] }, fault: { kind: "slow", delay_ms: 50_000 } },
+    ] as never);
+    const reads = rig.requests("read");
+    while (rig.requests("read") === reads) await rig.clock.advance(1_000);
+    rig.clock.stepWall(24 * HOUR_MS);
+    await rig.compareClocks();
+    await rig.clock.advance(2 * MINUTE_MS);
+    expect((await outcomes()).slice(1)).toEqual([["a/restore", "expired", "expired"]]);
+    expect((await lost())[0]?.data.message).toMatch(/too late to put 20 back.*could not be read|offline/);
+  });
+
   test("waits while the kill switch is thrown and while writing is switched off, and happens once it is not", async () => {
     const { rig, restart, outcomes, overdue, back } = await rigWith();
     await overdue(() => rig.commands.killSwitch.throwIt("a test", "now"));
@@ -208,6 +223,7 @@ describe("the end of a write for a time", () => {
       "unapproved",
       "audit-full",
       "clock-skew",
+      "expired",
       "no-ability",
       "value-unknown",
       "too-soon",
