@@ -2,6 +2,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { ACCEPTED } from "#src/connector.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
+import { slopeOf } from "./slope.ts";
 
 /**
  * Whether a worker's memory grows while it runs (`npm run bench:memory [hours, default 24]`): in virtual time, at full
@@ -58,11 +59,7 @@ for (let hour = 1; hour <= hours; hour += 1) {
 await virtual.clear();
 
 const settled = used.slice(Math.floor(hours / 4));
-const middle = (settled.length - 1) / 2;
-const mean = settled.reduce((sum, each) => sum + each, 0) / settled.length;
-const slope =
-  settled.reduce((sum, each, n) => sum + (n - middle) * (each - mean), 0) /
-  settled.reduce((sum, _, n) => sum + (n - middle) ** 2, 0);
+const slope = slopeOf(settled);
 console.log(
   `${slope.toFixed(3)} MiB an hour over the last ${settled.length} of ${hours} h (at most ${MOST_MB_PER_HOUR}), in ${Math.round((performance.now() - from) / 1_000)} s`,
 );
