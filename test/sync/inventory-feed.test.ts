@@ -107,6 +107,21 @@ describe("inventories", () => {
     expect(counts()["tag-removed"]).toBe(ids.length - 5);
   });
 
+  test("the token is asked about what is missing when that is news, not at every look at the list", async () => {
+    const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
+    const asked = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
+    const inADay = async () => {
+      const before = asked();
+      await clock.advance(24 * 60 * MINUTE);
+      return asked() - before;
+    };
+    const usual = await inADay();
+    const ids = [...simulator.world.tags.keys()];
+    simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
+    expect(await inADay()).toBeGreaterThan(usual);
+    expect(await inADay()).toBe(usual);
+  });
+
   test("by a clock that differs from the service's nothing is removed", async () => {
     const { simulator, clock } = await started({
       simulator: { clock_skew_s: -40 },

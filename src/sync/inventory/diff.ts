@@ -93,12 +93,20 @@ export function diffInventory<N extends InventoryNoun>(
     if (seen.has(id) || !complete.has(known.siteId)) continue;
     if (known.missingSince === null) {
       put.set(id, { ...known, missingSince: options.at });
-    } else if (Date.parse(options.at) - Date.parse(known.missingSince) >= options.removeAfterMs) {
+    } else if (isToBeRemoved(known, options)) {
       remove.push(id);
       tell("removed", id, known.siteId, known.value, [known.missingSince]);
     }
   }
   return { put, remove, events };
+}
+
+/** Whether something has been missing for so long that it is gone. */
+export function isToBeRemoved(
+  { missingSince }: Held<unknown>,
+  { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
+): boolean {
+  return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
 interface Sighting<T> {

@@ -10,7 +10,13 @@ import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
 import { hostsBehind } from "./behind-gateway.ts";
-import { diffInventory, type InventoryNoun, type InventoryNouns, type InventoryObservation } from "./diff.ts";
+import {
+  diffInventory,
+  type InventoryNoun,
+  type InventoryNouns,
+  type InventoryObservation,
+  isToBeRemoved,
+} from "./diff.ts";
 
 export interface Poll {
   run(signal: AbortSignal): Promise<JobOutcome>;
@@ -90,9 +96,7 @@ export function createInventoryPoll<N extends SiteNoun>(
           list.complete && isDoubted(siteId, list.items) ? [siteId] : [],
         ),
       );
-      const misses = [...visits.seen].some(
-        ([siteId, list]) => list.complete && !doubted.has(siteId) && isMissingOne(held(), siteId, list.items),
-      );
+      const misses = isAbsenceNews(parts, held(), visits.seen, doubted);
       const seenScope = misses ? await scope.tryRefresh(signal) : null;
       const observations: InventoryObservation<InventoryNouns[N]>[] = [...visits.seen].map(
         ([siteId, list]) => ({
@@ -220,11 +224,26 @@ function hasDropped<T>(
   return gone >= DROP_LEAST && gone > present.length / 2;
 }
 
-function isMissingOne<T>(
+/**
+ * Whether the scope has to say what an absence means: something is missing for the first time, has been for so long that
+ * it is to be removed, or is at another site now.
+ */
+function isAbsenceNews<T extends { readonly id: string | number }>(
+  parts: PollParts,
   held: ReadonlyMap<string, Held<T>>,
-  siteId: number,
-  items: readonly { readonly id: string | number }[],
+  seen: ReadonlyMap<number, Listing<T>>,
+  doubted: ReadonlySet<number>,
 ): boolean {
-  const shown = new Set(items.map((item) => String(item.id)));
-  return held.entries().some(([id, known]) => known.siteId === siteId && !shown.has(id));
+  const removal = { at: isoUtc(parts.clock.now()), removeAfterMs: removeAfterMs(parts) };
+  const places = new Map<string, Set<number>>();
+  for (const [siteId, list] of seen)
+    for (const { id } of list.complete ? list.items : (list.shown ?? []))
+      places.set(String(id), (places.get(String(id)) ?? new Set()).add(siteId));
+  return held.entries().some(([id, known]) => {
+    const { missingSince, siteId } = known;
+    if (siteId === null || doubted.has(siteId) || seen.get(siteId)?.complete !== true) return false;
+    const here = places.get(id);
+    if (here?.has(siteId)) return false;
+    return missingSince === null || here !== undefined || isToBeRemoved(known, removal);
+  });
 }
