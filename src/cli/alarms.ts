@@ -10,10 +10,8 @@ interface AlarmOptions {
   readonly priority?: "A" | "B" | "C";
 }
 
-export function addAlarms(program: Command, context: CliContext): void {
-  program
-    .command("alarms")
-    .description("list alarms as the service shows them now")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--source <name>", "which source, when there are several")
     .option("--site <id>", "only this site", integer)
     .addOption(

@@ -6,11 +6,8 @@ import type { LogRecord, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
 import { lookAtState } from "./look-at-state.ts";
 
-export function addAudit(program: Command, context: CliContext): void {
-  const audit = program
-    .command("audit")
-    .description("the log of every command and what became of it")
-    .addHelpText("after", "\nExample:\n  plenum audit verify");
+export function define(audit: Command, context: CliContext): void {
+  audit.addHelpText("after", "\nExample:\n  plenum audit verify");
   audit
     .command("verify")
     .description("check that no record was changed, removed or moved; prints how far the log reaches")

@@ -36,11 +36,9 @@ interface BackfillOptions {
 }
 
 /** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
-export function addBackfill(program: Command, context: CliContext): void {
+export function define(command: Command, context: CliContext): void {
   const several = <T>(value: T, before: readonly T[] = []) => [...before, value];
-  program
-    .command("backfill")
-    .description("fetch a stretch of the past beside live work, or show how far it is")
+  command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .option("--source <name>", "which source, when there are several")
     .option(

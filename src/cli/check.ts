@@ -32,10 +32,8 @@ const PROBE_WITHIN_MS = 20_000;
  * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
  * one thing that leaves is a message that an MQTT broker passes on to nobody who does not ask for it.
  */
-export function addCheck(program: Command, context: CliContext): void {
-  program
-    .command("check")
-    .description("check configuration, token, abilities and every sink, without writing an event")
+export function define(command: Command, context: CliContext): void {
+  command
     .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
     .action(async () => {
       refuseUnverifiedTls();

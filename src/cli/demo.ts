@@ -9,10 +9,8 @@ import type { CliContext } from "./context.ts";
 /** Values come by the hundred; the demo tells a line about them now and then, and every other fact at once. */
 const TELL_EVERY_MS = 5_000;
 
-export function addDemo(program: Command, context: CliContext): void {
-  program
-    .command("demo")
-    .description("see it work: simulator, broker, worker and page in one process, with no configuration")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--folder <path>", "where the demo keeps its state and its events", "plenum-demo")
     .addHelpText("after", "\nExample:\n  plenum demo --folder /tmp/plenum-demo")
     .action(async (options: { readonly folder: string }) => {

@@ -1,5 +1,5 @@
 import { CommanderError } from "commander";
-import { ConfigurationError, problemLine } from "../config/load.ts";
+import { ConfigurationError, problemLine } from "../config/problems.ts";
 import { meaningOf, sentence } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
 

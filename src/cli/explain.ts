@@ -32,10 +32,8 @@ import { lookAtState } from "./look-at-state.ts";
 const COMMANDS_SHOWN = 5;
 const ALARM_EVENTS = 50;
 
-export function addExplain(program: Command, context: CliContext): void {
-  program
-    .command("explain")
-    .description("why a tag or an alarm is as it is: requests, what is due next, what was skipped, sinks")
+export function define(command: Command, context: CliContext): void {
+  command
     .argument("<id>", "id of a tag or of an alarm")
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum explain 10001")

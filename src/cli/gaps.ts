@@ -41,10 +41,8 @@ export function reasonOf({ why, said, at, againAt }: Hole): string {
 }
 
 /** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
-export function addGaps(program: Command, context: CliContext): void {
-  program
-    .command("gaps")
-    .description("holes in the history that is followed: what is not had, and why")
+export function define(command: Command, context: CliContext): void {
+  command
     .argument(
       "[tag...]",
       "only these tags; then one line for each tag, and what was answered without a value too",

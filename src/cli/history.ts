@@ -20,10 +20,8 @@ interface Row {
   readonly value: number | boolean | null;
 }
 
-export function addHistory(program: Command, context: CliContext): void {
-  program
-    .command("history")
-    .description("fetch logged history of up to 20 tags (one request of the quota)")
+export function define(command: Command, context: CliContext): void {
+  command
     .argument("<tag...>", "tag ids, at most 20")
     .option("--source <name>", "which source, when there are several")
     .option("--from <time>", "start: ISO 8601, or an age such as 24h", moment, moment("24h"))

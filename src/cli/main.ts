@@ -1,12 +1,9 @@
 #!/usr/bin/env node
 import { CommanderError, InvalidArgumentError } from "commander";
-import { Settings } from "luxon";
 import { complaint, EXIT, exitCodeOf } from "./exit.ts";
 import { watchForFaults } from "./last-resort.ts";
 import { createProgram } from "./program.ts";
 import { createTerminal } from "./terminal.ts";
-
-Settings.throwOnInvalid = false;
 
 /** How long what some library forgot may keep a finished command from ending, in milliseconds. */
 const END_WITHIN_MS = 1_000;

@@ -10,10 +10,8 @@ import type { DeadLetter, SinkLag, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
 
 /** The log and the sinks' positions in it; works beside a running worker and without one. */
-export function addOutbox(program: Command, context: CliContext): void {
-  const outbox = program
-    .command("outbox")
-    .description("what each sink has still to get, and what it refused")
+export function define(outbox: Command, context: CliContext): void {
+  outbox
     .addHelpText(
       "after",
       "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",

@@ -25,10 +25,8 @@ interface PlanOptions {
 }
 
 /** What the quota buys, before anything runs or beside a worker. It sends no tag request and writes nothing. */
-export function addPlan(program: Command, context: CliContext): void {
-  program
-    .command("plan")
-    .description("what the quota buys: requests by lane, freshness of each class, when the backfill is done")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--source <name>", "only this source")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .addHelpText(

@@ -1,34 +1,105 @@
-import { Command } from "commander";
+import { Command, Help } from "commander";
 import { VERSION } from "../version.ts";
-import { addAlarms } from "./alarms.ts";
-import { addAudit } from "./audit.ts";
-import { addBackfill } from "./backfill.ts";
-import { addCheck } from "./check.ts";
-import { createCliContext } from "./context.ts";
-import { addDemo } from "./demo.ts";
-import { addExplain } from "./explain.ts";
-import { addGaps } from "./gaps.ts";
-import { addHistory } from "./history.ts";
-import { addOutbox } from "./outbox.ts";
-import { addPlan } from "./plan.ts";
-import { addRead } from "./read.ts";
-import { addRun } from "./run.ts";
-import { addSchema } from "./schema.ts";
-import { addSilenceCommands } from "./silence.ts";
-import { addSimulate } from "./simulate.ts";
-import { addSink } from "./sink.ts";
-import { addSites } from "./sites.ts";
-import { addState } from "./state.ts";
-import { addStatus } from "./status.ts";
+import type { CliContext } from "./context.ts";
 import { parserOutput } from "./terminal.ts";
-import { addWrite } from "./write.ts";
-import { addWrites } from "./writes.ts";
 
-/** Every command. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */
+/** A command's own file: what it takes and does, added to the command that the table below has begun. */
+interface CommandFile {
+  define(command: Command, context: CliContext): void;
+}
+
+/**
+ * Every command with what it takes and what it does. Its file, and all that the file needs, is loaded when it is called:
+ * `plenum --help` needs none of them, and a worker does not carry the others in memory.
+ */
+const COMMANDS: readonly (readonly [usage: string, description: string, load: () => Promise<CommandFile>])[] =
+  [
+    [
+      "demo",
+      "see it work: simulator, broker, worker and page in one process, with no configuration",
+      () => import("./demo.ts"),
+    ],
+    ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./run.ts")],
+    [
+      "check",
+      "check configuration, token, abilities and every sink, without writing an event",
+      () => import("./check.ts"),
+    ],
+    ["sites", "list the sites that the token can see", () => import("./sites.ts")],
+    ["alarms", "list alarms as the service shows them now", () => import("./alarms.ts")],
+    [
+      "read <tag...>",
+      "read the present values of tags (one request of the quota for every 20)",
+      () => import("./read.ts"),
+    ],
+    [
+      "history <tag...>",
+      "fetch logged history of up to 20 tags (one request of the quota)",
+      () => import("./history.ts"),
+    ],
+    [
+      "write <tag> <value>",
+      "write a tag through the running worker's gate, and wait for the result",
+      () => import("./write.ts"),
+    ],
+    ["outbox", "what each sink has still to get, and what it refused", () => import("./outbox.ts")],
+    ["sink", "try one sink", () => import("./sink.ts")],
+    [
+      "silence",
+      "agreed times in which tickets, messages and pages are not made of alarms",
+      () => import("./silence.ts"),
+    ],
+    [
+      "status",
+      "what the status page shows: sources, sinks and their lag, quota, alarms",
+      () => import("./status.ts"),
+    ],
+    [
+      "writes",
+      "what may be written to buildings: armed, stopped, approved, seconded",
+      () => import("./writes.ts"),
+    ],
+    ["audit", "the log of every command and what became of it", () => import("./audit.ts")],
+    [
+      "simulate",
+      "run the simulator of the monitoring service, replaying real building readings",
+      () => import("./simulate.ts"),
+    ],
+    [
+      "plan",
+      "what the quota buys: requests by lane, freshness of each class, when the backfill is done",
+      () => import("./plan.ts"),
+    ],
+    [
+      "gaps [tag...]",
+      "holes in the history that is followed: what is not had, and why",
+      () => import("./gaps.ts"),
+    ],
+    [
+      "backfill [tag...]",
+      "fetch a stretch of the past beside live work, or show how far it is",
+      () => import("./backfill.ts"),
+    ],
+    [
+      "explain <id>",
+      "why a tag or an alarm is as it is: requests, what is due next, what was skipped, sinks",
+      () => import("./explain.ts"),
+    ],
+    [
+      "state",
+      "check the state for damage, and take out of a damaged file what was not delivered",
+      () => import("./state.ts"),
+    ],
+    ["schema", "print the JSON schema of the configuration, for editors", () => import("./schema.ts")],
+  ];
+
+/** All commands. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */
 export function createProgram(
   signal: AbortSignal,
   environment: Readonly<Record<string, string | undefined>>,
 ): Command {
+  const usages = new WeakMap<Command, string>();
+  const loads = new WeakMap<Command, () => Promise<CommandFile>>();
   const program = new Command("plenum")
     .description("Connects a building-automation monitoring service to MQTT, InfluxDB, webhooks and files.")
     .version(VERSION)
@@ -38,22 +109,40 @@ export function createProgram(
       environment.PLENUM_CONFIG ?? "plenum.yaml",
     )
     .option("--json", "print data as JSON")
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({
+      showGlobalOptions: true,
+      subcommandTerm: (command) => usages.get(command) ?? new Help().subcommandTerm(command),
+    })
     .showHelpAfterError("(plenum --help shows what there is)")
     .showSuggestionAfterError()
     .exitOverride()
     .configureOutput(parserOutput())
+    // Commander's own does not wait for the hook.
+    .helpCommand(false)
     .addHelpText(
       "after",
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
         "\nExit codes: 0 done, 1 tried and failed, 2 wrong command line, 75 not available now, 78 configuration.",
-    );
-  const context = createCliContext(program, signal);
-  for (const add of [addDemo, addRun, addCheck, addSites, addAlarms, addRead, addHistory, addWrite])
-    add(program, context);
-  for (const add of [addOutbox, addSink, addSilenceCommands, addStatus, addWrites, addAudit, addSimulate])
-    add(program, context);
-  for (const add of [addPlan, addGaps, addBackfill, addExplain, addState]) add(program, context);
-  addSchema(program, context);
+    )
+    .hook("preSubcommand", async (_, command) => {
+      const load = loads.get(command);
+      if (load === undefined) return;
+      loads.delete(command);
+      const [{ createCliContext }, file] = await Promise.all([import("./context.ts"), load()]);
+      file.define(command, createCliContext(program, signal));
+    });
+  for (const [usage, description, load] of COMMANDS) {
+    const [name = ""] = usage.split(" ");
+    const command = program.command(name).description(description);
+    usages.set(command, usage);
+    loads.set(command, load);
+  }
+  program
+    .command("help")
+    .description("the help of a command")
+    .argument("[command...]", "its name")
+    .action(async (names: readonly string[]) => {
+      await program.parseAsync([...names, "--help"], { from: "user" });
+    });
   return program;
 }

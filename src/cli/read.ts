@@ -11,10 +11,8 @@ interface ReadOptions {
   readonly ask?: boolean;
 }
 
-export function addRead(program: Command, context: CliContext): void {
-  program
-    .command("read")
-    .description("read the present values of tags (one request of the quota for every 20)")
+export function define(command: Command, context: CliContext): void {
+  command
     .argument("<tag...>", "tag ids")
     .option("--source <name>", "which source, when there are several")
     .option("--ask", "ask the service also for tags that the state does not know")

@@ -8,10 +8,8 @@ import { takeStandardError } from "./log-stream.ts";
 const STOP_WITHIN_MS = 8_000;
 
 /** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
-export function addRun(program: Command, context: CliContext): void {
-  program
-    .command("run")
-    .description("run the worker until Ctrl-C or SIGTERM")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
     .action(async (options: { readonly armWriting?: boolean }) => {

@@ -2,13 +2,9 @@ import type { Command } from "commander";
 import { configJsonSchema } from "../config/json-schema.ts";
 import type { CliContext } from "./context.ts";
 
-export function addSchema(program: Command, context: CliContext): void {
-  program
-    .command("schema")
-    .description("print the JSON schema of the configuration, for editors")
-    .addHelpText("after", "\nExample:\n  plenum schema > schema.json")
-    .action(() => {
-      const schema = configJsonSchema();
-      context.terminal().object(schema, JSON.stringify(schema, null, 2).split("\n"));
-    });
+export function define(command: Command, context: CliContext): void {
+  command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
+    const schema = configJsonSchema();
+    context.terminal().object(schema, JSON.stringify(schema, null, 2).split("\n"));
+  });
 }

@@ -22,10 +22,8 @@ interface AddOptions {
 }
 
 /** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
-export function addSilenceCommands(program: Command, context: CliContext): void {
-  const silence = program
-    .command("silence")
-    .description("agreed times in which tickets, messages and pages are not made of alarms")
+export function define(silence: Command, context: CliContext): void {
+  silence
     .addHelpText(
       "after",
       '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',

@@ -15,10 +15,8 @@ interface SimulateOptions {
 }
 
 /** The monitoring service without the service, to build and test against. */
-export function addSimulate(program: Command, context: CliContext): void {
-  program
-    .command("simulate")
-    .description("run the simulator of the monitoring service, replaying real building readings")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")
     .option("--host <address>", "address to listen on", "127.0.0.1")
     .option("--port <number>", "port; 0 takes a free one", integer, 8080)

@@ -8,11 +8,8 @@ import { loneSink } from "./lone-sink.ts";
 const WITHIN_MS = 60_000;
 
 /** What can be done to one sink; needs no running worker and touches no state. */
-export function addSink(program: Command, context: CliContext): void {
-  const sink = program
-    .command("sink")
-    .description("try one sink")
-    .addHelpText("after", "\nExample:\n  plenum sink test chat");
+export function define(sink: Command, context: CliContext): void {
+  sink.addHelpText("after", "\nExample:\n  plenum sink test chat");
 
   sink
     .command("test")

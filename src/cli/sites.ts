@@ -2,10 +2,8 @@ import type { Command } from "commander";
 import type { Site } from "../building.ts";
 import { type CliContext, collect } from "./context.ts";
 
-export function addSites(program: Command, context: CliContext): void {
-  program
-    .command("sites")
-    .description("list the sites that the token can see")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--source <name>", "which source, when there are several")
     .option("--search <text>", "only names that contain this")
     .addHelpText("after", "\nExample:\n  plenum sites --search school --json")

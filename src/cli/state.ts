@@ -6,15 +6,12 @@ import { type Salvaged, salvage } from "../store/salvage.ts";
 import type { CliContext } from "./context.ts";
 
 /** A look at the state itself; both commands work beside a running worker and without one. */
-export function addState(program: Command, context: CliContext): void {
-  const state = program
-    .command("state")
-    .description("check the state for damage, and take out of a damaged file what was not delivered")
-    .addHelpText(
-      "after",
-      "\nBackup, restore and what happens on damage: docs/operation.md.\n\nExamples:\n  plenum state check\n" +
-        "  plenum state salvage state/plenum.db.damaged-2026-11-02T06-00-00-000Z",
-    );
+export function define(state: Command, context: CliContext): void {
+  state.addHelpText(
+    "after",
+    "\nBackup, restore and what happens on damage: docs/operation.md.\n\nExamples:\n  plenum state check\n" +
+      "  plenum state salvage state/plenum.db.damaged-2026-11-02T06-00-00-000Z",
+  );
 
   state
     .command("check")

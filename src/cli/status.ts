@@ -9,10 +9,8 @@ import type { CliContext } from "./context.ts";
 import { lookAtState } from "./look-at-state.ts";
 import { statusLines } from "./status-lines.ts";
 
-export function addStatus(program: Command, context: CliContext): void {
-  program
-    .command("status")
-    .description("what the status page shows: sources, sinks and their lag, quota, alarms")
+export function define(command: Command, context: CliContext): void {
+  command
     .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
     .addHelpText(
       "after",

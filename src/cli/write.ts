@@ -12,10 +12,8 @@ import type { Terminal } from "./terminal.ts";
 import { watchResults } from "./watch-results.ts";
 
 /** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
-export function addWrite(program: Command, context: CliContext): void {
-  program
-    .command("write")
-    .description("write a tag through the running worker's gate, and wait for the result")
+export function define(command: Command, context: CliContext): void {
+  command
     .argument("<tag>", "tag id; it must be listed under commands.allow")
     .argument("<value>", "a number, true or false", scalar)
     .option("--source <name>", "which source, when there are several")

@@ -9,11 +9,8 @@ import { addRestores } from "./restores.ts";
 import { addSecond } from "./write.ts";
 
 /** The kill switch works by a file, so it needs no running worker and survives restarts. */
-export function addWrites(program: Command, context: CliContext): void {
-  const writes = program
-    .command("writes")
-    .description("what may be written to buildings: armed, stopped, approved, seconded")
-    .addHelpText("after", "\nExample:\n  plenum writes stop");
+export function define(writes: Command, context: CliContext): void {
+  writes.addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")

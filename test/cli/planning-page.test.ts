@@ -3,11 +3,11 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { planLines } from "#src/cli/plan-lines.ts";
-import { createProgram } from "#src/cli/program.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { HistoryConfig } from "#src/sync/history/config.ts";
 import { planReport } from "#src/sync/plan/report.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
+import { wholeProgram } from "./whole-program.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/planning.md"), "utf8");
 const wishes = parse(/<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "") as {
@@ -65,8 +65,8 @@ describe("docs/planning.md", () => {
     expect(planned({ comfortMs: 10_000 })).toContain(tooMuch);
   });
 
-  test("names commands and options that there are", () => {
-    const program = createProgram(new AbortController().signal, {});
+  test("names commands and options that there are", async () => {
+    const program = await wholeProgram();
     const typed = [...page.matchAll(/`plenum ([^`]*)`/g)].map(([, text = ""]) => text.split(" "));
     expect(typed.length).toBeGreaterThan(6);
     for (const [name, ...rest] of typed) {

@@ -1,10 +1,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Command } from "commander";
+import { type Command, Help } from "commander";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "#src/cli/program.ts";
+import { importsIn, textOf } from "../structure/imports.ts";
+import { wholeProgram } from "./whole-program.ts";
 
-const program = createProgram(new AbortController().signal, {});
+const program = await wholeProgram();
 
 function* commands(parent: Command, path = ""): Generator<readonly [string, Command]> {
   for (const command of parent.commands) {
@@ -13,7 +15,7 @@ function* commands(parent: Command, path = ""): Generator<readonly [string, Comm
     yield* commands(command, `${name} `);
   }
 }
-const all = new Map(commands(program));
+const all = new Map([...commands(program)].filter(([name]) => name !== "help"));
 
 function helpOf(command: Command): string {
   let text = "";
@@ -45,6 +47,50 @@ describe("the help", () => {
     },
   );
 
+  test("all commands are listed with the arguments that their own files define", () => {
+    const listed = helpOf(program);
+    for (const command of program.commands) {
+      const usage = new Help().subcommandTerm(command).replace(" [options]", "");
+      const literal = usage.replace(/[[\].]/g, "\\$&");
+      expect(listed).toMatch(new RegExp(`^  ${literal} {2,}\\w`, "m"));
+    }
+  });
+
+  test.each([
+    [["help"], /Commands:\n {2}demo/],
+    [["help", "read"], /Arguments:\n {2}tag .*tag ids/],
+    [["help", "outbox", "dead"], /Arguments:\n {2}sink/],
+  ])("%j shows what it says", async (words, shown) => {
+    let text = "";
+    const asked = createProgram(new AbortController().signal, {}).configureOutput({
+      writeOut: (part) => {
+        text += part;
+      },
+    });
+    for (const command of asked.commands) command.copyInheritedSettings(asked);
+    await expect(asked.parseAsync(words, { from: "user" })).rejects.toMatchObject({ exitCode: 0 });
+    expect(text).toMatch(shown);
+  });
+
+  test("needs no library but those for the command line and the log, so that it is there at once", () => {
+    const needed = new Set<string>();
+    const look = (file: string): void => {
+      if (needed.has(file)) return;
+      needed.add(file);
+      const atOnce = textOf(file)
+        .replaceAll("import(", "")
+        .replaceAll(/^import type [^;]*;/gm, "");
+      if (file.endsWith(".ts"))
+        for (const each of importsIn(file, atOnce))
+          if (each.endsWith(".ts")) look(each);
+          else needed.add(each);
+    };
+    look("src/cli/main.ts");
+    const packages = [...needed].filter((each) => !each.endsWith(".ts") && !each.startsWith("node:"));
+    expect(packages.sort()).toEqual(["commander", "pino"]);
+    expect(needed.size).toBeGreaterThan(packages.length + 5);
+  });
+
   test("a configuration can be named by the environment", () => {
     const named = createProgram(new AbortController().signal, { PLENUM_CONFIG: "/etc/plenum.yaml" });
     expect(named.opts().config).toBe("/etc/plenum.yaml");
@@ -67,7 +113,9 @@ describe("README.md", () => {
   test("names every command, and only those", () => {
     const leading = rows.flatMap(([names]) => [...names.matchAll(/`([^`]+)`/g)].map(([, text = ""]) => text));
     const named = new Set(leading.map((text) => text.split(" ")[0]));
-    expect(named).toEqual(new Set(program.commands.map((command) => command.name())));
+    expect(named).toEqual(
+      new Set(program.commands.map((command) => command.name()).filter((name) => name !== "help")),
+    );
     for (const text of leading) {
       const words = text.replace(/ <.*/, "");
       expect([...all.keys()], text).toContain(words);

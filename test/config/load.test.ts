@@ -6,7 +6,8 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { CONNECTOR_NAMES } from "#connectors/catalog.ts";
 import { Config } from "#src/config/config.ts";
-import { ConfigurationError, loadYaml, parseYaml } from "#src/config/load.ts";
+import { loadYaml, parseYaml } from "#src/config/load.ts";
+import { ConfigurationError } from "#src/config/problems.ts";
 
 const SOURCE = `
 sources:
