@@ -72,6 +72,7 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
     tags.map(({ id }) => id),
     () => stage.virtual.clock,
     () => START_MS + Math.floor(stage.virtual.clock.monotonic()),
+    (tag) => stage.virtual.simulator.truth.value(tag, START_MS + Math.floor(stage.virtual.clock.monotonic())),
     seededRandom(random.below(2 ** 31)),
   );
   const watched =

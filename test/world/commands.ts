@@ -36,14 +36,15 @@ export function createCommanders(
   tags: readonly string[],
   clock: () => VirtualClock,
   trueMs: () => number,
+  /** What a tag of the building holds now. */
+  holds: (tag: string) => unknown,
   random: SeededRandom,
 ): Commanders {
   const byValue = new Map<number, Sent>();
   const written = new Map<string, number>();
   const acknowledged = new Set<string>();
-  /** By tag: what was written last, and the values that a timed command found there, each once. */
-  const held = new Map<string, number>();
-  const mayBePutBack = new Map<string, Set<number>>();
+  /** By tag: the values that a timed command found there, each once. */
+  const mayBePutBack = new Map<string, Set<unknown>>();
   const putBack = (tag: string) => {
     const values = mayBePutBack.get(tag) ?? new Set();
     mayBePutBack.set(tag, values);
@@ -114,13 +115,8 @@ export function createCommanders(
         const sent = byValue.get(value);
         // What puts an old value back has that value: the building's own, or what an older command wrote.
         if (sent === undefined) continue;
-        if (mayBePutBack.get(tag_id)?.delete(value) === true) {
-          held.set(tag_id, value);
-          continue;
-        }
-        const before = held.get(tag_id);
-        if (sent.isTimed && before !== undefined) putBack(tag_id).add(before);
-        held.set(tag_id, value);
+        if (mayBePutBack.get(tag_id)?.delete(value) === true) continue;
+        if (sent.isTimed) putBack(tag_id).add(holds(tag_id));
         const count = (written.get(sent.id) ?? 0) + 1;
         written.set(sent.id, count);
         if (count > 1) problems.push(`${sent.id} was written ${count} times`);
