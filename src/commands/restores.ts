@@ -181,8 +181,7 @@ export function createRestores(options: {
       const last = attempts.get(command.id);
       const tries = (last?.tries ?? 0) + 1;
       const inMs = backoffMs(BACKOFF, tries);
-      // That its day went by while it waited for a slot hides nothing of what kept it from leaving before.
-      const why = finish.reason === "expired" ? (last?.why ?? null) : finish.message;
+      const why = saysLittle(finish) ? (last?.why ?? finish.message) : finish.message;
       attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why });
       if (tries === 1) {
         const { tagId, value } = command;
@@ -217,6 +216,11 @@ export function createRestores(options: {
       });
     },
   };
+}
+
+/** That its day went by, or a clock was set, while it was on its way hides nothing of what kept it back before. */
+function saysLittle({ reason }: Finish): boolean {
+  return reason === "expired" || reason === "clock-skew";
 }
 
 function tooLate({ before }: Restore, why: string | null): Finish {
