@@ -42,6 +42,8 @@ export interface RestartWatchOptions {
 
 /** Between two questions, in milliseconds. */
 const LOOK_EVERY_MS = 30_000;
+/** After no word of one that has spoken before: it may have only just come back. Twice as long each time, in milliseconds. */
+const LOOK_SOON_MS = 5_000;
 /** A far end that does not answer this question is not waited for, in milliseconds. */
 const LOOK_WITHIN_MS = 5_000;
 /** Points of the cursor in a window. */
@@ -72,7 +74,11 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
   let held: HeldLife | null = null;
   let ranBeforeMs = 0;
   let lookedAtMs = Number.NEGATIVE_INFINITY;
+  /** How often in a row it said nothing since it was opened, though it has spoken before. */
+  let silences = 0;
 
+  const lookEveryMs = () =>
+    silences === 0 ? LOOK_EVERY_MS : Math.min(LOOK_EVERY_MS, LOOK_SOON_MS * 2 ** (silences - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
   async function load(): Promise<HeldLife> {
@@ -136,6 +142,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     const life = await load();
     const said = await ask(life.life, signal);
     if (signal.aborted) return;
+    silences = said === null && life.life !== null ? silences + 1 : 0;
     const points = withPoint(life.points, nowMs(), await cursor(), pointEveryMs);
     // Of one that never says anything nothing has to be remembered.
     if (said === null) return life.life === null ? undefined : save({ ...life, points });
@@ -153,7 +160,8 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
   return {
     async look(is, signal) {
       if (sink.look === undefined || windowMs === 0) return;
-      if (is === "open" && clock.monotonic() - lookedAtMs < LOOK_EVERY_MS) return;
+      if (is === "open" && clock.monotonic() - lookedAtMs < lookEveryMs()) return;
+      if (is === "opened") silences = 0;
       lookedAtMs = clock.monotonic();
       try {
         await lookNow(signal);

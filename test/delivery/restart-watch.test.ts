@@ -193,6 +193,24 @@ describe("a far end that was restarted", () => {
     expect(sink.looks).toBeGreaterThan(before);
   });
 
+  test("is asked again soon where it has spoken before and says nothing: it may have only just come back", async () => {
+    const sink = mortalSink();
+    await started(sink);
+    await minutes(0, 2);
+    sink.life = "broken";
+    const looks: number[] = [];
+    for (let second = 0; second < 120; second += 1) {
+      const before = sink.looks;
+      await workshop.clock.advance(SECOND);
+      if (sink.looks > before) looks.push(second);
+    }
+    const waits = looks.slice(1).map((at, n) => at - (looks[n] ?? 0));
+    expect(waits.slice(0, 4)).toEqual([5, 10, 20, 30]);
+    sink.life = "2";
+    await workshop.clock.advance(30 * SECOND);
+    expect(since(sink, 2)).toHaveLength(2);
+  });
+
   test("that does not say so, or cannot be asked, is no news", async () => {
     for (const life of [null, "broken"]) {
       const sink = mortalSink(life);
