@@ -4,5 +4,7 @@ where node >nul 2>nul || (
   echo Plenum needs Node.js 20.19, 22.12 or newer with npm 10 or newer; install it from https://nodejs.org. 1>&2
   exit /b 1
 )
-node "%~dp0tools\run.cjs" --max-semi-space-size=1 --optimize-for-size "%~dp0src\cli\main.ts" %*
+rem What the memory of a worker may be traded for is measured in docs/sizing.md; for another size say other flags here.
+if not defined PLENUM_NODE_FLAGS set "PLENUM_NODE_FLAGS=--max-semi-space-size=2 --heap-growing-percent=20"
+node "%~dp0tools\run.cjs" %PLENUM_NODE_FLAGS% "%~dp0src\cli\main.ts" %*
 exit /b %errorlevel%

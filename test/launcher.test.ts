@@ -309,6 +309,29 @@ describe("a first command", () => {
   });
 });
 
+describe("the flags of Node.js", () => {
+  const FLAGS = "--max-semi-space-size=2 --heap-growing-percent=20";
+
+  test("are the same wherever a worker is started, and in the page that tells what they cost", () => {
+    for (const file of ["plenum", "plenum.cmd", "docs/sizing.md"]) expect(read(file), file).toContain(FLAGS);
+    const quoted = FLAGS.split(" ").map((flag) => `"${flag}"`);
+    expect(read("Dockerfile")).toContain(`CMD ["node", ${quoted.join(", ")}, `);
+  });
+
+  test("may be others for a machine of another size", () => {
+    const given = (flags: string) =>
+      spawnSync(join(ROOT, "plenum"), ["--version"], {
+        env: { ...process.env, PLENUM_NODE_FLAGS: flags },
+        encoding: "utf8",
+      });
+    expect(given("--max-semi-space-size=16 --no-such-flag")).toMatchObject({
+      status: 9,
+      stderr: expect.stringContaining("--no-such-flag"),
+    });
+    expect(given("--max-semi-space-size=16")).toMatchObject({ status: 0, stderr: "" });
+  });
+});
+
 describe("what runs by tools/run.cjs", () => {
   const host = () => environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`);
   const run = (...args: readonly string[]) =>

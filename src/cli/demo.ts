@@ -1,4 +1,5 @@
 import { resolve } from "node:path";
+import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
 import { systemClock } from "../clock.ts";
 import { sentence } from "../errors.ts";
@@ -16,6 +17,8 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly folder: string }) => {
       const { say } = context.terminal();
       say("Starting the simulated service, an MQTT broker and the worker …");
+      // Somebody only looks, beside all else that they do: 15 MB less count for more than a third of the little work.
+      setFlagsFromString("--optimize-for-size");
       // Loaded when asked for: no other command needs the simulator and the broker in memory.
       const { startDemo } = await import("../demo/demo.ts");
       const demo = await startDemo({ folder: resolve(options.folder) });

@@ -13,7 +13,7 @@ import kept from "./kept-seeds.json" with { type: "json" };
  */
 const only = process.env.PLENUM_SEED;
 const schedules = Number(process.env.PLENUM_SCHEDULES ?? (process.env.CI === "true" ? 300 : 40));
-const LOT = 25;
+const LOT = 10;
 
 async function holds(seed: number): Promise<void> {
   const { problems } = await simulate(seed);

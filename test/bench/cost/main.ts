@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
+import { parseArgs } from "node:util";
 import { absent, startMosquitto, startVictoriaMetrics } from "../../real-servers.ts";
 import {
   type Ends,
@@ -20,10 +21,22 @@ import {
  * figure to trust is the ratio to the minimal program of the same run.
  *
  * Ends with exit code 1 when something costs more than the most that is allowed; see `MOST`.
+ *
+ *     npm run bench:cost -- --sources 200 --tags 20 --every 3s
+ *
+ * measures a building or a fleet of your own size, for docs/sizing.md; `PLENUM_NODE_FLAGS` may say other flags.
  */
+const { values: size } = parseArgs({
+  options: { sources: { type: "string" }, tags: { type: "string" }, every: { type: "string" } },
+});
 
 const LIVE: Scenario = { sources: 20, tags: 20, every: "3s" };
 const ONE: Scenario = { sources: 1, tags: 20, every: "3s" };
+
+const OWN: Scenario | null =
+  size.sources === undefined
+    ? null
+    : { sources: Number(size.sources), tags: Number(size.tags ?? 20), every: size.every ?? "3s" };
 
 const RUNS: readonly (readonly (readonly [name: string, Scenario])[])[] = [
   [
@@ -109,7 +122,9 @@ try {
     `Machine: ${availableParallelism()} cores, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}\n`,
   );
   const rows: Row[] = [];
-  for (const [n, scenarios] of RUNS.entries()) {
+  const runs: typeof RUNS =
+    OWN === null ? RUNS : [[[`${OWN.sources} × ${OWN.tags} tags, every ${OWN.every}`, OWN]]];
+  for (const [n, scenarios] of runs.entries()) {
     const found = await run(join(folder, `run-${n}`), scenarios, ends);
     const [minimal] = found;
     if (minimal === undefined) throw new Error("The minimal program was not measured.");
@@ -118,6 +133,14 @@ try {
     );
     rows.push(...found);
   }
+  if (OWN === null) judge(rows);
+} finally {
+  await endAll();
+  await Promise.all([broker.stop(), database.stop()]);
+  rmSync(folder, { recursive: true, force: true });
+}
+
+function judge(rows: readonly Row[]): void {
   const windowOf = (name: string) => {
     const row = rows.find((each) => each.name === name);
     if (row === undefined) throw new Error(`${name} was not measured.`);
@@ -144,8 +167,4 @@ try {
     );
     if (!(value <= most)) process.exitCode = 1;
   }
-} finally {
-  await endAll();
-  await Promise.all([broker.stop(), database.stop()]);
-  rmSync(folder, { recursive: true, force: true });
 }
