@@ -142,7 +142,10 @@ export function createProgram(
     .description("the help of a command")
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
-      await program.parseAsync([...names, "--help"], { from: "user" });
+      const [first] = names;
+      const isKnown = first === undefined || program.commands.some((each) => each.name() === first);
+      // An unknown one is told as it is without `help`.
+      await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
     });
   return program;
 }

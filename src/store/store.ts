@@ -15,9 +15,9 @@ export interface Store {
   document<T>(set: string, key: string): Promise<T | undefined>;
   /** A document that is damaged is absent, and set aside. */
   documents<T>(set: string): Promise<Map<string, T>>;
-  /** Keys of documents that were damaged and are absent since, for whom it matters that they were there. */
   /** Another number whenever this process may have changed the set, for whoever keeps what was made of it. */
   version(set: string): Promise<number>;
+  /** Keys of documents that were damaged and are absent since, for whom it matters that they were there. */
   damagedKeys(set: string): Promise<readonly string[]>;
   /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
   commit(change: Change): Promise<Committed>;

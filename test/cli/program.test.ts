@@ -72,6 +72,19 @@ describe("the help", () => {
     expect(text).toMatch(shown);
   });
 
+  test("help for a command that there is not says so", async () => {
+    let text = "";
+    const asked = createProgram(new AbortController().signal, {}).configureOutput({
+      writeErr: (part) => {
+        text += part;
+      },
+    });
+    await expect(asked.parseAsync(["help", "redd"], { from: "user" })).rejects.toMatchObject({
+      code: "commander.unknownCommand",
+    });
+    expect(text).toContain("Did you mean read?");
+  });
+
   test("needs no library but those for the command line and the log, so that it is there at once", () => {
     const needed = new Set<string>();
     const look = (file: string): void => {
