@@ -17,6 +17,7 @@ import { valuesIn } from "./sync/history/window.ts";
 import { createDemand } from "./sync/plan/demand.ts";
 import { planReport } from "./sync/plan/report.ts";
 import { createLiveReads } from "./sync/read/live-reads.ts";
+import type { Together } from "./sync/read/together.ts";
 import type { Ticker } from "./sync/schedule.ts";
 import { openSync } from "./sync/sync.ts";
 import { liveTag } from "./sync/work.ts";
@@ -37,10 +38,11 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
+  readonly together: Together;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
 }): Promise<BuiltSync> {
-  const { backPressure, built, store, clock, metrics, ticker } = options;
+  const { backPressure, built, store, clock, metrics, ticker, together } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
   const settings = planSettings(built.name, entry, options.state);
@@ -76,6 +78,7 @@ export async function buildSync(options: {
     clock,
     log,
     metrics,
+    together,
     classes: entry.read,
     scope,
     demand,

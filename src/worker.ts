@@ -32,6 +32,7 @@ import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
+import { createTogether } from "./sync/read/together.ts";
 import { clockTicker } from "./sync/schedule.ts";
 import { refuseUnverifiedTls } from "./verified-tls.ts";
 import { VERSION } from "./version.ts";
@@ -128,11 +129,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   });
   const ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
   const ticketed = withTickets(store, ticketing);
-  const syncs = await Promise.all(
-    sources.map((built) =>
-      buildSync({ ...shared, store: ticketed, clockDoubt, built, ticker, backPressure, state: config.state }),
-    ),
-  );
+  const together = createTogether(ticketed, clock);
+  const forSync = { ...shared, store: ticketed, clockDoubt, ticker, together, backPressure, state: config.state };
+  const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built })));
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 
   const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { Retryable, Throttled } from "#src/errors.ts";
 import type { Lane } from "#src/source/source.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
+import type { QuotaSlot } from "#src/store/store.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {
   createRig,
   createVolatileMemory,
@@ -296,6 +297,90 @@ describe("restarts (trap 29)", () => {
     await expect(rig.ask("write")).rejects.toThrow("disk full");
     expect(rig.left).toHaveLength(0);
     expect(rig.quota.status().buckets[0]?.used).toBe(0);
+  });
+
+  /** What is written down at once, before a request, and when. */
+  function countingSaves(clock: VirtualClock) {
+    const memory = usedBefore();
+    const savedAtMs: number[] = [];
+    return {
+      savedAtMs,
+      memory: {
+        ...memory,
+        save(key: string, slot: QuotaSlot) {
+          savedAtMs.push(clock.monotonic());
+          return memory.save(key, slot);
+        },
+      },
+    };
+  }
+
+  /** A request each 3 s, for so many. */
+  async function askEvery3s(rig: Rig, times: number): Promise<void> {
+    for (let n = 0; n < times; n += 1) {
+      void rig.ask("on-demand");
+      await rig.clock.advance(3_000);
+    }
+  }
+
+  test("who asks every 3 s has each slot recorded with the transaction of the reply before", async () => {
+    const clock = createVirtualClock(START_MS);
+    const { memory, savedAtMs } = countingSaves(clock);
+    const rig = createRig({ clock, store: memory });
+    await askEvery3s(rig, 10);
+    expect(rig.left.map(({ at }) => at)).toEqual([0, 3, 6, 9, 12, 15, 18, 21, 24, 27].map((s) => s * 1_000));
+    expect(savedAtMs).toEqual([0, 3_000]);
+    for (const { at } of rig.left)
+      expect(stored(rig).some(({ countedByMs }) => countedByMs === START_MS + at + 100)).toBe(true);
+  });
+
+  test("a slot that was recorded ahead is written again when it is used later than within 10 s", async () => {
+    const clock = createVirtualClock(START_MS);
+    const { memory, savedAtMs } = countingSaves(clock);
+    const rig = createRig({ clock, store: memory });
+    await askEvery3s(rig, 3);
+    await clock.advance(11_000);
+    void rig.ask("on-demand");
+    await clock.advance(50);
+    expect(savedAtMs).toEqual([0, 3_000, 20_000]);
+    expect(stored(rig).at(-1)?.countedByMs).toBeGreaterThanOrEqual(START_MS + 23_000);
+  });
+
+  test("a slot that was recorded ahead is written again when the clock was set meanwhile", async () => {
+    for (const stepMs of [-3_600_000, 3_600_000]) {
+      const clock = createVirtualClock(START_MS);
+      const { memory, savedAtMs } = countingSaves(clock);
+      const rig = createRig({ clock, store: memory });
+      await askEvery3s(rig, 3);
+      const before = savedAtMs.length;
+      clock.stepWall(stepMs);
+      void rig.ask("on-demand", "stepped", { latencyMs: 1_000_000 });
+      await clock.advance(50);
+      expect(savedAtMs.length).toBeGreaterThan(before);
+      const late = stored(rig).filter(({ countedByMs }) => countedByMs >= START_MS + 9_000 + stepMs + 3_000);
+      expect(late.length).toBeGreaterThan(0);
+    }
+  });
+
+  test("what is not durable yet is not used", async () => {
+    const clock = createVirtualClock(START_MS);
+    const { memory, savedAtMs } = countingSaves(clock);
+    const never = new Promise<void>(() => undefined);
+    const rig = createRig({ clock, store: { ...memory, saveSoon: () => never } });
+    await askEvery3s(rig, 4);
+    expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
+  });
+
+  test("a kill has the next start wait for the slot that was recorded ahead, and for no other", async () => {
+    const before = createRig();
+    await askEvery3s(before, 18);
+    const clock = createVirtualClock(before.clock.now());
+    const after = createRig({ clock, store: before.store });
+    for (let n = 0; n < 3; n += 1) void after.ask("on-demand");
+    await clock.run(100);
+    expect(after.left).toHaveLength(1);
+    await clock.run(60_000);
+    expect(after.left).toHaveLength(3);
   });
 
   /** Sends 20 at once, is killed with all under way, and answers when the next process may send again. */

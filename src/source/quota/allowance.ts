@@ -152,7 +152,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     const { periodMs, catchUp, everyLanePaced } = terms(now);
     if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
     const slot: Slot = {
-      id: record.nextId(),
+      id: record.idFor(request.endpoint),
       endpoint: request.endpoint,
       sentAt: now,
       countedBy: Number.POSITIVE_INFINITY,

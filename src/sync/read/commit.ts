@@ -9,10 +9,11 @@ import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
 import { createLeftOutTags } from "./left-out.ts";
 import { tell, valuesById, type WatchedTag } from "./tell.ts";
+import type { Together } from "./together.ts";
 
-/** Settles what live reads brought: one transaction per reply, and the board after it. */
+/** Settles what live reads brought: one transaction for all of a reply, and the board after it. */
 export interface ReadCommit {
-  values(asked: readonly string[], reply: ReadReply): Promise<void>;
+  values(asked: readonly string[], reply: ReadReply, hurry: AbortSignal): Promise<void>;
   /** Sets a tag aside that was proven to make its requests fail; the longer, the more often in a row. */
   setAside(id: string, reason: unknown): Promise<void>;
 }
@@ -27,6 +28,8 @@ export interface ReadCommitOptions {
   readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
   /** Our clock minus the service's, milliseconds; null when unknown. */
   readonly clockSkewMs?: () => number | null;
+  /** Shared by all sources. */
+  readonly together: Together;
 }
 
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
@@ -39,41 +42,49 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const leftOut = createLeftOutTags(store, source.name, options.log);
 
   return {
-    async values(asked, reply) {
+    async values(asked, reply, hurry) {
+      // When it came; the transaction may follow up to a second later.
+      const nowMs = clock.monotonic();
       const values = valuesById(asked, reply.readings);
       const inDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
-      const told = await Promise.all(
-        asked.flatMap((id) => {
-          const watched = board.watched(id);
-          const value = values.get(id);
-          if (watched === undefined || value === undefined) return [];
-          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
-          return [
-            store.document<HeldValue>(valueSet, id).then((before) => ({
-              id,
-              ...tell(watched, value, before, reply, { source: source.name, inDoubt, behindGateway }),
-            })),
-          ];
-        }),
-      );
-      const left = await leftOut.change(asked, values, reply);
-      const freed = board.aside().filter((id) => values.has(id));
-      await store.commit({
-        documents: [
-          { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
-          { set: quarantineSet, remove: freed },
-          left.documents,
-        ],
-        events: told.flatMap(({ event }) => event ?? []),
-      });
-      left.settled();
-      const nowMs = clock.monotonic();
-      for (const id of freed) board.release(id);
+      let settled = () => {};
+      const change = async () => {
+        const told = await Promise.all(
+          asked.flatMap((id) => {
+            const watched = board.watched(id);
+            const value = values.get(id);
+            if (watched === undefined || value === undefined) return [];
+            const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
+            return [
+              store.document<HeldValue>(valueSet, id).then((before) => ({
+                id,
+                ...tell(watched, value, before, reply, { source: source.name, inDoubt, behindGateway }),
+              })),
+            ];
+          }),
+        );
+        const left = await leftOut.change(asked, values, reply);
+        const freed = board.aside().filter((id) => values.has(id));
+        settled = () => {
+          left.settled();
+          for (const id of freed) board.release(id);
+          for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
+        };
+        return {
+          documents: [
+            { set: valueSet, put: told.map(({ id, held }) => [id, held] as const) },
+            { set: quarantineSet, remove: freed },
+            left.documents,
+          ],
+          events: told.flatMap(({ event }) => event ?? []),
+        };
+      };
+      await options.together.commit(source.name, change, hurry);
+      settled();
       for (const id of asked) {
         const value = values.get(id);
         board.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
       }
-      for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
     },
 
     async setAside(id, reason) {

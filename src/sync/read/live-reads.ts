@@ -203,7 +203,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
-  async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, well: () => void) {
+  async function readOnce(
+    lane: Lane,
+    begun: () => void,
+    signal: AbortSignal,
+    { draining, well }: Pick<Stint, "draining" | "well">,
+  ) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
     const giveBack = () => {
@@ -223,7 +228,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     try {
       const reply = await source.read(choose, lane, signal);
       slow.replied(group, reply.latencyMs);
-      await commit.values(group, reply);
+      await commit.values(group, reply, draining);
       suspects.cleared(group);
       controls.answered();
       well();
@@ -301,7 +306,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       });
       try {
         await standInLine(
-          (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, well)),
+          (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, { draining, well })),
           { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
         );
       } finally {

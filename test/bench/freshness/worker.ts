@@ -10,6 +10,7 @@ import { createHistoryPull } from "#src/sync/history/pull.ts";
 import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads } from "#src/sync/read/live-reads.ts";
+import { createTogether } from "#src/sync/read/together.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { begin, inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
@@ -163,6 +164,7 @@ export async function driveWorker(
     clock,
     log,
     metrics: createMetrics(),
+    together: createTogether(store, clock),
     classes: read,
     scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
     demand,

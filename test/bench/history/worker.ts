@@ -10,6 +10,7 @@ import { createHistoryPull, type HistoryPull } from "#src/sync/history/pull.ts";
 import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReads } from "#src/sync/read/live-reads.ts";
+import { createTogether } from "#src/sync/read/together.ts";
 import { rest } from "#src/waiting.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
@@ -99,6 +100,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       clock,
       log,
       metrics,
+      together: createTogether(store, clock),
       classes: read,
       scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
       demand,

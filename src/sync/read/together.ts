@@ -1,0 +1,98 @@
+import type { Clock } from "../../clock.ts";
+import type { Change, Store } from "../../store/store.ts";
+import { rest } from "../../waiting.ts";
+
+/**
+ * Puts what the replies of several sources brought into one transaction: a transaction costs as much as ten values, and
+ * with it go one offer to each sink and one write of each index. Whoever comes when there was none for a while is
+ * committed at once; so one source, which may ask every 3 s, never waits. 20 sources at their full quota bring 7 replies
+ * a second, and with them a transaction each second holds 140 values instead of 20.
+ */
+export interface Together {
+  /**
+   * Resolves when the change is durable. `change` is called at that moment, so that it builds on what was committed
+   * before; of one source there is never more than one in a transaction. Rejects with what the change itself rejects
+   * with, or with the trouble of the transaction, which is everybody's.
+   */
+  commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
+}
+
+/** From one transaction to the next, in milliseconds. What is read is seconds old anyway when it is told. */
+const GATHER_MS = 1_000;
+
+interface Waiting {
+  readonly source: string;
+  readonly change: () => Promise<Change>;
+  readonly hurry: AbortSignal;
+  readonly done: PromiseWithResolvers<void>;
+}
+
+export function createTogether(store: Pick<Store, "commit">, clock: Clock): Together {
+  let waiting: Waiting[] = [];
+  let isRunning = false;
+  let lastMs = Number.NEGATIVE_INFINITY;
+
+  async function run(): Promise<void> {
+    isRunning = true;
+    for (let [first] = waiting; first !== undefined; [first] = waiting) {
+      const restMs = lastMs + GATHER_MS - clock.monotonic();
+      if (restMs > 0) await rest(clock, restMs, first.hurry);
+      lastMs = clock.monotonic();
+      // A second reply of one source is told after the first, and need not wait for it any longer.
+      for (let [next] = waiting; next !== undefined; [next] = waiting) await commitAll(takeOneOfEach());
+    }
+    isRunning = false;
+  }
+
+  function takeOneOfEach(): readonly Waiting[] {
+    const sources = new Set<string>();
+    const taken: Waiting[] = [];
+    const left: Waiting[] = [];
+    for (const each of waiting) {
+      if (sources.has(each.source)) left.push(each);
+      else taken.push(each);
+      sources.add(each.source);
+    }
+    waiting = left;
+    return taken;
+  }
+
+  return {
+    commit(source, change, hurry) {
+      const done = Promise.withResolvers<void>();
+      waiting.push({ source, change, hurry, done });
+      if (!isRunning) void run();
+      return done.promise;
+    },
+  };
+
+  async function commitAll(taken: readonly Waiting[]): Promise<void> {
+    const made = await Promise.all(
+      taken.map(async (each) => {
+        try {
+          return { each, change: await each.change() };
+        } catch (error) {
+          each.done.reject(error);
+          return null;
+        }
+      }),
+    );
+    const sound = made.filter((one) => one !== null);
+    try {
+      if (sound.length > 0) await store.commit(merged(sound.map(({ change }) => change)));
+      for (const { each } of sound) each.done.resolve();
+    } catch (error) {
+      for (const { each } of sound) each.done.reject(error);
+    }
+  }
+}
+
+function merged(changes: readonly Change[]): Change {
+  const [only] = changes;
+  if (only !== undefined && changes.length === 1) return only;
+  return {
+    documents: changes.flatMap(({ documents = [] }) => documents),
+    events: changes.flatMap(({ events = [] }) => events),
+    records: changes.flatMap(({ records = [] }) => records),
+  };
+}
