@@ -130,7 +130,15 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
   const ticketed = withTickets(store, ticketing);
   const together = createTogether(ticketed, clock);
-  const forSync = { ...shared, store: ticketed, clockDoubt, ticker, together, backPressure, state: config.state };
+  const forSync = {
+    ...shared,
+    store: ticketed,
+    clockDoubt,
+    ticker,
+    together,
+    backPressure,
+    state: config.state,
+  };
   const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built })));
   const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
 

@@ -26,6 +26,8 @@ const REPLY_SHARE = 0.02;
 const FULL = 0.9;
 /** What was delivered can be sent again for at least as long (docs/promise.md), in milliseconds. */
 const REPLAY_LEAST_MS = 15 * 60_000;
+/** What the log weighs is asked once for all sources that want to know within this time, in milliseconds. */
+const SAME_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 
 /** Bytes that one reply of history may have, so that the last before a pause still fits into a log of so many bytes. */
@@ -48,22 +50,33 @@ export function createBackPressure(options: {
   const { clock, log, maxBytes, outbox } = options;
   let isHeld = false;
   let pendingBytes = 0;
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  let looked: Promise<boolean> = Promise.resolve(true);
 
   const isYoung = ({ bytes, oldestTelemetry }: LogPressure) =>
     bytes > maxBytes * FULL &&
     oldestTelemetry !== null &&
     clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
 
+  async function look(): Promise<boolean> {
+    const pressure = await outbox.pressure();
+    pendingBytes = pressure.pendingBytes;
+    const wasHeld = isHeld;
+    isHeld = isBehind(pressure, maxBytes, wasHeld);
+    if (isHeld && !wasHeld)
+      log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
+    if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");
+    return !isHeld && !isYoung(pressure);
+  }
+
   return {
-    async mayFetchPast() {
-      const pressure = await outbox.pressure();
-      pendingBytes = pressure.pendingBytes;
-      const wasHeld = isHeld;
-      isHeld = isBehind(pressure, maxBytes, wasHeld);
-      if (isHeld && !wasHeld)
-        log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
-      if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");
-      return !isHeld && !isYoung(pressure);
+    mayFetchPast() {
+      const nowMs = clock.monotonic();
+      if (nowMs - lookedAtMs >= SAME_MS) {
+        lookedAtMs = nowMs;
+        looked = look();
+      }
+      return looked;
     },
     notices: () =>
       isHeld

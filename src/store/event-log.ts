@@ -95,22 +95,32 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       database.exec(RECOUNT);
     },
 
-    /** Answers false when the id is in the log already; then nothing is changed. */
-    append(event: Event, nowMs: number): boolean {
-      const body = JSON.stringify(event);
-      const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
-      const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
-      const added = database
-        .prepare(
-          `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
-           values (?, ?, ?, ?, ?, ?, ?, (select written from log_size) + ?) on conflict do nothing
-           returning position`,
-        )
-        .get<{ readonly position: number }>(...columns, checksumOf(...columns), bytes);
-      if (added === undefined) return false;
-      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(bytes, bytes);
-      tail?.add({ position: added.position, committedAt: isoUtc(nowMs), body });
-      return true;
+    /** Belongs inside a transaction. Answers the ids that were in the log already; of those nothing is changed. */
+    append(events: readonly Event[], nowMs: number): readonly string[] {
+      if (events.length === 0) return [];
+      const insertion = database.prepare(
+        `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
+         values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,
+      );
+      const committedAt = isoUtc(nowMs);
+      const before = database.number("select written from log_size");
+      let written = before;
+      const repeated: string[] = [];
+      for (const event of events) {
+        const body = JSON.stringify(event);
+        const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
+        const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
+        const position = insertion.insert(...columns, checksumOf(...columns), written + bytes);
+        if (position === null) {
+          repeated.push(event.id);
+          continue;
+        }
+        written += bytes;
+        tail?.add({ position, committedAt, body });
+      }
+      const added = written - before;
+      database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
+      return repeated;
     },
 
     bytes: (): number => database.number("select bytes from log_size"),

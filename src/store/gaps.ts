@@ -97,7 +97,7 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
           facts: [reason, firstTime, lastTime, count, nowMs],
           data: { sink, reason, firstTime, lastTime, count },
         });
-        log.append(event, nowMs);
+        log.append([event], nowMs);
         database
           .prepare(
             `update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`,

@@ -199,7 +199,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       const committed = database.transaction(() => {
         for (const change of changed) documents.change(change);
         for (const record of records) documents.append(record.log, record.body);
-        const repeated = events.filter((event) => !log.append(event, now)).map(({ id }) => id);
+        const repeated = log.append(events, now);
         return { lastPosition: log.end(), repeated };
       });
       if (events.length > committed.repeated.length) changes.ring();

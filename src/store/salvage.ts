@@ -75,10 +75,11 @@ async function take(pages: Pages, database: Database, clock: Clock): Promise<Sal
   const log = createEventLog(database, clock, createDamage(database, clock, undefined));
   let taken = 0;
   for (let at = 0; at < wanted.length; at += SLICE) {
-    const events = wanted.slice(at, at + SLICE).map(([position, page]) => eventAt(pages, page, position));
-    taken += database.transaction(
-      () => events.filter((event) => event !== null && log.append(event, clock.now())).length,
-    );
+    const events = wanted
+      .slice(at, at + SLICE)
+      .flatMap(([position, page]) => eventAt(pages, page, position) ?? []);
+    const known = database.transaction(() => log.append(events, clock.now()));
+    taken += events.length - known.length;
     await breath();
   }
   return {

@@ -11,6 +11,8 @@ export type Bindable = string | number | null | Uint8Array;
 export interface Statement {
   /** Answers how many rows changed. */
   run(...values: readonly Bindable[]): number;
+  /** Answers the number of the row that was inserted; null when none was. */
+  insert(...values: readonly Bindable[]): number | null;
   get<Row>(...values: readonly Bindable[]): Row | undefined;
   all<Row>(...values: readonly Bindable[]): readonly Row[];
 }
@@ -112,6 +114,11 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
 function wrap(path: string, statement: StatementSync): Statement {
   return {
     run: (...values) => guarded(path, () => Number(statement.run(...values).changes)),
+    insert: (...values) =>
+      guarded(path, () => {
+        const { changes, lastInsertRowid } = statement.run(...values);
+        return changes === 0 ? null : Number(lastInsertRowid);
+      }),
     get: <Row>(...values: readonly Bindable[]) =>
       guarded(path, () => statement.get(...values)) as Row | undefined,
     all: <Row>(...values: readonly Bindable[]) => guarded(path, () => statement.all(...values)) as Row[],

@@ -26,6 +26,7 @@ test("holds the backfill from a tenth of the log on, lets it go on below half of
   const gate = create();
   const at = async (mebibytes: number) => {
     pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
+    await clock.advance(1_000);
     return gate.mayFetchPast();
   };
   expect([await at(0), await at(10)]).toEqual([true, true]);
@@ -34,6 +35,22 @@ test("holds the backfill from a tenth of the log on, lets it go on below half of
   expect([await at(5), await at(10)]).toEqual([true, true]);
   expect(gate.notices()).toEqual([]);
   expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
+});
+
+test("looks at the log once a second, whoever asks", async () => {
+  let looks = 0;
+  const outbox = {
+    async pressure() {
+      looks += 1;
+      return pressure;
+    },
+  };
+  const gate = createBackPressure({ outbox, maxBytes: 100, clock, log: { info() {}, warn() {} } as never });
+  for (let n = 0; n < 20; n += 1) {
+    await Promise.all([gate.mayFetchPast(), gate.mayFetchPast()]);
+    await clock.advance(100);
+  }
+  expect(looks).toBe(2);
 });
 
 test("a reply of history may fill a fiftieth of the log", () => {

@@ -285,7 +285,9 @@ describe("what the service says of the quota", () => {
     await clock.run(60_000);
     expect(left).toHaveLength(20);
     const stored = [...(store.slots.get("test/read")?.values() ?? [])];
-    const sent = stored.filter(({ sentAtMs, countedByMs }) => sentAtMs === START_MS && countedByMs === START_MS);
+    const sent = stored.filter(
+      ({ sentAtMs, countedByMs }) => sentAtMs === START_MS && countedByMs === START_MS,
+    );
     expect(sent).toHaveLength(20);
     await clock.run(60_100);
     expect(left).toHaveLength(21);

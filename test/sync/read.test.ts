@@ -10,8 +10,8 @@ import { documentSet, type Store } from "#src/store/store.ts";
 import { createDemand } from "#src/sync/plan/demand.ts";
 import { ReadConfig } from "#src/sync/read/config.ts";
 import { createLiveReads, type LiveReadOptions } from "#src/sync/read/live-reads.ts";
-import { createTogether } from "#src/sync/read/together.ts";
 import { createSlowTags } from "#src/sync/read/slow.ts";
+import { createTogether } from "#src/sync/read/together.ts";
 import { type HeldLeftOut, type HeldValue, syncSet } from "#src/sync/snapshot.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -98,7 +98,15 @@ async function live(
     "trial",
     tags.map((id) => tagNamed(id)),
   );
-  const parts = { source, store, clock, log, metrics: trialMetrics(), classes: ReadConfig.parse(classes), together: createTogether(store, clock) };
+  const parts = {
+    source,
+    store,
+    clock,
+    log,
+    metrics: trialMetrics(),
+    classes: ReadConfig.parse(classes),
+    together: createTogether(store, clock),
+  };
   return createLiveReads({ ...parts, scope: allowed(), demand: createDemand(), ...more });
 }
 

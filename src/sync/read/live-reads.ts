@@ -306,7 +306,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       });
       try {
         await standInLine(
-          (["live", "spare"] as const).map((lane) => (begun, signal) => readOnce(lane, begun, signal, { draining, well })),
+          (["live", "spare"] as const).map(
+            (lane) => (begun, signal) => readOnce(lane, begun, signal, { draining, well }),
+          ),
           { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
         );
       } finally {

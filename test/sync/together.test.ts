@@ -1,0 +1,141 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { makeEvent, sourceUri } from "#src/event.ts";
+import type { Change } from "#src/store/store.ts";
+import { createTogether, type Together } from "#src/sync/read/together.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
+
+let clock: VirtualClock;
+let commits: { readonly atMs: number; readonly change: Change }[];
+let fault: Error | null;
+let together: Together;
+beforeEach(() => {
+  clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
+  commits = [];
+  fault = null;
+  const store = {
+    async commit(change: Change) {
+      if (fault !== null) throw fault;
+      commits.push({ atMs: clock.monotonic(), change });
+      return { lastPosition: 0, repeated: [] };
+    },
+  };
+  together = createTogether(store, clock);
+});
+
+const never = new AbortController().signal;
+const put = (source: string, value: number) => ({
+  documents: [{ set: `value/${source}`, put: [["1", value] as const] }],
+});
+/** What became of a commit, and when. */
+async function outcome(work: Promise<void>): Promise<string> {
+  const ended = await work.then(
+    () => "durable",
+    (error: Error) => error.message,
+  );
+  return `${ended} at ${clock.monotonic()}`;
+}
+const commit = (source: string, value: number, hurry = never) =>
+  outcome(together.commit(source, async () => put(source, value), hurry));
+const sourcesOf = ({ change }: { readonly change: Change }) =>
+  (change.documents ?? []).map(({ set }) => set.slice("value/".length));
+
+describe("replies of several sources", () => {
+  test("that come within a second share a transaction; the first one waits for nothing", async () => {
+    const first = commit("a", 1);
+    await clock.advance(100);
+    const others = ["b", "c", "d"].map((source) => commit(source, 1));
+    await clock.advance(2_000);
+    expect(await first).toBe("durable at 0");
+    expect(await Promise.all(others)).toEqual(others.map(() => "durable at 1000"));
+    expect(commits.map(sourcesOf)).toEqual([["a"], ["b", "c", "d"]]);
+  });
+
+  test("of one source that is asked every 3 s are durable as they come", async () => {
+    const ended: Promise<string>[] = [];
+    for (let n = 0; n < 3; n += 1) {
+      ended.push(commit("a", n));
+      await clock.advance(3_000);
+    }
+    expect(await Promise.all(ended)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
+  });
+
+  test("of one source follow each other, each in a transaction of its own, and do not wait a second more", async () => {
+    await commit("a", 0);
+    const ended = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
+    await clock.advance(1_000);
+    expect(await Promise.all(ended)).toEqual(ended.map(() => "durable at 1000"));
+    expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
+  });
+
+  test("are made when they are committed, so that each builds on the one before", async () => {
+    await commit("a", 0);
+    const seen: number[] = [];
+    const making = (source: string) =>
+      together.commit(
+        source,
+        async () => {
+          seen.push(commits.length);
+          return put(source, 1);
+        },
+        never,
+      );
+    const both = Promise.all([making("a"), making("a")]);
+    await clock.advance(1_000);
+    await both;
+    expect(seen).toEqual([1, 2]);
+  });
+
+  test("carry all that each of them had", async () => {
+    await commit("a", 0);
+    const event = (source: string) =>
+      makeEvent({
+        type: "tag-value",
+        source: sourceUri(source),
+        subject: "site/1/tag/1",
+        time: "2026-11-21T09:00:00.000Z",
+        facts: [source],
+        data: {} as never,
+      });
+    const records = [{ log: "audit", body: 1 }];
+    const [b, c] = [event("b"), event("c")];
+    void together.commit("b", async () => ({ ...put("b", 1), events: [b] }), never);
+    void together.commit("c", async () => ({ events: [c], records }), never);
+    await clock.advance(1_000);
+    expect(commits.at(-1)?.change).toEqual({ ...put("b", 1), events: [b, c], records });
+  });
+
+  test("hurry when the worker stops", async () => {
+    await commit("a", 0);
+    const stop = new AbortController();
+    const ended = commit("b", 1, stop.signal);
+    await clock.advance(300);
+    stop.abort();
+    await clock.advance(0);
+    expect(await ended).toBe("durable at 300");
+  });
+});
+
+describe("what fails", () => {
+  test("a change that cannot be made is its own trouble", async () => {
+    await commit("a", 0);
+    const bad = outcome(
+      together.commit("b", () => Promise.reject(new Error("two values for one tag")), never),
+    );
+    const good = commit("c", 1);
+    await clock.advance(1_000);
+    expect([await bad, await good]).toEqual(["two values for one tag at 1000", "durable at 1000"]);
+    expect(commits.map(sourcesOf)).toEqual([["a"], ["c"]]);
+  });
+
+  test("a transaction that fails is the trouble of all in it, and of nobody after it", async () => {
+    await commit("a", 0);
+    fault = new Error("the disk is full");
+    const ended = [commit("b", 1), commit("c", 1)];
+    await clock.advance(1_000);
+    expect(await Promise.all(ended)).toEqual(ended.map(() => "the disk is full at 1000"));
+    fault = null;
+    const next = commit("b", 2);
+    await clock.advance(1_000);
+    expect(await next).toBe("durable at 2000");
+  });
+});
