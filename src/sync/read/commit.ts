@@ -32,6 +32,8 @@ export interface ReadCommitOptions {
   readonly together: Together;
 }
 
+/** What is held of so many tags of a source is kept at hand, about 300 bytes each; of more, each is read from the store. */
+const AT_HAND_MAX = 1_000;
 /** Our clock is off by more than this: times are in doubt, in milliseconds. */
 const SKEW_IN_DOUBT_MS = 300_000;
 
@@ -40,6 +42,17 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   const valueSet = documentSet("value", source.name);
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags(store, source.name, options.log);
+  /** As it was committed last; nobody else writes it. */
+  const atHand = new Map<string, HeldValue>();
+
+  async function heldOf(id: string): Promise<HeldValue | undefined> {
+    return atHand.get(id) ?? store.document<HeldValue>(valueSet, id);
+  }
+
+  function keepAtHand(id: string, held: HeldValue): void {
+    if (atHand.size >= AT_HAND_MAX && !atHand.has(id)) atHand.clear();
+    atHand.set(id, held);
+  }
 
   return {
     async values(asked, reply, hurry) {
@@ -56,7 +69,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
             if (watched === undefined || value === undefined) return [];
             const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
             return [
-              store.document<HeldValue>(valueSet, id).then((before) => ({
+              heldOf(id).then((before) => ({
                 id,
                 ...tell(watched, value, before, reply, { source: source.name, inDoubt, behindGateway }),
               })),
@@ -68,6 +81,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
         settled = () => {
           left.settled();
           for (const id of freed) board.release(id);
+          for (const { id, held } of told) keepAtHand(id, held);
           for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
         };
         return {
