@@ -45,6 +45,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     source,
     only: settings.sites ?? null,
     sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
+    held: (id) => held().get(id)?.alarm,
     clock,
     log,
   });
@@ -53,7 +54,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   const isUnacknowledged = ({ state, untold, alarm }: HeldAlarm) =>
     state === "resolved" && untold !== true && !alarm.acknowledged;
   const patience = createPatience(settings.vanish_after_misses);
-  const shownLabels = new Map<string, { site: string; priority: string }>();
+  /** By site, the priorities of which a count was shown. */
+  const shown = new Map<number, Set<string>>();
 
   /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
   async function search(absent: readonly HeldAlarm[], signal: AbortSignal) {
@@ -211,16 +213,28 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   }
 
   function showActive(): void {
-    const counts = new Map<string, number>([...shownLabels.keys()].map((key) => [key, 0]));
+    const counts = new Map<number, Map<string, number>>();
     for (const { state, alarm } of held().values()) {
       if (state !== "active" && state !== "missing") continue;
-      const labels = { site: String(alarm.site.id), priority: alarm.trigger.priority };
-      const key = `${labels.site} ${labels.priority}`;
-      shownLabels.set(key, labels);
-      counts.set(key, (counts.get(key) ?? 0) + 1);
+      const ofSite = counts.get(alarm.site.id) ?? new Map<string, number>();
+      counts.set(alarm.site.id, ofSite);
+      const { priority } = alarm.trigger;
+      ofSite.set(priority, (ofSite.get(priority) ?? 0) + 1);
     }
-    for (const [key, labels] of shownLabels) {
-      metrics.alarmsActive.set({ source: source.name, ...labels }, counts.get(key) ?? 0);
+    const labels = { source: source.name };
+    // What was shown once is shown as none.
+    for (const [site, priorities] of shown) {
+      for (const priority of priorities)
+        if (counts.get(site)?.get(priority) === undefined)
+          metrics.alarmsActive.set({ ...labels, site: String(site), priority }, 0);
+    }
+    for (const [site, ofSite] of counts) {
+      const priorities = shown.get(site) ?? new Set();
+      shown.set(site, priorities);
+      for (const [priority, count] of ofSite) {
+        priorities.add(priority);
+        metrics.alarmsActive.set({ ...labels, site: String(site), priority }, count);
+      }
     }
   }
 
