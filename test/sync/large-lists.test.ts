@@ -1,11 +1,12 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/building.ts";
+import type { AlarmFact } from "#src/event.ts";
 import { documentSet } from "#src/store/store.ts";
 import { createHolding, withHeld } from "#src/sync/holding.ts";
 import { expectedTags } from "#src/sync/inventory/held.ts";
-import type { Held } from "#src/sync/snapshot.ts";
+import type { Held, HeldAlarm } from "#src/sync/snapshot.ts";
 import { createMemoryStore } from "./memory-store.ts";
-import { createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
+import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
 
 /** Lists that are too long to be looked through, or committed, at once. */
 
@@ -90,6 +91,32 @@ describe("a long list of tags", () => {
     expect(new Set(told("tag-added")).size).toBe(TAGS);
     const held = await trial.store.documents<Held<Tag>>(documentSet("tag", "main"));
     expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
+  });
+});
+
+describe("a storm of alarms", () => {
+  test("is told part by part, each alarm once with what is held of it, whatever could not be committed at first", async () => {
+    trial = createTrial({ sync: ALARMS_ONLY });
+    await trial.start();
+    await trial.clock.advance(MINUTE);
+    const ids = Array.from({ length: 1_300 }, () => trial.simulator.control.raiseAlarm({ siteId: 2 }));
+    const { commit } = trial.store;
+    let parts = 0;
+    trial.store.commit = (change) => {
+      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+      const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
+      expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
+      if (told > 0) parts += 1;
+      return told > 0 && parts % 3 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    };
+    await trial.clock.advance(10 * MINUTE);
+    expect(parts).toBeGreaterThan(5);
+    const raised = trial.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
+    expect(raised).toHaveLength(ids.length);
+    expect(new Set(raised)).toEqual(new Set(ids));
+    const held = await trial.store.documents<HeldAlarm>(documentSet("alarm", "main"));
+    expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
+    expect(trial.store.repeated).toEqual([]);
   });
 });
 

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
-import type { Event } from "../../event.ts";
+import type { AlarmFact, Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
@@ -58,6 +58,24 @@ export interface AlarmDiffOptions extends AlarmContext {
 export interface AlarmDiff {
   readonly put: ReadonlyMap<string, HeldAlarm>;
   readonly events: readonly Event[];
+}
+
+/**
+ * The same in parts of so many alarms: what is held of one and what is told of it stay together, and the order of events is
+ * that of the whole. There is always a last part.
+ */
+export function* inParts({ put, events }: AlarmDiff, size: number) {
+  const toldOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
+  const ids = [...new Set([...toldOf.keys(), ...put.keys()])];
+  for (let from = 0; from === 0 || from < ids.length; from += size) {
+    const part = ids.slice(from, from + size);
+    const held = part.flatMap((id) => {
+      const known = put.get(id);
+      return known === undefined ? [] : [[id, known] as const];
+    });
+    const told = part.flatMap((id) => toldOf.get(id) ?? []);
+    yield { put: held, events: told, isLast: from + size >= ids.length };
+  }
 }
 
 /** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */

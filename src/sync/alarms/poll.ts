@@ -3,14 +3,14 @@ import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import type { OneAtATime } from "../../waiting.ts";
+import { type OneAtATime, othersTurn } from "../../waiting.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
-import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
+import { absentees, diffAlarms, inParts, type Scope } from "./diff-alarms.ts";
 import { createDoubts } from "./doubts.ts";
 import { contradictsItself, instant } from "./episode.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
@@ -27,6 +27,8 @@ export interface AlarmPoll {
 const SCOPE_CHECK_MS = 300_000;
 /** How long an episode without a known time of its end is remembered after it, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
+/** Of so many alarms at most what is new is committed at once, so that 5,000 do not stop everything for half a second. */
+const PART = 250;
 /** How many ends that nobody acknowledged are remembered longer than the sweep needs: some 4 MB. */
 const UNACKNOWLEDGED = 2_000;
 
@@ -152,11 +154,15 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const covered = [
       ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
     ].filter((siteId) => seen.coverage(siteId) === "complete");
-    const documents: DocumentChange[] = [
-      { set: alarmSet, put: diff.put, remove: forgotten(diff.put) },
+    const known: DocumentChange[] = [
+      { set: alarmSet, remove: forgotten(diff.put) },
       { set: siteSet, put: newlyKnown(covered, at) },
     ];
-    await parts.commit("alarms", { documents, events: diff.events }, careful);
+    for (const part of inParts(diff, PART)) {
+      const documents: DocumentChange[] = [{ set: alarmSet, put: part.put }, ...(part.isLast ? known : [])];
+      await parts.commit("alarms", { documents, events: part.events }, careful);
+      if (!part.isLast) await othersTurn(clock, signal);
+    }
     patience.committed(absent);
     doubts.committed();
     for (const siteId of covered) takenOver.add(siteId);

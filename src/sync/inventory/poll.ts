@@ -4,7 +4,7 @@ import { DIFFERENCE_BOUND_MS } from "../../clock-doubt.ts";
 import { sourceUri } from "../../event.ts";
 import type { Page, Held as Shown } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { rest } from "../../waiting.ts";
+import { othersTurn } from "../../waiting.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { collect, type Listing, shownBy } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
@@ -209,7 +209,7 @@ async function commitShown<N extends InventoryNoun>(
   const at = isoUtc(parts.clock.now());
   const size = noun === "gateway" ? Math.max(items.length, 1) : SLICE;
   for (let from = 0; from === 0 || from < items.length; from += size) {
-    if (from > 0) await othersTurn(parts, signal);
+    if (from > 0) await othersTurn(parts.clock, signal);
     const slice = { siteId, items: items.slice(from, from + size), complete: false };
     await commitDiff(parts, job, noun, [slice], signal, at);
   }
@@ -251,15 +251,9 @@ async function commitDiff<N extends InventoryNoun>(
       await commit(found);
       found = [];
     }
-    await othersTurn(parts, signal);
+    await othersTurn(parts.clock, signal);
   }
   await commit(found);
-}
-
-/** Whoever else has something to do does it now. */
-async function othersTurn({ clock }: PollParts, signal: AbortSignal): Promise<void> {
-  await rest(clock, 0, signal);
-  signal.throwIfAborted();
 }
 
 /** By a clock that differs from the service's nobody knows how long something has been missing. */
