@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/building.ts";
 import type { AlarmFact } from "#src/event.ts";
-import { documentSet } from "#src/store/store.ts";
+import { type Change, documentSet } from "#src/store/store.ts";
 import { createHolding, withHeld } from "#src/sync/holding.ts";
 import { expectedTags } from "#src/sync/inventory/held.ts";
 import type { Held, HeldAlarm } from "#src/sync/snapshot.ts";
@@ -118,6 +118,23 @@ describe("a storm of alarms", () => {
     expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
     expect(trial.store.repeated).toEqual([]);
   });
+
+  test("that a site has been met is said with the last part: what a poll that broke off left is initial too", async () => {
+    trial = createTrial({ sync: ALARMS_ONLY });
+    for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
+    const { commit } = trial.store;
+    let parts = 0;
+    trial.store.commit = (change) => {
+      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+      if (told > 0) parts += 1;
+      return told > 0 && parts % 2 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    };
+    await trial.start();
+    await trial.clock.advance(10 * MINUTE);
+    expect(parts).toBeGreaterThan(3);
+    const initial = trial.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
+    expect(initial).toEqual(Array.from({ length: 600 }, () => true));
+  });
 });
 
 describe("what is held, read through the store", () => {
@@ -125,12 +142,26 @@ describe("what is held, read through the store", () => {
     await started();
     const store = createMemoryStore();
     const [tags, sites] = [documentSet("tag", "main"), documentSet("site", "main")];
-    const holding = await createHolding(store, [tags, sites, "tag-system/main"]);
-    const shared = withHeld(store, holding);
+    let whileCommitting = async () => {};
+    const slow = {
+      ...store,
+      async commit(change: Change) {
+        const committed = await store.commit(change);
+        await whileCommitting();
+        return committed;
+      },
+    };
+    const holding = await createHolding(slow, [tags, sites, "tag-system/main"]);
+    const shared = withHeld(slow, holding);
     const value: Tag = { id: "7", displayName: "Supply", description: null, unit: "°C" };
     const held = { value, siteId: 2, since: "2026-06-01T00:00:00.000Z", missingSince: null };
     const site = { ...held, value: { id: 2, displayName: "House" }, siteId: null };
     const before = await shared.version(tags);
+    // Whoever sees another version sees what it is the version of.
+    whileCommitting = async () => {
+      expect(await shared.version(tags)).toBe(before);
+      expect((await shared.documents(tags)).size).toBe(0);
+    };
     await holding.commit({
       documents: [
         { set: sites, put: [["2", site]] },
@@ -142,6 +173,7 @@ describe("what is held, read through the store", () => {
     expect(await shared.document(tags, "7")).toBe(held);
     expect((await expectedTags(store, "main"))[0]?.tag).toEqual(value);
 
+    whileCommitting = async () => {};
     // What this room does not hold is read from the store.
     await shared.commit({ documents: [{ set: "value/main", put: [["7", { value: 21 }]] }] });
     expect(await shared.documents("value/main")).toEqual(new Map([["7", { value: 21 }]]));

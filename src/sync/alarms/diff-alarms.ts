@@ -143,9 +143,7 @@ function isAnnouncing(siteId: number, { startup, isTakenOver }: AlarmDiffOptions
 
 /** Listed as active by the very record that is held, and held as active: nothing is new. So it is with nearly all. */
 function isAsHeld(known: HeldAlarm, alarm: Alarm): boolean {
-  return (
-    alarm === known.alarm && known.state === "active" && known.misses === 0 && known.untold === undefined
-  );
+  return alarm === known.alarm && known.state === "active" && known.untold === undefined;
 }
 
 /** An alarm that is listed as active. */
