@@ -1,4 +1,4 @@
-/** Whether two records that are made of plain objects and single values say the same; as `isDeepStrictEqual`, in a tenth of the time. */
+/** Whether two records made of plain objects and single values say the same: as `isDeepStrictEqual`, only quicker. */
 export function sameRecord(one: unknown, other: unknown): boolean {
   if (Object.is(one, other)) return true;
   if (typeof one !== "object" || typeof other !== "object" || one === null || other === null) return false;

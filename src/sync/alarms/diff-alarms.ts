@@ -61,8 +61,8 @@ export interface AlarmDiff {
 }
 
 /**
- * The same in parts of so many alarms: what is held of one and what is told of it stay together, and the order of events is
- * that of the whole. There is always a last part.
+ * A difference in parts of so many alarms: what is held of one and what is told of it stay together, and the order of
+ * events is that of the whole. There is always a last part.
  */
 export function* inParts({ put, events }: AlarmDiff, size: number) {
   const toldOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);

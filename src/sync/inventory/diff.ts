@@ -49,9 +49,9 @@ export interface InventoryStep<T> {
 const LOOKED_AT = 10_000;
 
 /**
- * The difference between what is held and what was seen, thing by thing, so that what was found may be committed before the
- * rest is looked at: 50,000 new tags take seconds. Null now and then, where much was looked at and nothing found. Pure; of
- * what is held only what a step says may change before the next one is taken.
+ * The difference between what is held and what was seen, thing by thing, so that what was found may be committed before
+ * the rest is looked at: 50,000 new tags take seconds. Null now and then, where much was looked at and nothing found.
+ * Pure; of what is held only what a step says may change before the next one is taken.
  */
 export function* inventorySteps<N extends InventoryNoun>(
   noun: N,

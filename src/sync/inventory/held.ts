@@ -28,8 +28,8 @@ const made = new WeakMap<object, { readonly versions: string; readonly placed: r
 
 /**
  * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
- * and were there before: they are expected back. One whose id no request can name is left out. While nothing has changed in memory, everybody
- * who asks is given the same.
+ * and were there before: they are expected back. One whose id no request can name is left out.
+ * While nothing of it has changed in memory, everybody who asks is given the same.
  */
 export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
   const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
