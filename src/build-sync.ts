@@ -42,14 +42,14 @@ export async function buildSync(options: {
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
 }): Promise<BuiltSync> {
-  const { backPressure, built, store, clock, metrics, ticker, together } = options;
+  const { backPressure, built, clock, metrics, ticker, together } = options;
   const { source, entry } = built;
   const log = options.log.child({ source: built.name });
   const settings = planSettings(built.name, entry, options.state);
   const { token } = entry;
   const sync = await openSync({
     source,
-    store,
+    store: options.store,
     config: entry,
     clock,
     log,
@@ -57,7 +57,7 @@ export async function buildSync(options: {
     ticker,
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
-  const { scope } = sync;
+  const { scope, store } = sync;
   const demand = createDemand();
   const pull = createHistoryPull({
     source,

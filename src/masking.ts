@@ -19,11 +19,13 @@ let parts: ReadonlyMap<number, ReadonlySet<string>> = new Map();
 /** How parts begin, as `beginning` numbers it: what is no beginning need not be looked up, which is ten times as quick. */
 let beginnings = new Uint8Array(0);
 const BEGINNINGS = 2 ** 16;
+let learned = 0;
 
 /** Makes a secret known for the life of the process. */
 export function neverShow(secret: string): void {
   if (secret.length < SHORTEST || known.has(secret)) return;
   known.add(secret);
+  learned += 1;
   for (const oldest of known) {
     if (known.size <= MOST_SECRETS) break;
     known.delete(oldest);
@@ -45,6 +47,17 @@ function beginning(characters: string, at: number): number {
   return number;
 }
 
+/** The number of the place before, made that of the next one: the first character leaves it, the fifth comes in. */
+function nextBeginning(number: number, characters: string, at: number): number {
+  const left = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
+  return (Math.imul(left, 37) + characters.charCodeAt(at + 4)) & (BEGINNINGS - 1);
+}
+
+/** Another number whenever another secret became known, for who keeps what `masked` made of a text. */
+export function secretsKnown(): number {
+  return learned;
+}
+
 /** The text with `[redacted]` where a secret, or a part of one, stands in any spelling. */
 export function masked(text: string): string {
   if (parts.size === 0) return text;
@@ -53,8 +66,10 @@ export function masked(text: string): string {
   let result = "";
   let shown = 0;
   let end = 0;
+  let number = beginning(characters, 0);
   for (let at = 0; at + SHORTEST <= characters.length; at += 1) {
-    const length = beginnings[beginning(characters, at)] === 1 ? partAt(characters, at) : 0;
+    const length = beginnings[number] === 1 ? partAt(characters, at) : 0;
+    number = nextBeginning(number, characters, at);
     if (length === 0) continue;
     // Overlapping parts are one.
     if (at >= end) result += text.slice(shown, beginOf(at)) + MASK;

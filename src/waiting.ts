@@ -216,3 +216,9 @@ export async function persist<T>(options: Persistence<T>): Promise<T> {
 export function breath(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
+
+/** Whoever has something to do does it now; for long work, which a stop may end here. Rejects with the signal's reason then. */
+export async function othersTurn(clock: Clock, signal: AbortSignal): Promise<void> {
+  await rest(clock, 0, signal);
+  signal.throwIfAborted();
+}

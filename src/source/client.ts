@@ -1,4 +1,3 @@
-import type { ZodType } from "zod";
 import type { Clock } from "../clock.ts";
 import { type ClockDoubt, createClockDoubt } from "../clock-doubt.ts";
 import { Malformed } from "../errors.ts";
@@ -9,12 +8,14 @@ import { checkedGroup, checkedWrites, decided } from "./asked.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListPace } from "./list-pace.ts";
+import { createPageMemory } from "./page-memory.ts";
 import { createPaging, type ListRequest } from "./pages.ts";
 import { type Filters, filterQuery, historyQuery } from "./query.ts";
 import type { Limiter } from "./quota/limiter.ts";
-import { recordSchemas } from "./schema.ts";
+import { sameRecord } from "./same-record.ts";
+import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
 import { createSend, type ListEndpoint, type TagCall } from "./send.ts";
-import type { Choose, HistoryQuery, Lane, Page, Source } from "./source.ts";
+import type { Choose, Held, HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { createToken } from "./token.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
@@ -52,8 +53,10 @@ export function createSource(options: SourceOptions): Source {
     said.add(field);
     log.warn({ field }, "values in the history that are no number, boolean or null are left out and counted");
   };
-  const schemas = recordSchemas(note);
-  const values = valueReader(schemas, note);
+  const memory = createPageMemory(note);
+  const schemas = recordSchemas(memory.note);
+  const readers = recordReaders(schemas);
+  const values = valueReader(readers.tag, note);
   const http: HttpTransport =
     options.transport === undefined
       ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))
@@ -85,18 +88,23 @@ export function createSource(options: SourceOptions): Source {
   });
   const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
 
-  function list<T>(
+  function list<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
-    Item: ZodType<T>,
+    read: Reader<T>,
     filters: Filters,
     signal: AbortSignal,
+    held: Held<T> | undefined,
   ): AsyncIterable<Page<T>> {
     const listing: ListRequest<T> = {
       name: endpoint,
       filters: filterQuery(filters),
       pageSize: endpoint === "alarms" ? config.page_size.alarms : config.page_size.others,
-      Item,
-      ask: (query) => send.list({ endpoint, query }, signal),
+      read: held === undefined ? read : (record) => asHeld(read(record), held),
+      async ask(query) {
+        if (held === undefined) return send.list({ endpoint, query }, signal);
+        const { recall, records } = memory.request(`${endpoint} ${query}`);
+        return { ...(await send.list({ endpoint, query, recall }, signal)), records };
+      },
     };
     return paging.pages(listing);
   }
@@ -119,12 +127,12 @@ export function createSource(options: SourceOptions): Source {
   return {
     name,
 
-    sites: (filter, signal) => list("sites", schemas.site, { search: filter.search }, signal),
+    sites: (filter, signal, held) => list("sites", readers.site, { search: filter.search }, signal, held),
 
-    alarms: (filter, signal) =>
+    alarms: (filter, signal, held) =>
       list(
         "alarms",
-        schemas.alarm(filter.siteId),
+        readers.alarm(filter.siteId),
         {
           site_id: filter.siteId,
           status: filter.status,
@@ -133,29 +141,32 @@ export function createSource(options: SourceOptions): Source {
           search: filter.search,
         },
         signal,
+        held,
       ),
 
-    tags: (filter, signal) =>
+    tags: (filter, signal, held) =>
       list(
         "tags",
-        schemas.tag,
+        readers.tag,
         { site_id: filter.siteId, search: filter.search, system_id: filter.systemId },
         signal,
+        held,
       ),
 
-    gateways: (filter, signal) =>
-      list("gateways", schemas.gateway, { site_id: filter.siteId, search: filter.search }, signal),
+    gateways: (filter, signal, held) =>
+      list("gateways", readers.gateway, { site_id: filter.siteId, search: filter.search }, signal, held),
 
-    hosts: (filter, signal) =>
+    hosts: (filter, signal, held) =>
       list(
         "hosts",
-        schemas.host,
+        readers.host,
         { site_id: filter.siteId, gateway_id: filter.gatewayId, search: filter.search },
         signal,
+        held,
       ),
 
-    systems: (filter, signal) =>
-      list("systems", schemas.system, { site_id: filter.siteId, search: filter.search }, signal),
+    systems: (filter, signal, held) =>
+      list("systems", readers.system, { site_id: filter.siteId, search: filter.search }, signal, held),
 
     async read(tagIds, lane, signal) {
       const { chosen, ...choosing } = decided(tagIds, checkedGroup);
@@ -205,6 +216,11 @@ export function createSource(options: SourceOptions): Source {
     clockSkewMs: () => skew.ms(),
     close: () => http.close(),
   };
+}
+
+function asHeld<T extends { readonly id: string | number }>(item: T | null, held: Held<T>): T | null {
+  const known = item === null ? undefined : held(String(item.id));
+  return known !== undefined && sameRecord(item, known) ? known : item;
 }
 
 /** The slot came, and by then there was nothing left to write. */

@@ -1,7 +1,8 @@
-import type { ZodType } from "zod";
 import type { Clock } from "../clock.ts";
 import { ConfigError, Malformed } from "../errors.ts";
+import type { PageRequest } from "./page-memory.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
+import type { Reader } from "./schema.ts";
 import type { Page } from "./source.ts";
 import { listIn, type Note } from "./wire.ts";
 
@@ -19,7 +20,7 @@ export interface ListRequest<T> {
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
-  readonly Item: ZodType<T>;
+  readonly read: Reader<T>;
   readonly ask: (query: URLSearchParams) => Promise<Asked>;
 }
 
@@ -27,6 +28,8 @@ export interface Asked {
   readonly answer: DecodedReply;
   /** Milliseconds that the request waited for our own limits; a listing is not to blame for them. */
   readonly queuedMs: number;
+  /** In place of reading every record: those of last time, where the reply is the same (page-memory.ts). */
+  readonly records?: PageRequest["records"];
 }
 
 export interface PagingOptions {
@@ -82,7 +85,7 @@ export function createPaging(options: PagingOptions): Paging {
       const startedMs = clock.monotonic();
       const first = await firstPage(listing);
       let queuedMs = first.asked.queuedMs;
-      let page = pageIn(first.asked.answer, listing, 1, first.size);
+      let page = pageIn(first.asked, listing, 1, first.size);
       // A service that clamps the size without a word is asked for the size that it uses.
       const size = page.perPage ?? first.size;
       const seen = new Set([positionKey({})]);
@@ -104,7 +107,7 @@ export function createPaging(options: PagingOptions): Paging {
         seen.add(key);
         const asked = await listing.ask(queryOf(listing, size, position));
         queuedMs += asked.queuedMs;
-        page = pageIn(asked.answer, listing, number, size);
+        page = pageIn(asked, listing, number, size);
         if (page.perPage !== null && page.perPage !== size) {
           throw new Malformed(`The list of ${listing.name} changed its page size on the way.`, "");
         }
@@ -132,16 +135,19 @@ interface ReadPage<T> {
   readonly link: string | null;
 }
 
-function pageIn<T>(answer: DecodedReply, listing: ListRequest<T>, number: number, size: number): ReadPage<T> {
+function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: number): ReadPage<T> {
+  const { answer } = asked;
   const { links, meta } = answer.envelope;
   const data = listIn(answer.envelope.data);
   const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
   if (data === null) throw broken("has no list of records");
-  const items = data.map((record, index) => {
-    const item = listing.Item.safeParse(record);
-    if (!item.success) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
-    return item.data;
-  });
+  const readAll = () =>
+    data.map((record, index) => {
+      const item = listing.read(record);
+      if (item === null) throw broken(`has no usable id in record ${index + 1} of page ${number}`);
+      return item;
+    });
+  const items = asked.records === undefined ? readAll() : asked.records(answer, readAll);
 
   const facts = isRecord(meta) ? meta : {};
   const total = countIn(facts.total);

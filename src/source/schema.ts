@@ -11,8 +11,9 @@ import type {
   TokenInfo,
 } from "../building.ts";
 import { masked } from "../masking.ts";
+import { alarmAtSight, tagAtSight } from "./at-sight.ts";
 import { isRecord } from "./reply.ts";
-import { type Fields, fields, type Note, NumericId, RecordId } from "./wire.ts";
+import { type Fields, fields, type Note, NumericId, PRIORITIES, RecordId, STATUSES } from "./wire.ts";
 
 /**
  * The records of the interface ("Resources and their fields"), turned into the nouns of src/building.ts.
@@ -23,9 +24,6 @@ import { type Fields, fields, type Note, NumericId, RecordId } from "./wire.ts";
  * be counted is no snapshot.
  */
 export type RecordSchemas = ReturnType<typeof recordSchemas>;
-
-const STATUSES = ["active", "resolved"];
-const PRIORITIES = ["A", "B", "C"];
 
 export function recordSchemas(note: Note) {
   const field = fields(note);
@@ -43,6 +41,39 @@ export function recordSchemas(note: Note) {
     host: hostSchema(field),
     system: systemSchema(field),
     tokenInfo: tokenInfoSchema(field),
+  };
+}
+
+/** Makes of a record what src/building.ts says; null for one without a usable id. */
+export type Reader<T> = (record: unknown) => T | null;
+
+export interface Readers {
+  readonly site: Reader<Site>;
+  readonly tag: Reader<Tag>;
+  readonly gateway: Reader<Gateway>;
+  readonly host: Reader<Host>;
+  readonly system: Reader<System>;
+  alarm(askedSiteId: number | undefined): Reader<Alarm>;
+}
+
+/** The records of lists: at sight where they are as they should be, and by their schema where they are not. */
+export function recordReaders(schemas: RecordSchemas): Readers {
+  return {
+    site: readerOf(schemas.site),
+    tag: readerOf(schemas.tag, tagAtSight),
+    gateway: readerOf(schemas.gateway),
+    host: readerOf(schemas.host),
+    system: readerOf(schemas.system),
+    alarm: (siteId) => readerOf(schemas.alarm(siteId), (record) => alarmAtSight(record, siteId)),
+  };
+}
+
+function readerOf<T>(schema: z.ZodType<T>, atSight: Reader<T> = () => null): Reader<T> {
+  return (record) => {
+    const seen = atSight(record);
+    if (seen !== null) return seen;
+    const read = schema.safeParse(record);
+    return read.success ? read.data : null;
   };
 }
 

@@ -19,16 +19,17 @@ import type { ForeignUse } from "./quota/foreign.ts";
  * A monitored service as the rest of Plenum sees it: one method per endpoint, domain values out, and failures
  * as the classes of src/errors.ts. Quota, deadlines, paging, decoding and the token are inside.
  *
- * Lists come page by page, because only the caller can say what an interrupted listing means to it.
+ * Lists come page by page, because only the caller can say what an interrupted listing means to it. A caller who holds
+ * what a list showed last time says so (`held`), and is shown again what it holds wherever the service says the same.
  */
 export interface Source {
   readonly name: string;
-  sites(filter: SiteFilter, signal: AbortSignal): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
+  sites(filter: SiteFilter, signal: AbortSignal, held?: Held<Site>): AsyncIterable<Page<Site>>;
+  alarms(filter: AlarmFilter, signal: AbortSignal, held?: Held<Alarm>): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal, held?: Held<Tag>): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal, held?: Held<Gateway>): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal, held?: Held<Host>): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal, held?: Held<System>): AsyncIterable<Page<System>>;
   /** Current values of 1 to 20 tags: of these, or of those that are chosen when a slot is free. */
   read(
     tagIds: readonly string[] | Choose<readonly string[]>,
@@ -123,6 +124,12 @@ export interface SystemFilter {
   readonly siteId: number;
   readonly search?: string;
 }
+
+/**
+ * What is held under an id. A record that says the same is shown as that very object: it is in memory once, and who
+ * compares sees it at once. So the caller must not change what it was shown.
+ */
+export type Held<T> = (id: string) => T | undefined;
 
 export interface Page<T> {
   readonly items: readonly T[];

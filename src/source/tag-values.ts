@@ -2,7 +2,7 @@ import type { Measurement, Tag, TagLog, TagReading, TagTotal, TagValue } from ".
 import { Malformed } from "../errors.ts";
 import { wireTime } from "./iso-time.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { RecordSchemas } from "./schema.ts";
+import type { Reader } from "./schema.ts";
 import type { LeftOut } from "./source.ts";
 import { listIn, type Note } from "./wire.ts";
 
@@ -25,18 +25,18 @@ export interface Readings {
   readonly leftOut?: readonly LeftOut[];
 }
 
-export function valueReader(schemas: RecordSchemas, note: Note): ValueReader {
+export function valueReader(tagIn: Reader<Tag>, note: Note): ValueReader {
   function records(answer: DecodedReply, askedIds: readonly string[]) {
     const data = listIn(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
     const asked = new Set(askedIds);
     const found: { tag: Tag; record: Readonly<Record<string, unknown>> }[] = [];
     for (const record of data) {
-      const tag = schemas.tag.safeParse(record);
-      if (!tag.success || !isRecord(record)) {
+      const tag = tagIn(record);
+      if (tag === null || !isRecord(record)) {
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
       }
-      if (asked.delete(tag.data.id)) found.push({ tag: tag.data, record });
+      if (asked.delete(tag.id)) found.push({ tag, record });
       else note("tag.id");
     }
     for (const _id of asked) note("tag.unanswered");

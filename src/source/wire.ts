@@ -13,6 +13,10 @@ export type Note = (field: string) => void;
 /** Names and descriptions beyond this are cut; no screen, topic or column can take them. */
 const LONGEST_TEXT = 10_000;
 
+/** The words that the interface names. */
+export const STATUSES: readonly string[] = ["active", "resolved"];
+export const PRIORITIES: readonly string[] = ["A", "B", "C"];
+
 /** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
 export const RecordId = z
   .union([z.string().min(1).max(255), z.int()])
@@ -26,14 +30,14 @@ const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 
  * UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. And a service that
  * echoes what it was sent, in a name of all places, must not have us tell it to everybody.
  */
-function wellFormed(text: string): string {
+export function wellFormed(text: string): string {
   return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
 }
 
 /** The times of the interface have 25 characters or fewer, come by the thousand, and hold no part of a secret. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
-function timeText(raw: string): string {
+export function timeText(raw: string): string {
   return USUAL_TIME.test(raw) ? raw : wellFormed(raw);
 }
 

@@ -6,12 +6,15 @@ import type { Change, Committed, Store } from "../store/store.ts";
  */
 export interface Holding {
   get<T>(set: string): ReadonlyMap<string, T>;
+  /** How often a set was changed since the start; null when it is not held by this room. */
+  version(set: string): number | null;
   /** One transaction: documents and events together, or neither. A change of nothing costs nothing. */
   commit(change: Change): Promise<Committed | null>;
 }
 
 export async function createHolding(store: Store, sets: readonly string[]): Promise<Holding> {
   const held = new Map<string, Map<string, unknown>>();
+  const versions = new Map<string, number>();
   for (const set of sets) held.set(set, await store.documents(set));
 
   const mapOf = (set: string): Map<string, unknown> => {
@@ -24,6 +27,8 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
     get<T>(set: string) {
       return mapOf(set) as ReadonlyMap<string, T>;
     },
+
+    version: (set) => (held.has(set) ? (versions.get(set) ?? 0) : null),
 
     async commit(change) {
       const documents = (change.documents ?? []).map((one) => ({
@@ -38,8 +43,29 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
         const map = mapOf(set);
         for (const id of remove) map.delete(id);
         for (const [id, value] of put) map.set(id, value);
+        if (put.length > 0 || remove.length > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
       }
       return committed;
     },
+  };
+}
+
+/**
+ * The same store for who reads what this room holds, such as the live reads: from memory. 50,000 tags are then in memory
+ * once and not once for each reader, and no look at them stops everything for half a second. The map goes on changing:
+ * whoever waits for something while walking it copies it first.
+ */
+export function withHeld(store: Store, holding: Pick<Holding, "get" | "version">): Store {
+  return {
+    ...store,
+    async document<T>(set: string, key: string) {
+      return holding.version(set) === null ? store.document<T>(set, key) : holding.get<T>(set).get(key);
+    },
+    async documents<T>(set: string) {
+      return holding.version(set) === null
+        ? store.documents<T>(set)
+        : (holding.get<T>(set) as Map<string, T>);
+    },
+    version: async (set) => holding.version(set) ?? store.version(set),
   };
 }

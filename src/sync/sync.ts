@@ -11,7 +11,7 @@ import { createResolvedSweep } from "./alarms/resolved-sweep.ts";
 import { createAvailability } from "./availability.ts";
 import type { SyncConfig } from "./config.ts";
 import type { Follower } from "./follower.ts";
-import { createHolding } from "./holding.ts";
+import { createHolding, withHeld } from "./holding.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
 import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory/poll.ts";
 import type { Job } from "./job.ts";
@@ -39,6 +39,8 @@ export interface SyncOptions {
 /** What is held of one monitored service, and what follows it. */
 export interface Sync {
   readonly scope: TokenScope;
+  /** The store, for who reads what is held here. */
+  readonly store: Store;
   /** The offline gateway that every tag of this site is behind, where that is certain. */
   offlineGatewayOf(siteId: number): string | null;
   /** The polls at their times, and beside them what goes on all the time: live reads, history. */
@@ -104,6 +106,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
   const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), offline, knowsTags);
   return {
     scope,
+    store: withHeld(store, holding),
     service: (followers) =>
       createScheduler({
         source: source.name,
@@ -148,14 +151,14 @@ function ownJobs(
     run,
     ...(ability === undefined ? {} : { ability }),
   });
-  const gateways = createInventoryPoll(parts, "gateways", "gateway", (siteId, signal) =>
-    offline.noting(siteId, source.gateways({ siteId }, signal)),
+  const gateways = createInventoryPoll(parts, "gateways", "gateway", (siteId, signal, held) =>
+    offline.noting(siteId, source.gateways({ siteId }, signal, held)),
   );
-  const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal) =>
-    source.hosts({ siteId }, signal),
+  const hosts = createInventoryPoll(parts, "hosts", "host", (siteId, signal, held) =>
+    source.hosts({ siteId }, signal, held),
   );
-  const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal) =>
-    source.systems({ siteId }, signal),
+  const systems = createInventoryPoll(parts, "systems", "system", (siteId, signal, held) =>
+    source.systems({ siteId }, signal, held),
   );
   const gatewayList = job("gateways", gateways, "read:gateways");
   const tagList = job("tags", createTagPoll(parts), "read:tags");

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/source/pages.ts";
-import { recordSchemas } from "#src/source/schema.ts";
+import { recordReaders, recordSchemas } from "#src/source/schema.ts";
 import { collect } from "#src/sync/listing.ts";
 import {
   alarmRecord,
@@ -153,7 +153,7 @@ describe("lists that do not end (trap 10)", () => {
         name: "alarms",
         filters: {},
         pageSize: 500,
-        Item: recordSchemas(() => {}).alarm(undefined),
+        read: recordReaders(recordSchemas(() => {})).alarm(undefined),
         async ask() {
           page++;
           nowMs += queuedMs + ownMs;

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
@@ -138,7 +139,14 @@ function createWorld() {
         const grade = gradeOf(alarm.site.id);
         return grade === "complete" || (grade === "moving" && ((seen >> Number(alarm.id)) & 1) === 1);
       });
-      const absent = absentees(held, { listed, coverage: gradeOf }, (siteId) => lastScope.has(siteId));
+      const isVisible = (siteId: number) => lastScope.has(siteId);
+      const absent = absentees(held, { listed, coverage: gradeOf }, isVisible);
+      // What is shown as the very object that is held makes no other difference than what says the same.
+      const asHeld = listed.map((alarm) => {
+        const known = held.get(alarm.id)?.alarm;
+        return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
+      });
+      expect(absentees(held, { listed: asHeld, coverage: gradeOf }, isVisible)).toEqual(absent);
       const found = searches
         ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id))
         : [];
@@ -158,8 +166,12 @@ function createWorld() {
         startedAt: iso(),
         isTakenOver: () => true,
       };
+      const announcing = { ...options, startup: "announce" as const, isTakenOver: () => false };
+      expect(diffAlarms(held, { ...observation, listed: asHeld }, announcing)).toEqual(
+        diffAlarms(held, observation, announcing),
+      );
       const diff = diffAlarms(held, observation, options);
-      expect(diffAlarms(held, observation, options)).toEqual(diff);
+      expect(diffAlarms(held, { ...observation, listed: asHeld }, options)).toEqual(diff);
       keep(diff);
       for (const siteId of SITES) if (gradeOf(siteId) === "complete" && scope.has(siteId)) known.add(siteId);
     },

@@ -1,6 +1,14 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Gateway, Tag } from "#src/building.ts";
-import { diffInventory, type InventoryObservation } from "#src/sync/inventory/diff.ts";
+import type { Event } from "#src/event.ts";
+import {
+  type InventoryDiffOptions,
+  type InventoryNoun,
+  type InventoryNouns,
+  type InventoryObservation,
+  inventorySteps,
+} from "#src/sync/inventory/diff.ts";
 import type { Held } from "#src/sync/snapshot.ts";
 
 const DAY = 86_400_000;
@@ -15,6 +23,25 @@ const gateway = (online: boolean | null, version = "1"): Gateway => ({
   ipAddress: null,
   location: null,
 });
+
+/** All steps as one. */
+function diffInventory<N extends InventoryNoun>(
+  noun: N,
+  held: ReadonlyMap<string, Held<InventoryNouns[N]>>,
+  observations: readonly InventoryObservation<InventoryNouns[N]>[],
+  options: InventoryDiffOptions,
+) {
+  const put = new Map<string, Held<InventoryNouns[N]>>();
+  const remove: string[] = [];
+  const events: Event[] = [];
+  for (const step of inventorySteps(noun, held, observations, options)) {
+    if (step === null) continue;
+    if (step.held === null) remove.push(step.id);
+    else put.set(step.id, step.held);
+    events.push(...step.events);
+  }
+  return { put, remove, events };
+}
 
 /** Holds what the diffs make of one observation after the other. */
 function inventory<N extends "tag" | "gateway">(noun: N) {
@@ -212,5 +239,55 @@ describe("one list after the other", () => {
     });
     expect(added.events).toMatchObject([{ type: "site-added", siteid: "3", subject: "site/3" }]);
     expect(diff("tag", [], [whole(1, tag("1"))]).events).toMatchObject([{ siteid: "1" }]);
+  });
+});
+
+describe("what the list shows as the very object that is held", () => {
+  const Id = fc.constantFrom("1", "2", "3", "4", "5");
+  const Name = fc.constantFrom("a", "b", "");
+  const Lists = fc.array(
+    fc.record({
+      siteId: fc.constantFrom(1, 2, 3),
+      ids: fc.uniqueArray(fc.tuple(Id, Name), { selector: ([id]) => id }),
+      complete: fc.boolean(),
+    }),
+    { maxLength: 3 },
+  );
+  const Known = fc.array(
+    fc.record({
+      id: Id,
+      name: Name,
+      siteId: fc.constantFrom(1, 2, 3),
+      missingDays: fc.constantFrom(null, 1, 8),
+    }),
+  );
+
+  test("makes the same difference as one that says the same in other objects", () => {
+    fc.assert(
+      fc.property(Lists, Known, (lists, known) => {
+        const at = new Date(START).toISOString();
+        const daysAgo = (days: number | null) =>
+          days === null ? null : new Date(START - days * DAY).toISOString();
+        const held = new Map<string, Held<Tag>>(
+          known.map(({ id, name, siteId, missingDays }) => [
+            id,
+            { value: tag(id, name), siteId, since: at, missingSince: daysAgo(missingDays) },
+          ]),
+        );
+        const shown = (isShared: boolean) =>
+          lists.map(({ siteId, ids, complete }) => ({
+            siteId,
+            complete,
+            items: ids.map(([id, name]) => {
+              const value = held.get(id)?.value;
+              return isShared && value?.displayName === name ? value : tag(id, name);
+            }),
+          }));
+        const options = { source: "/sources/main", at, removeAfterMs: 7 * DAY };
+        const apart = diffInventory("tag", held, shown(false), options);
+        expect(diffInventory("tag", held, shown(true), options)).toEqual(apart);
+      }),
+      { numRuns: 2_000 },
+    );
   });
 });

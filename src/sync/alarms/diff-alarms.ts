@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
-import type { Event } from "../../event.ts";
+import type { AlarmFact, Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
@@ -60,19 +60,43 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
+/**
+ * A difference in parts of so many alarms: what is held of one and what is told of it stay together, and the order of
+ * events is that of the whole. There is always a last part.
+ */
+export function* inParts({ put, events }: AlarmDiff, size: number) {
+  const toldOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
+  const ids = [...new Set([...toldOf.keys(), ...put.keys()])];
+  for (let from = 0; from === 0 || from < ids.length; from += size) {
+    const part = ids.slice(from, from + size);
+    const held = part.flatMap((id) => {
+      const known = put.get(id);
+      return known === undefined ? [] : [[id, known] as const];
+    });
+    const told = part.flatMap((id) => toldOf.get(id) ?? []);
+    yield { put: held, events: told, isLast: from + size >= ids.length };
+  }
+}
+
 /** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */
 export function absentees(
   held: ReadonlyMap<string, HeldAlarm>,
   seen: Pick<AlarmObservation, "listed" | "coverage">,
   isVisible: (siteId: number) => boolean,
 ): readonly HeldAlarm[] {
-  const episodes = new Map(seen.listed.map((alarm) => [alarm.id, alarm]));
-  return [...held.values()].filter((known) => {
-    if (!isOpen(known) || seen.coverage(known.alarm.site.id) === "none") return false;
+  const episodes = new Map<string, Alarm>();
+  for (const alarm of seen.listed) episodes.set(alarm.id, alarm);
+  const absent: HeldAlarm[] = [];
+  for (const known of held.values()) {
+    if (!isOpen(known) || seen.coverage(known.alarm.site.id) === "none") continue;
     const listed = episodes.get(known.alarm.id);
-    if (listed !== undefined) return isNewEpisode(known, listed);
-    return known.state !== "out-of-scope" || isVisible(known.alarm.site.id);
-  });
+    const isAbsent =
+      listed === undefined
+        ? known.state !== "out-of-scope" || isVisible(known.alarm.site.id)
+        : isNewEpisode(known, listed);
+    if (isAbsent) absent.push(known);
+  }
+  return absent;
 }
 
 /** The difference that one poll makes. Pure: the same held state, observation and options give the same answer. */
@@ -101,13 +125,25 @@ export function diffAlarms(
   for (const alarm of listed) {
     if (shown.has(alarm.id)) continue;
     shown.add(alarm.id);
-    take(observe(held.get(alarm.id), alarm, evidence, options));
+    const known = held.get(alarm.id);
+    if (known === undefined || !isAsHeld(known, alarm) || isAnnouncing(alarm.site.id, options))
+      take(observe(known, alarm, evidence, options));
   }
   for (const known of held.values()) {
     if (shown.has(known.alarm.id)) continue;
     take(missed(known, seen, evidence, options));
   }
   return { put, events };
+}
+
+/** Whether every alarm of the site is told again, because it is the first look after a start. */
+function isAnnouncing(siteId: number, { startup, isTakenOver }: AlarmDiffOptions): boolean {
+  return startup === "announce" && !isTakenOver(siteId);
+}
+
+/** Listed as active by the very record that is held, and held as active: nothing is new. So it is with nearly all. */
+function isAsHeld(known: HeldAlarm, alarm: Alarm): boolean {
+  return alarm === known.alarm && known.state === "active" && known.untold === undefined;
 }
 
 /** An alarm that is listed as active. */
@@ -118,7 +154,7 @@ function* observe(
   options: AlarmDiffOptions,
 ): Generator<Step> {
   const siteId = alarm.site.id;
-  const announcing = options.startup === "announce" && !options.isTakenOver(siteId);
+  const announcing = isAnnouncing(siteId, options);
   const initial = !options.isKnownSite(siteId) || announcing;
   if (known === undefined) {
     yield begin(alarm, initial, options);
@@ -194,6 +230,7 @@ function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
 }
 
 export function isNewEpisode(known: HeldAlarm, alarm: Alarm): boolean {
+  if (alarm === known.alarm) return false;
   const filled = filledFrom(known.alarm, alarm);
   return episodeOf(filled) !== known.episode && !isOlder(filled, known.alarm);
 }

@@ -51,18 +51,25 @@ export function saysNothing({ status, triggeredAt, trigger, resolvedAt, lastActi
  * known before: that a thing is not said is not the news that it changed, and no new episode.
  */
 export function filledFrom(known: Alarm, alarm: Alarm): Alarm {
-  if (saysNothing(alarm)) return known;
+  // What the list showed as it is held (source.ts, Held) leaves nothing open.
+  if (alarm === known || saysNothing(alarm)) return known;
   const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
   const sameStart = unsaidStart || alarm.triggeredAt === known.triggeredAt;
   const unsaidStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
-  return {
-    ...alarm,
-    status: unsaidStatus ? known.status : alarm.status,
-    site: saidSite(known, alarm),
-    trigger: alarm.trigger.id === 0 && alarm.trigger.displayName === "" ? known.trigger : alarm.trigger,
-    ...(unsaidStart ? { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw } : {}),
-    lastActiveEvent: alarm.lastActiveEvent ?? (sameStart ? known.lastActiveEvent : null),
-  };
+  const status = unsaidStatus ? known.status : alarm.status;
+  const site = saidSite(known, alarm);
+  const trigger = alarm.trigger.id === 0 && alarm.trigger.displayName === "" ? known.trigger : alarm.trigger;
+  const lastActiveEvent = alarm.lastActiveEvent ?? (sameStart ? known.lastActiveEvent : null);
+  const isWhole =
+    !unsaidStart &&
+    !unsaidStatus &&
+    site === alarm.site &&
+    trigger === alarm.trigger &&
+    lastActiveEvent === alarm.lastActiveEvent;
+  // Then the record itself is what will be held, and the next list shows it as that.
+  if (isWhole) return alarm;
+  const start = unsaidStart ? { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw } : {};
+  return { ...alarm, status, site, trigger, ...start, lastActiveEvent };
 }
 
 /** A site without a name is the one that we know, or has none. */

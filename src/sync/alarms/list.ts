@@ -32,6 +32,8 @@ export interface AlarmListOptions {
   readonly only: readonly number[] | null;
   /** The sites that the token is known to see. */
   readonly sites: () => Iterable<number>;
+  /** What is held of an alarm. */
+  readonly held: (id: string) => Alarm | undefined;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }
@@ -45,7 +47,7 @@ const idOf = (alarm: Alarm) => alarm.id;
  * of. When it does not, a list for each site, so that most still come in one page each (site-list.ts).
  */
 export function createAlarmList(options: AlarmListOptions): AlarmList {
-  const { source, only, sites, clock, log } = options;
+  const { source, only, sites, held, clock, log } = options;
   const follows = (siteId: number) => only === null || only.includes(siteId);
   /** Records on a page that was not the last one; null while one page is enough for all sites. */
   let full: number | null = null;
@@ -53,7 +55,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
 
   async function list(filter: Omit<AlarmFilter, "status">, careful: boolean, how: Partial<ReadHow>) {
     const { maxPages, twice = true, signal = new AbortController().signal } = how;
-    const read = () => source.alarms({ status: "active", ...filter }, signal);
+    const read = () => source.alarms({ status: "active", ...filter }, signal, held);
     const limit = maxPages === undefined ? {} : { maxPages };
     const settings = { idOf, keepsShown: true, ...limit };
     const listing = twice

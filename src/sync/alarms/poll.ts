@@ -3,14 +3,14 @@ import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import type { OneAtATime } from "../../waiting.ts";
+import { type OneAtATime, othersTurn } from "../../waiting.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Held, type HeldAlarm, type HeldAlarmSite, type HeldSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
-import { absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
+import { absentees, diffAlarms, inParts, type Scope } from "./diff-alarms.ts";
 import { createDoubts } from "./doubts.ts";
 import { contradictsItself, instant } from "./episode.ts";
 import { type ActiveAlarms, bothReadings, createAlarmList } from "./list.ts";
@@ -27,6 +27,8 @@ export interface AlarmPoll {
 const SCOPE_CHECK_MS = 300_000;
 /** How long an episode without a known time of its end is remembered after it, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
+/** Of so many alarms at most what is new is committed at once, so that 5,000 do not stop everything for half a second. */
+const PART = 250;
 /** How many ends that nobody acknowledged are remembered longer than the sweep needs: some 4 MB. */
 const UNACKNOWLEDGED = 2_000;
 
@@ -45,6 +47,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     source,
     only: settings.sites ?? null,
     sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
+    held: (id) => held().get(id)?.alarm,
     clock,
     log,
   });
@@ -53,7 +56,8 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   const isUnacknowledged = ({ state, untold, alarm }: HeldAlarm) =>
     state === "resolved" && untold !== true && !alarm.acknowledged;
   const patience = createPatience(settings.vanish_after_misses);
-  const shownLabels = new Map<string, { site: string; priority: string }>();
+  /** By site, the priorities of which a count was shown. */
+  const shown = new Map<number, Set<string>>();
 
   /** Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. */
   async function search(absent: readonly HeldAlarm[], signal: AbortSignal) {
@@ -150,11 +154,15 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const covered = [
       ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
     ].filter((siteId) => seen.coverage(siteId) === "complete");
-    const documents: DocumentChange[] = [
-      { set: alarmSet, put: diff.put, remove: forgotten(diff.put) },
+    const known: DocumentChange[] = [
+      { set: alarmSet, remove: forgotten(diff.put) },
       { set: siteSet, put: newlyKnown(covered, at) },
     ];
-    await parts.commit("alarms", { documents, events: diff.events }, careful);
+    for (const part of inParts(diff, PART)) {
+      const documents: DocumentChange[] = [{ set: alarmSet, put: part.put }, ...(part.isLast ? known : [])];
+      await parts.commit("alarms", { documents, events: part.events }, careful);
+      if (!part.isLast) await othersTurn(clock, signal);
+    }
     patience.committed(absent);
     doubts.committed();
     for (const siteId of covered) takenOver.add(siteId);
@@ -211,16 +219,28 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
   }
 
   function showActive(): void {
-    const counts = new Map<string, number>([...shownLabels.keys()].map((key) => [key, 0]));
+    const counts = new Map<number, Map<string, number>>();
     for (const { state, alarm } of held().values()) {
       if (state !== "active" && state !== "missing") continue;
-      const labels = { site: String(alarm.site.id), priority: alarm.trigger.priority };
-      const key = `${labels.site} ${labels.priority}`;
-      shownLabels.set(key, labels);
-      counts.set(key, (counts.get(key) ?? 0) + 1);
+      const ofSite = counts.get(alarm.site.id) ?? new Map<string, number>();
+      counts.set(alarm.site.id, ofSite);
+      const { priority } = alarm.trigger;
+      ofSite.set(priority, (ofSite.get(priority) ?? 0) + 1);
     }
-    for (const [key, labels] of shownLabels) {
-      metrics.alarmsActive.set({ source: source.name, ...labels }, counts.get(key) ?? 0);
+    const labels = { source: source.name };
+    // What was shown once is shown as none.
+    for (const [site, priorities] of shown) {
+      for (const priority of priorities)
+        if (counts.get(site)?.get(priority) === undefined)
+          metrics.alarmsActive.set({ ...labels, site: String(site), priority }, 0);
+    }
+    for (const [site, ofSite] of counts) {
+      const priorities = shown.get(site) ?? new Set();
+      shown.set(site, priorities);
+      for (const [priority, count] of ofSite) {
+        priorities.add(priority);
+        metrics.alarmsActive.set({ ...labels, site: String(site), priority }, count);
+      }
     }
   }
 

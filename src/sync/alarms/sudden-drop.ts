@@ -27,11 +27,16 @@ export function dropIn(
   isThere: (known: HeldAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
 ): Drop | null {
-  const active = held.values().filter((known) => known.state === "active" && isObserved(known.alarm.site.id));
-  const sites = [...Map.groupBy(active, (known) => known.alarm.site.id)].map(([siteId, known]) => {
-    const gone = known.filter((one) => !isThere(one)).length;
-    return { siteId, gone, of: known.length };
-  });
+  const counts = new Map<number, { siteId: number; gone: number; of: number }>();
+  for (const known of held.values()) {
+    const siteId = known.alarm.site.id;
+    if (known.state !== "active" || !isObserved(siteId)) continue;
+    const count = counts.get(siteId) ?? { siteId, gone: 0, of: 0 };
+    counts.set(siteId, count);
+    count.of += 1;
+    if (!isThere(known)) count.gone += 1;
+  }
+  const sites = [...counts.values()];
   const all = { gone: sumOf(sites, "gone"), of: sumOf(sites, "of") };
   const dropped = isDrop(all) ? sites.filter((site) => site.gone > 0) : sites.filter(isDrop);
   if (dropped.length === 0) return null;

@@ -37,24 +37,30 @@ export interface InventoryDiffOptions {
   readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }
 
-export interface InventoryDiff<T> {
-  readonly put: ReadonlyMap<string, Held<T>>;
-  readonly remove: readonly string[];
+/** What becomes of one thing, and what is told of it: its document and its events belong into one transaction. */
+export interface InventoryStep<T> {
+  readonly id: string;
+  /** Null: it is forgotten. */
+  readonly held: Held<T> | null;
   readonly events: readonly Event[];
 }
 
-/** The difference between what is held and what was seen. Pure. */
-export function diffInventory<N extends InventoryNoun>(
+/** How many things that are as they were are passed before null is answered. */
+const LOOKED_AT = 10_000;
+
+/**
+ * The difference between what is held and what was seen, thing by thing, so that what was found may be committed before
+ * the rest is looked at: 50,000 new tags take seconds. Null now and then, where much was looked at and nothing found.
+ * Pure; of what is held only what a step says may change before the next one is taken.
+ */
+export function* inventorySteps<N extends InventoryNoun>(
   noun: N,
   held: ReadonlyMap<string, Held<InventoryNouns[N]>>,
   observations: readonly InventoryObservation<InventoryNouns[N]>[],
   options: InventoryDiffOptions,
-): InventoryDiff<InventoryNouns[N]> {
+): Generator<InventoryStep<InventoryNouns[N]> | null, void> {
   type T = InventoryNouns[N];
-  const put = new Map<string, Held<T>>();
-  const remove: string[] = [];
-  const events: Event[] = [];
-  const tell = teller(noun, options, events);
+  const tell = teller(noun, options);
   const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
   /** Whether nothing else is known to be there. */
   const isAlone = (id: string, siteId: number | null) =>
@@ -64,41 +70,74 @@ export function diffInventory<N extends InventoryNoun>(
     observations.every(
       (list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id),
     );
+  let lookedAt = 0;
+  const isMuch = () => ++lookedAt % LOOKED_AT === 0;
 
-  for (const [id, sightings] of sightingsById(observations)) {
+  const { ids, seen } = yield* unlikeHeld(held, observations, isMuch);
+  for (const [id, sightings] of sightingsOf(ids, observations)) {
     const known = held.get(id);
     const here = sightings.find((one) => one.siteId === known?.siteId) ?? sightings[0];
     if (here === undefined) continue;
     if (known === undefined) {
-      put.set(id, { value: here.item, siteId: here.siteId, since: options.at, missingSince: null });
-      tell("added", id, here.siteId, here.item, []);
+      const begun = { value: here.item, siteId: here.siteId, since: options.at, missingSince: null };
+      yield { id, held: begun, events: [tell("added", id, here.siteId, here.item, [])] };
       continue;
     }
     const moved = here.siteId !== known.siteId;
     if (moved && !complete.has(known.siteId)) continue; // Perhaps it is in both, and its own list was not seen.
+    const events: Event[] = [];
     const item = withLastWord(known.value, here.item);
     const before = differences(noun, known, item, here.siteId);
-    if (Object.keys(before).length > 0) tell("changed", id, here.siteId, item, [options.at], { before });
+    if (Object.keys(before).length > 0)
+      events.push(tell("changed", id, here.siteId, item, [options.at], { before }));
     const switched = onlineSwitch(known.value, item);
     if (switched !== null) {
       const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isAlone(id, here.siteId) };
-      tell(switched, id, here.siteId, item, [options.at], behind);
+      events.push(tell(switched, id, here.siteId, item, [options.at], behind));
     }
     const next: Held<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
-    if (!isDeepStrictEqual(next, known)) put.set(id, next);
+    if (!isDeepStrictEqual(next, known)) yield { id, held: next, events };
   }
 
-  const seen = new Set(observations.flatMap((list) => list.items.map((item) => String(item.id))));
-  for (const [id, known] of held) {
+  for (const [id, known] of complete.size === 0 ? [] : held) {
+    if (isMuch()) yield null;
     if (seen.has(id) || !complete.has(known.siteId)) continue;
     if (known.missingSince === null) {
-      put.set(id, { ...known, missingSince: options.at });
+      yield { id, held: { ...known, missingSince: options.at }, events: [] };
     } else if (isToBeRemoved(known, options)) {
-      remove.push(id);
-      tell("removed", id, known.siteId, known.value, [known.missingSince]);
+      yield {
+        id,
+        held: null,
+        events: [tell("removed", id, known.siteId, known.value, [known.missingSince])],
+      };
     }
   }
-  return { put, remove, events };
+}
+
+/**
+ * Whatever some list shows otherwise than it is held, or elsewhere; and all that was seen, where a list is complete. What
+ * is shown by the very object that is held (source.ts, Held) is as it was.
+ */
+function* unlikeHeld<T extends { readonly id: string | number }>(
+  held: ReadonlyMap<string, Held<T>>,
+  observations: readonly InventoryObservation<T>[],
+  isMuch: () => boolean,
+) {
+  const ids = new Set<string>();
+  const seen = new Set<string>();
+  const isAbsenceSeen = observations.some((list) => list.complete);
+  for (const { siteId, items } of observations) {
+    for (const item of items) {
+      if (isMuch()) yield null;
+      const id = String(item.id);
+      if (isAbsenceSeen) seen.add(id);
+      const known = held.get(id);
+      const isAsHeld =
+        known !== undefined && known.value === item && known.siteId === siteId && known.missingSince === null;
+      if (!isAsHeld) ids.add(id);
+    }
+  }
+  return { ids, seen };
 }
 
 /** Whether something has been missing for so long that it is gone. */
@@ -114,11 +153,23 @@ interface Sighting<T> {
   readonly item: T;
 }
 
-function sightingsById<T extends { readonly id: string | number }>(
+/** Of these, wherever they are shown. */
+function sightingsOf<T extends { readonly id: string | number }>(
+  ids: ReadonlySet<string>,
   observations: readonly InventoryObservation<T>[],
 ): ReadonlyMap<string, readonly Sighting<T>[]> {
-  const all = observations.flatMap((list) => list.items.map((item) => ({ siteId: list.siteId, item })));
-  return Map.groupBy(all, (one) => String(one.item.id));
+  const sightings = new Map<string, Sighting<T>[]>();
+  if (ids.size === 0) return sightings;
+  for (const { siteId, items } of observations) {
+    for (const item of items) {
+      const id = String(item.id);
+      if (!ids.has(id)) continue;
+      const known = sightings.get(id);
+      if (known === undefined) sightings.set(id, [{ siteId, item }]);
+      else known.push({ siteId, item });
+    }
+  }
+  return sightings;
 }
 
 /** Fields that differ, with the value before; `online` has events of its own, and a move shows as `siteId`. */
@@ -157,7 +208,7 @@ function onlineSwitch(before: object, after: object): "online" | "offline" | nul
 
 type Happening = "added" | "changed" | "removed" | "online" | "offline";
 
-function teller<N extends InventoryNoun>(noun: N, options: InventoryDiffOptions, events: Event[]) {
+function teller<N extends InventoryNoun>(noun: N, options: InventoryDiffOptions) {
   return (
     happening: Happening,
     id: string,
@@ -165,19 +216,17 @@ function teller<N extends InventoryNoun>(noun: N, options: InventoryDiffOptions,
     item: InventoryNouns[N],
     facts: readonly (string | number | null)[],
     more: object = {},
-  ): void => {
+  ): Event => {
     const data = { [noun]: item, ...more };
-    events.push(
-      makeEvent({
-        type: `${noun}-${happening}` as Kind,
-        source: options.source,
-        subject: subjectOf(noun, siteId, id),
-        time: options.at,
-        siteId: noun === "site" ? id : siteId,
-        // The compiler cannot follow that the noun in the kind is the noun in the data.
-        data: data as unknown as EventData[Kind],
-        facts,
-      }),
-    );
+    return makeEvent({
+      type: `${noun}-${happening}` as Kind,
+      source: options.source,
+      subject: subjectOf(noun, siteId, id),
+      time: options.at,
+      siteId: noun === "site" ? id : siteId,
+      // The compiler cannot follow that the noun in the kind is the noun in the data.
+      data: data as unknown as EventData[Kind],
+      facts,
+    });
   };
 }

@@ -21,16 +21,25 @@ export function inventorySets(source: string): readonly string[] {
   return [documentSet("tag", source), syncSet("tag-system", source), documentSet("site", source)];
 }
 
+const NO_SYSTEMS: readonly string[] = [];
+
+/** What was made of a set that is held in memory, and by which versions of what it was made from. */
+const made = new WeakMap<object, { readonly versions: string; readonly placed: readonly PlacedTag[] }>();
+
 /**
  * Every tag that the last complete listings showed, in the order of the listings' ids, and those that are out of sight
  * and were there before: they are expected back. One whose id no request can name is left out.
+ * While nothing of it has changed in memory, everybody who asks is given the same.
  */
 export async function expectedTags(store: Store, source: string): Promise<readonly PlacedTag[]> {
+  const versions = (await Promise.all(inventorySets(source).map((set) => store.version(set)))).join(" ");
   const [tags, places, sites] = await Promise.all([
     store.documents<Held<Tag>>(documentSet("tag", source)),
     store.documents<HeldTagPlace>(syncSet("tag-system", source)),
     store.documents<Held<Site>>(documentSet("site", source)),
   ]);
+  const before = made.get(tags);
+  if (before?.versions === versions) return before.placed;
   const missing = new Map(
     [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
   );
@@ -38,11 +47,17 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   for (const [id, held] of tags) {
     if (held.siteId === null || !missing.has(held.siteId)) continue;
     if (!isAskable(id)) continue;
-    const place = { tag: held.value, siteId: held.siteId, systemIds: places.get(id)?.systemIds ?? [] };
+    const place = {
+      tag: held.value,
+      siteId: held.siteId,
+      systemIds: places.get(id)?.systemIds ?? NO_SYSTEMS,
+    };
     const outOfSight = missing.get(held.siteId) === true ? "site" : held.missingSince !== null ? "tag" : null;
     placed.push(outOfSight === null ? place : { ...place, outOfSight });
   }
-  return placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
+  placed.sort((a, b) => compareIds(a.tag.id, b.tag.id));
+  made.set(tags, { versions, placed });
+  return placed;
 }
 
 /** The sites that the token sees, by the last complete listing. */

@@ -1,0 +1,128 @@
+import { describe, expect, it } from "vitest";
+import type { Alarm, Tag } from "#src/building.ts";
+import { neverShow } from "#src/masking.ts";
+import type { Held } from "#src/source/source.ts";
+import {
+  alarmRecord,
+  allItems,
+  allPages,
+  envelope,
+  failureOf,
+  never,
+  reply,
+  tagRecord,
+  trialSource,
+} from "./trial-source.ts";
+
+const NOBODY = () => undefined;
+
+/** Two pages of two tags, of which a test may change the records; whatever is asked. */
+function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
+  const trial = trialSource(({ path }) => {
+    const number = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? 1);
+    const data = records.slice(2 * number - 2, 2 * number);
+    const next = number === 1 ? "?page=2" : null;
+    return reply(
+      200,
+      envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }),
+    );
+  });
+  const tags = (held: Held<Tag> = NOBODY, siteId = 1) =>
+    allItems(trial.source.tags({ siteId }, never(), held));
+  return { ...trial, records, tags };
+}
+
+const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
+  Object.fromEntries(
+    (await metrics.unknownWords.get()).values.map(({ labels, value }) => [
+      (labels as { field: string }).field,
+      value,
+    ]),
+  );
+
+describe("a page that is the one of last time", () => {
+  it("shows the very records of last time, and walks on as before", async () => {
+    const list = listOfTags();
+    const first = await list.tags();
+    const second = await list.tags();
+    expect(second).toHaveLength(4);
+    expect(second.map((tag, n) => tag === first[n])).toEqual([true, true, true, true]);
+    expect(list.requests.map(({ path }) => path.split("?")[1])).toEqual([
+      "site_id=1&per_page=100",
+      "page=2&site_id=1&per_page=2",
+      "site_id=1&per_page=100",
+      "page=2&site_id=1&per_page=2",
+    ]);
+    const [one, other] = await allPages(list.source.tags({ siteId: 1 }, never(), NOBODY));
+    expect(one).toMatchObject({ number: 1, lastPage: 2, total: 4, more: true });
+    expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, more: false });
+  });
+
+  it("is that page only to the same request, and without anybody who holds it each record is made anew", async () => {
+    const list = listOfTags();
+    const [first] = await list.tags();
+    expect((await list.tags(NOBODY, 2))[0]).not.toBe(first);
+    expect((await allItems(list.source.tags({ siteId: 1 }, never())))[0]).not.toBe(first);
+  });
+
+  it("of one that changed every record is read", async () => {
+    const list = listOfTags();
+    const first = await list.tags();
+    list.records[1] = {
+      ...tagRecord("2"),
+      attributes: { ...tagRecord("2").attributes, display_name: "New" },
+    };
+    const second = await list.tags();
+    expect(second.map(({ displayName }) => displayName)).toEqual(["Tag 1", "New", "Tag 3", "Tag 4"]);
+    expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);
+  });
+
+  it("counts what is unusual in it each time", async () => {
+    const strange = (description: unknown) => ({
+      ...tagRecord("3"),
+      attributes: { ...tagRecord("3").attributes, description },
+    });
+    const list = listOfTags([tagRecord("1"), tagRecord("2"), strange(5) as never, tagRecord("4")]);
+    for (const times of [1, 2, 3]) {
+      await list.tags();
+      expect(await notes(list)).toEqual({ "tag.description": times });
+    }
+  });
+
+  it("a secret that becomes known is masked in it from then on", async () => {
+    const secret = "page-memory-secret-0123456789";
+    const list = listOfTags([
+      { ...tagRecord("1"), attributes: { ...tagRecord("1").attributes, display_name: secret } },
+    ]);
+    expect((await list.tags())[0]?.displayName).toBe(secret);
+    neverShow(secret);
+    expect((await list.tags())[0]?.displayName).toBe("[redacted]");
+  });
+
+  it("a page that could not be read is read again, and fails again", async () => {
+    const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
+    for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
+  });
+
+  it("an alarm that does not say its site belongs to the one that was asked for, each time", async () => {
+    const record = alarmRecord("a1");
+    const silent = { ...record, attributes: { ...record.attributes, site: null } };
+    const { source } = trialSource(() => reply(200, envelope([silent])));
+    for (const siteId of [7, 8, 7]) {
+      const [alarm] = await allItems<Alarm>(source.alarms({ status: "active", siteId }, never(), NOBODY));
+      expect(alarm?.site.id).toBe(siteId);
+    }
+  });
+});
+
+describe("a record that is held", () => {
+  it("is shown as the very object that is held, where it says the same", async () => {
+    const held = new Map<string, Tag>([
+      ["1", { id: "1", displayName: "Tag 1", description: null, unit: "°C" }],
+      ["2", { id: "2", displayName: "Old", description: null, unit: "°C" }],
+    ]);
+    const shown = await listOfTags().tags((id) => held.get(id));
+    expect(shown[0]).toBe(held.get("1"));
+    expect(shown[1]).toEqual({ id: "2", displayName: "Tag 2", description: null, unit: "°C" });
+  });
+});

@@ -1,0 +1,182 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { Tag } from "#src/building.ts";
+import type { AlarmFact } from "#src/event.ts";
+import { type Change, documentSet } from "#src/store/store.ts";
+import { createHolding, withHeld } from "#src/sync/holding.ts";
+import { expectedTags } from "#src/sync/inventory/held.ts";
+import type { Held, HeldAlarm } from "#src/sync/snapshot.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { ALARMS_ONLY, createTrial, type TrialSync, type WireList } from "./trial-sync.ts";
+
+/** Lists that are too long to be looked through, or committed, at once. */
+
+const MINUTE = 60_000;
+const TAGS = 1_234;
+const LISTS = {
+  token: "0 */6 * * *",
+  sites: "*/5 * * * *",
+  alarms: false,
+  resolved_sweep: false,
+  gateways: false,
+  hosts: false,
+  systems: false,
+  tags: "*/5 * * * *",
+} as const;
+
+let trial: TrialSync;
+afterEach(async () => {
+  await trial.stop();
+});
+
+/** A building with so many tags, all on one page. */
+function manyTags(count: number, name = (n: number) => `Tag ${n}`) {
+  return (list: WireList, path: string): void => {
+    if (!path.endsWith("/tags")) return;
+    list.data = Array.from({ length: count }, (_, n) => ({
+      ...{ type: "tags", id: String(10_000 + n) },
+      attributes: { display_name: name(n), description: null, unit: "°C" },
+    }));
+    list.links = { first: null, last: null, prev: null, next: null };
+    list.meta = { ...{ current_page: 1, last_page: 1, per_page: count, from: 1, to: count }, total: count };
+  };
+}
+
+async function started() {
+  trial = createTrial({ simulator: { sites: [2] }, sync: { schedules: LISTS, spread: "0s" } });
+  trial.rewriteLists(manyTags(TAGS));
+  await trial.start();
+}
+
+const told = (kind: "tag-added" | "tag-changed" | "tag-removed") =>
+  trial.events(kind).map(({ subject }) => subject);
+
+describe("a long list of tags", () => {
+  test("is told and held part by part, each tag once with its document, in the order of the list", async () => {
+    await started();
+    await trial.clock.advance(MINUTE);
+    expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
+    expect(new Set(trial.events("tag-added").map(({ time }) => time)).size).toBe(1);
+    const held = await trial.store.documents<Held<Tag>>(documentSet("tag", "main"));
+    expect(held.size).toBe(TAGS);
+    const commits = trial.store.commits();
+    await trial.clock.advance(30 * MINUTE);
+    expect(told("tag-added")).toHaveLength(TAGS);
+    // Of lists that say the same nothing is committed but how the jobs are doing.
+    expect(trial.store.commits() - commits).toBeLessThan(20);
+
+    trial.rewriteLists(manyTags(TAGS, (n) => (n % 2 === 0 ? `Tag ${n}` : `New ${n}`)));
+    await trial.clock.advance(6 * MINUTE);
+    expect(told("tag-changed")).toHaveLength(TAGS / 2);
+    await trial.restart();
+    await trial.clock.advance(30 * MINUTE);
+    expect([told("tag-added").length, told("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
+  });
+
+  test("of which a part could not be committed is told to its end by the next one, and nothing twice", async () => {
+    await started();
+    const { commit } = trial.store;
+    let withTags = 0;
+    // Every second commit fails, until all is told.
+    trial.store.commit = (change) => {
+      const isFailing =
+        (change.events ?? []).some(({ type }) => type === "tag-added") && ++withTags % 2 === 0;
+      return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    };
+    await trial.clock.advance(2_000);
+    const first = told("tag-added").length;
+    expect(first).toBeGreaterThan(0);
+    expect(first).toBeLessThan(TAGS);
+    await trial.clock.advance(30 * MINUTE);
+    expect(told("tag-added")).toHaveLength(TAGS);
+    expect(new Set(told("tag-added")).size).toBe(TAGS);
+    const held = await trial.store.documents<Held<Tag>>(documentSet("tag", "main"));
+    expect([...held.keys()].every((id) => told("tag-added").includes(`site/2/tag/${id}`))).toBe(true);
+  });
+});
+
+describe("a storm of alarms", () => {
+  test("is told part by part, each alarm once with what is held of it, whatever could not be committed at first", async () => {
+    trial = createTrial({ sync: ALARMS_ONLY });
+    await trial.start();
+    await trial.clock.advance(MINUTE);
+    const ids = Array.from({ length: 1_300 }, () => trial.simulator.control.raiseAlarm({ siteId: 2 }));
+    const { commit } = trial.store;
+    let parts = 0;
+    trial.store.commit = (change) => {
+      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+      const held = (change.documents ?? []).filter(({ set }) => set === documentSet("alarm", "main"));
+      expect(held.flatMap(({ put = [] }) => [...put])).toHaveLength(told);
+      if (told > 0) parts += 1;
+      return told > 0 && parts % 3 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    };
+    await trial.clock.advance(10 * MINUTE);
+    expect(parts).toBeGreaterThan(5);
+    const raised = trial.events("alarm-raised").map(({ data }) => (data as AlarmFact).alarm.id);
+    expect(raised).toHaveLength(ids.length);
+    expect(new Set(raised)).toEqual(new Set(ids));
+    const held = await trial.store.documents<HeldAlarm>(documentSet("alarm", "main"));
+    expect([...held.values()].filter(({ state }) => state === "active")).toHaveLength(ids.length);
+    expect(trial.store.repeated).toEqual([]);
+  });
+
+  test("that a site has been met is said with the last part: what a poll that broke off left is initial too", async () => {
+    trial = createTrial({ sync: ALARMS_ONLY });
+    for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
+    const { commit } = trial.store;
+    let parts = 0;
+    trial.store.commit = (change) => {
+      const told = (change.events ?? []).filter(({ type }) => type === "alarm-raised").length;
+      if (told > 0) parts += 1;
+      return told > 0 && parts % 2 === 0 ? Promise.reject(new Error("The disk is full.")) : commit(change);
+    };
+    await trial.start();
+    await trial.clock.advance(10 * MINUTE);
+    expect(parts).toBeGreaterThan(3);
+    const initial = trial.events("alarm-raised").map(({ data }) => (data as { initial?: boolean }).initial);
+    expect(initial).toEqual(Array.from({ length: 600 }, () => true));
+  });
+});
+
+describe("what is held, read through the store", () => {
+  test("is there once: the live reads are shown the very objects, and another version with each change", async () => {
+    await started();
+    const store = createMemoryStore();
+    const [tags, sites] = [documentSet("tag", "main"), documentSet("site", "main")];
+    let whileCommitting = async () => {};
+    const slow = {
+      ...store,
+      async commit(change: Change) {
+        const committed = await store.commit(change);
+        await whileCommitting();
+        return committed;
+      },
+    };
+    const holding = await createHolding(slow, [tags, sites, "tag-system/main"]);
+    const shared = withHeld(slow, holding);
+    const value: Tag = { id: "7", displayName: "Supply", description: null, unit: "°C" };
+    const held = { value, siteId: 2, since: "2026-06-01T00:00:00.000Z", missingSince: null };
+    const site = { ...held, value: { id: 2, displayName: "House" }, siteId: null };
+    const before = await shared.version(tags);
+    // Whoever sees another version sees what it is the version of.
+    whileCommitting = async () => {
+      expect(await shared.version(tags)).toBe(before);
+      expect((await shared.documents(tags)).size).toBe(0);
+    };
+    await holding.commit({
+      documents: [
+        { set: sites, put: [["2", site]] },
+        { set: tags, put: [["7", held]] },
+      ],
+    });
+    expect(await shared.version(tags)).not.toBe(before);
+    expect((await expectedTags(shared, "main"))[0]?.tag).toBe(value);
+    expect(await shared.document(tags, "7")).toBe(held);
+    expect((await expectedTags(store, "main"))[0]?.tag).toEqual(value);
+
+    whileCommitting = async () => {};
+    // What this room does not hold is read from the store.
+    await shared.commit({ documents: [{ set: "value/main", put: [["7", { value: 21 }]] }] });
+    expect(await shared.documents("value/main")).toEqual(new Map([["7", { value: 21 }]]));
+    expect(await shared.version("value/main")).toBe(await store.version("value/main"));
+  });
+});
