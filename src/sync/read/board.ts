@@ -164,7 +164,17 @@ export function createBoard(around: BoardSurroundings): Board {
         const value = known.values.get(id);
         const aside = known.aside.get(id);
         next.set(id, {
-          plan: { id, intervalMs: 0, lastMs: null, sinceMs: known.nowMs, apart: null, underWay: false },
+          // All that it will ever have, because what is added later takes 50,000 objects of another shape.
+          plan: {
+            id,
+            intervalMs: 0,
+            lastMs: null,
+            sinceMs: known.nowMs,
+            apart: null,
+            turn: null,
+            siteAskedMs: undefined,
+            underWay: false,
+          },
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
           sinceMs: known.nowMs,

@@ -127,7 +127,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     ]);
     const watched = tags.flatMap((placed) => {
       const readClass = classOf(placed);
-      return readClass === undefined || placed.outOfSight === "tag" ? [] : [{ ...placed, readClass }];
+      if (readClass === undefined || placed.outOfSight === "tag") return [];
+      const { tag, siteId, systemIds, outOfSight } = placed;
+      const watchedTag = { tag, siteId, systemIds, readClass };
+      return [outOfSight === undefined ? watchedTag : { ...watchedTag, outOfSight }];
     });
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();

@@ -9,6 +9,7 @@ import {
   type Scenario,
   type Subject,
   startMinimal,
+  startNodeRed,
   startWorker,
   type Window,
   watch,
@@ -75,10 +76,12 @@ interface Row {
 }
 
 async function run(folder: string, scenarios: (typeof RUNS)[number], ends: Ends): Promise<readonly Row[]> {
+  const nodeRed = await startNodeRed(join(folder, "node-red"), LIVE, ends);
   const subjects: (readonly [string, Subject])[] = await Promise.all([
     startMinimal(join(folder, "minimal"), LIVE, ends).then(
       (subject) => ["minimal program", subject] as const,
     ),
+    ...(nodeRed === null ? [] : [["Node-RED", nodeRed] as const]),
     ...scenarios.map(async ([name, scenario], n) => {
       const subject = await startWorker(join(folder, `worker-${n}`), scenario, ends);
       return [name, subject] as const;

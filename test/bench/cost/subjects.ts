@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
 import { type Used, usedBy } from "../process-use.ts";
+import { nodeRedProgram, writeNodeRed } from "./node-red.ts";
 
 const HERE = import.meta.dirname;
 
@@ -106,6 +107,19 @@ export async function startMinimal(folder: string, scenario: Scenario, ends: End
   const minimal = started(runProgram(process.execPath, [join(HERE, "minimal.ts"), ...args, ...size]));
   await minimal.says("running");
   return { pid: minimal.pid, values };
+}
+
+/** Null where Node-RED is not installed. */
+export async function startNodeRed(folder: string, scenario: Scenario, ends: Ends): Promise<Subject | null> {
+  const program = nodeRedProgram();
+  if (program === null) return null;
+  const { url, values } = await startService(scenario);
+  const args = writeNodeRed(folder, { sources: scenario.sources, service: url, ...ends });
+  const nodeRed = started(
+    runProgram(process.execPath, [program, "--port", String(await freePort()), ...args]),
+  );
+  await nodeRed.says("Started flows");
+  return { pid: nodeRed.pid, values };
 }
 
 /** What was used between two moments, and for how many values. */
