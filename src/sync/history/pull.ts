@@ -54,6 +54,8 @@ export interface HistoryPullOptions {
 const REFRESH_MS = 60_000;
 /** How often it is looked whether somebody ordered something, or the sinks fell behind, in milliseconds. */
 const LOOK_MS = 1_000;
+/** The same where nothing is followed and nothing was ordered, which costs nothing then. */
+const IDLE_LOOK_MS = 5_000;
 /** History replies are large: few at once. */
 const UNDER_WAY_MAX = 3;
 /** Failures in a row after which the history store is taken to be down. */
@@ -77,7 +79,17 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const settle = createHistorySettle({ store, clock, source: source.name });
   const counted = metrics === undefined ? {} : { metrics };
   const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
-  const requests = createHistoryRequests({ source, clock, log, book, window, probe, settle, reasons });
+  const requests = createHistoryRequests({
+    source,
+    clock,
+    log,
+    book,
+    window,
+    probe,
+    settle,
+    reasons,
+    lookMs,
+  });
   const takeBack = createTakeBack({ store, source: source.name, book, scope });
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let isLoaded = false;
@@ -104,6 +116,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     refreshedAtMs = clock.monotonic();
     options.demand?.setFollowing(followingPerMinute(followedSeries(book.series()), TAGS_PER_REQUEST));
     await orders.end();
+  }
+
+  function lookMs(): number {
+    return classes.length === 0 && book.series().length === 0 ? IDLE_LOOK_MS : LOOK_MS;
   }
 
   /** Whether what is to be fetched may be another than at the last refresh. */
@@ -208,7 +224,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         signal: AbortSignal.any([draining, forced, over.signal]),
         async turn() {
           await look();
-          return LOOK_MS;
+          return lookMs();
         },
         fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
       });
@@ -237,6 +253,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const mayBegin = wants && book.series().length === 0;
     if (mayBegin || (await isOld())) await refresh();
     else if (orders.now().open.length > 0) await orders.end();
+    if (book.series().length === 0) return;
     isHeld = !((await options.mayFetchPast?.()) ?? true);
     // Also while no slot is offered it is noted since when something is due.
     nextTask("series", false);

@@ -33,8 +33,6 @@ export interface HistoryRequests {
   ): Promise<void>;
 }
 
-/** How long nothing is looked for again after nothing was found, in milliseconds. */
-const IDLE_LOOK_MS = 1_000;
 /** How long a series is left alone whose answer brought it no further, in milliseconds. */
 const STUCK_MS = 300_000;
 /** How long one is left alone that was refused while nobody can say why; `GET me` is asked once a minute then. */
@@ -55,6 +53,8 @@ export function createHistoryRequests(options: {
   readonly probe: HistoryProbe;
   readonly settle: HistorySettle;
   readonly reasons: RefusalReasons;
+  /** How long nothing is looked for again after nothing was found, in milliseconds. */
+  readonly lookMs: () => number;
 }): HistoryRequests {
   const { source, clock, log, book, window, probe, settle, reasons } = options;
 
@@ -234,7 +234,7 @@ export function createHistoryRequests(options: {
       let task: Task | null = null;
       const choose: Choose<HistoryQuery> = (offer) => {
         task = decide(offer);
-        return task === null ? { passMs: IDLE_LOOK_MS } : { ask: queryOf(task) };
+        return task === null ? { passMs: options.lookMs() } : { ask: queryOf(task) };
       };
       const reply = await askFor(choose, kind === "totals", signal);
       const decided = task as Task | null;

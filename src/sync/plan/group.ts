@@ -132,11 +132,13 @@ interface Urgency {
  */
 const lent: Urgency[] = [];
 let lentCount = 0;
+/** The same of those that travel with all others: written from its beginning and cut where it ends, never emptied. */
+const ordinary: Urgency[] = [];
 
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
   if (tags.length === 0) return { group: [] };
   lentCount = 0;
-  const ordinary: Urgency[] = [];
+  let ordinaryCount = 0;
   const comingRound: Urgency[] = [];
   const apart = new Map<string, Urgency[]>();
   for (const tag of tags) {
@@ -146,9 +148,10 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
       continue;
     }
     const candidate = urgencyOf(tag, nowMs, rules, tag.lastMs);
-    if (tag.apart === null) ordinary.push(candidate);
+    if (tag.apart === null) ordinary[ordinaryCount++] = candidate;
     else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), candidate]);
   }
+  ordinary.length = ordinaryCount;
   const needs = needsByDeadline(ordinary, comingRound, rules);
   const worstOrdinary = ordinary.reduce((worst, { index }) => Math.max(worst, index), 0);
   // Who is searched comes last, and in turn.

@@ -125,6 +125,8 @@ interface State {
 
 export function createBoard(around: BoardSurroundings): Board {
   let states = new Map<string, State>();
+  /** One table for every slot: written from its beginning and cut where it ends, never emptied. */
+  const planned: PlannedTag[] = [];
   let factors: ReadonlyMap<string, number> = new Map();
   /** By site, when one of its `patient` tags was last asked for. */
   const sitesAskedMs = new Map<number, number>();
@@ -194,7 +196,7 @@ export function createBoard(around: BoardSurroundings): Board {
     watched: (id) => states.get(id)?.watched,
     size: () => states.size,
     planned(nowMs) {
-      const tags: PlannedTag[] = [];
+      let count = 0;
       for (const [id, state] of states) {
         if (state.asideUntilMs !== null || !isInSight(state)) continue;
         const offline = isOffline(state);
@@ -209,9 +211,10 @@ export function createBoard(around: BoardSurroundings): Board {
         plan.apart = around.labelOf(id);
         plan.turn = around.turnOf(id) ?? null;
         plan.underWay = state.underWay || state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
-        tags.push(plan);
+        planned[count++] = plan;
       }
-      return tags;
+      planned.length = count;
+      return planned;
     },
     nextProbe(nowMs) {
       for (const [id, state] of states) {
