@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { gunzipSync } from "node:zlib";
 
 /**
@@ -88,7 +88,7 @@ async function bodyOf(request: IncomingMessage): Promise<Buffer> {
   return request.headers["content-encoding"] === "gzip" ? gunzipSync(body) : body;
 }
 
-const server = createServer(async (request, response) => {
+async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://localhost");
   if (request.method === "POST") {
     const body = await bodyOf(request);
@@ -105,7 +105,9 @@ const server = createServer(async (request, response) => {
     "content-length": Buffer.byteLength(body),
   });
   response.end(body);
-});
+}
+
+const server = createServer((request, response) => void respond(request, response));
 server.listen(0, "127.0.0.1", () => {
   const address = server.address();
   process.stdout.write(`port ${typeof address === "object" ? address?.port : ""}\n`);
