@@ -94,8 +94,9 @@ export interface Measurement {
   readonly value: TagValue;
 }
 
+/** A list, or columns that hold the same (src/points.ts), because a reply may have a quarter of a million. */
 export interface TagLog extends Tag {
-  readonly measurements: readonly Measurement[];
+  readonly measurements: Iterable<Measurement>;
 }
 
 /** Last minus first over a period (interface, `scalar=1`); negative after a meter was reset, null when unknown. */

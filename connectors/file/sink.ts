@@ -3,7 +3,8 @@ import { dirname, join, resolve } from "node:path";
 import { isoUtc } from "../../src/clock.ts";
 import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
 import { ConfigError } from "../../src/errors.ts";
-import { toCloudEvent } from "../../src/event.ts";
+import type { Event } from "../../src/event.ts";
+import { cloudEventTexts } from "../../src/history-event.ts";
 import { type Appender, openAppender } from "./appender.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
 import { byAge, nextFile, type OwnFile, parseOwnFile, type StoredFile, tooMany } from "./own-files.ts";
@@ -12,11 +13,15 @@ import { meaning } from "./trouble.ts";
 /** Lines of one write at most: a crash leaves no more of them in doubt. */
 const MAX_BATCH = 1_000;
 
+/** Memory that is kept for lines, in bytes; an offer has a megabyte of events at most, unless one is larger. */
+const KEPT_BYTES = 2 * 1024 ** 2;
+
 /** Accepted means: the line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
   const maxFileBytes = bytesOf(config.max_file_mb);
   const mode = Number.parseInt(config.mode, 8);
+  let lines = Buffer.allocUnsafeSlow(0);
   let current: { readonly file: OwnFile; readonly appender: Appender } | null = null;
 
   async function stored(): Promise<readonly OwnFile[]> {
@@ -77,6 +82,17 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     await open?.appender.close();
   }
 
+  /** The lines, where the ones before them were: those are on disk when the next are made. */
+  function textOf(batch: readonly Event[]): Buffer {
+    const texts = batch.flatMap((event) => [...cloudEventTexts(event), "\n"]);
+    const length = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+    if (length > KEPT_BYTES) return Buffer.from(texts.join(""));
+    if (length > lines.length) lines = Buffer.allocUnsafeSlow(Math.min(KEPT_BYTES, 2 * length));
+    let at = 0;
+    for (const text of texts) at += lines.write(text, at);
+    return lines.subarray(0, at);
+  }
+
   const today = () => isoUtc(context.clock.now()).slice(0, 10);
 
   return {
@@ -94,7 +110,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
 
     async write(batch, signal) {
       signal.throwIfAborted();
-      const text = Buffer.from(batch.map((event) => `${JSON.stringify(toCloudEvent(event))}\n`).join(""));
+      const text = textOf(batch);
       try {
         const appender = await appenderFor(text.length);
         await appender.append(text);

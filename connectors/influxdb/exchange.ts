@@ -1,6 +1,8 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { Duplex } from "node:stream";
+import { promisify } from "node:util";
+import { gzip, type ZlibOptions } from "node:zlib";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
 import { type HttpProxy, targetOf } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
@@ -10,6 +12,9 @@ import { VERIFIED_TLS } from "../../src/verified-tls.ts";
  * request has and half a millisecond: worth it for a backfill, not for the 3,000 bytes of 20 values.
  */
 const GZIP_ABOVE = 16_384;
+/** Of a backfill's lines the first level leaves a twentieth, the usual sixth a tenth less and takes three times as long. */
+const GZIP_LEVEL = 1;
+const compressed = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 
 /** How much of a successful answer is kept, in bytes; it is nearly always empty. Enough for the retention of a bucket. */
 const MAX_ANSWER_BYTES = 65_536;
@@ -21,7 +26,7 @@ export interface DatabaseAnswer {
 
 export interface Exchange {
   /** Sends one POST and gives any answer below 300. Rejects with the library's HttpError for all others. */
-  post(path: string, body: string, signal: AbortSignal): Promise<DatabaseAnswer>;
+  post(path: string, body: string | Buffer, signal: AbortSignal): Promise<DatabaseAnswer>;
   /** Of the answer so many bytes are kept, 65,536 unless told otherwise. */
   get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseAnswer>;
   close(): void;
@@ -67,23 +72,28 @@ export function createExchange(options: ExchangeOptions): Exchange {
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 
-  function ask(
+  async function ask(
     method: "GET" | "POST",
     path: string,
-    body: string,
+    told: string | Buffer,
     signal: AbortSignal,
     maxBytes = MAX_ANSWER_BYTES,
   ): Promise<DatabaseAnswer> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
-    const gzip = options.gzip ? { gzipThreshold: GZIP_ABOVE } : {};
+    const plain = typeof told === "string" ? Buffer.from(told) : told;
+    const isPacked = options.gzip && plain.length > GZIP_ABOVE;
+    const packed = isPacked ? await compressed(plain, { level: GZIP_LEVEL }) : plain;
+    // The library says that it wants a text, of which it makes a Buffer by Buffer.from, which takes one as well.
+    const body = packed as unknown as string;
+    const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
+    limited.throwIfAborted();
     return new Promise((resolve, reject) => {
-      limited.throwIfAborted();
       let status = 0;
       let text = "";
       transport.send(
         path,
         body,
-        { method, headers, signal: limited, ...gzip },
+        { method, headers: sent, signal: limited },
         {
           responseStarted: (_headers, code) => {
             status = code ?? 0;

@@ -43,3 +43,10 @@ export function millisecondsOf(text: string): number | null {
   const ms = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   return Number.isNaN(ms) ? null : ms;
 }
+
+/** The same, where there has to be one: throws an Error with a sentence. */
+export function momentOf(text: string): number {
+  const timeMs = millisecondsOf(text);
+  if (timeMs === null) throw new Error(`"${text.slice(0, 60)}" is not a time.`);
+  return timeMs;
+}

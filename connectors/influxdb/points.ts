@@ -1,5 +1,6 @@
 import type { AnyEvent, Event } from "../../src/event.ts";
-import { lineOf, millisecondsOf, type PointParts, valueFields } from "./line.ts";
+import { historyLines, type Lines } from "./history-lines.ts";
+import { lineOf, momentOf, type PointParts, valueFields } from "./line.ts";
 
 /** What is the same in every point of a sink. */
 export interface PointSettings {
@@ -14,27 +15,31 @@ type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
  * twice overwrites. Throws an Error with a sentence when the event cannot be a point, such as one without a
  * readable time.
  */
-export function* linesOf(event: Event, settings: PointSettings): Generator<string> {
-  for (const { measurement, tags, fields, time } of partsOf(event as AnyEvent)) {
-    const timeMs = millisecondsOf(time);
-    if (timeMs === null) throw new Error(`"${time.slice(0, 60)}" is not a time.`);
-    yield lineOf({
-      measurement: settings.prefix + measurement,
-      tags: { ...settings.tags, source: event.source.split("/").at(-1), site_id: event.siteid, ...tags },
-      fields,
-      timeMs,
-    });
+export function* linesOf(event: Event, settings: PointSettings): Generator<Lines> {
+  const known = event as AnyEvent;
+  if (known.type === "tag-history") yield* historyLines(known, (parts) => lineAt(event, parts, settings, 0));
+  else {
+    const { time, ...parts } = partsOf(known);
+    yield { text: lineAt(event, parts, settings, momentOf(time)), count: 1 };
   }
 }
 
-function partsOf(event: AnyEvent): Iterable<Parts> {
+function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSettings, timeMs: number): string {
+  const { measurement, tags, fields } = parts;
+  return lineOf({
+    measurement: settings.prefix + measurement,
+    tags: { ...settings.tags, source: event.source.split("/").at(-1), site_id: event.siteid, ...tags },
+    fields,
+    timeMs,
+  });
+}
+
+function partsOf(event: Exclude<AnyEvent, { type: "tag-history" }>): Parts {
   switch (event.type) {
     case "tag-value":
-      return [valuePoint(event)];
-    case "tag-history":
-      return historyPoints(event);
+      return valuePoint(event);
     case "tag-total":
-      return [totalPoint(event)];
+      return totalPoint(event);
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -44,16 +49,16 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
     case "alarm-changed":
     case "alarm-vanished":
     case "alarm-out-of-scope":
-      return [alarmPoint(event)];
+      return alarmPoint(event);
     case "gateway-online":
     case "gateway-offline":
-      return [gatewayPoint(event)];
+      return gatewayPoint(event);
     case "command-accepted":
-      return [acceptedPoint(event)];
+      return acceptedPoint(event);
     case "command-result":
-      return [commandPoint(event)];
+      return commandPoint(event);
     case "command-not-restored":
-      return [notRestoredPoint(event)];
+      return notRestoredPoint(event);
     case "audit-head":
     case "silence-started":
     case "silence-ended":
@@ -61,9 +66,9 @@ function partsOf(event: AnyEvent): Iterable<Parts> {
     case "source-unavailable":
     case "source-available":
     case "delivery-gap":
-      return [workerPoint(event)];
+      return workerPoint(event);
     default:
-      return [inventoryPoint(event)];
+      return inventoryPoint(event);
   }
 }
 
@@ -81,18 +86,6 @@ function valuePoint({ time, data }: Event<"tag-value">): Parts {
     },
     time,
   };
-}
-
-function* historyPoints({ data }: Event<"tag-history">): Generator<Parts> {
-  const { tag, resolution, timeZone, origin, revised } = data;
-  for (const { time, value } of data.points) {
-    yield {
-      measurement: "tag_history",
-      tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
-      fields: { ...valueFields("value", value), good: value !== null, origin, revised },
-      time,
-    };
-  }
 }
 
 /** Stands at the beginning of its period, as a bucket does, so that a later total of it overwrites. */

@@ -11,7 +11,7 @@ import { createExchange, type Exchange } from "./exchange.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf } from "./points.ts";
 import { lifeOfServer } from "./start-time.ts";
-import { type Line, storeLines, type Verdict } from "./store-lines.ts";
+import { countOf, type Line, storeLines, type Verdict } from "./store-lines.ts";
 import { countTooOld } from "./too-old.ts";
 
 /** Accepted means: the server answered success to the request that carried the event's points. */
@@ -38,15 +38,15 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   }
 
   async function send(lines: readonly Line[], through: Exchange, signal: AbortSignal): Promise<Verdict> {
-    const body = lines.map(({ text }) => text).join("\n");
-    const verdict = await through.post(writePath, body, signal).then(
-      (answer) => verdictOfAnswer(answer, lines.length),
+    const count = countOf(lines);
+    const verdict = await through.post(writePath, bodyOf(lines), signal).then(
+      (answer) => verdictOfAnswer(answer, count),
       async (error: unknown): Promise<Verdict> => {
         const meaning = await meaningOfNoAnswer(error, signal);
         // What was stored before is settled even when we are stopping, so the search for a fault goes on from there.
         if (signal.aborted) return { kind: "failed", error: signal.reason };
         return meaning === null
-          ? verdictOfError(error, config, lines.length, context.clock.now())
+          ? verdictOfError(error, config, count, context.clock.now())
           : { kind: "failed", error: meaning };
       },
     );
@@ -145,13 +145,28 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   function* allLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<Line> {
     for (const [owner, event] of batch.entries()) {
       try {
-        for (const text of linesOf(event, settings)) yield { owner, text };
+        for (const lines of linesOf(event, settings)) yield { owner, ...lines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }
     }
   }
 }
+
+/** Many lines are bytes already, which to make a text of would cost more than to make them. */
+function bodyOf(lines: readonly Line[]): Buffer {
+  const [first] = lines;
+  if (first !== undefined && lines.length === 1) return Buffer.from(first.text);
+  if (lines.every(({ text }) => typeof text === "string"))
+    return Buffer.from(lines.map(({ text }) => text).join("\n"));
+  const parts = lines.flatMap(({ text }) => [
+    typeof text === "string" ? Buffer.from(text) : text,
+    LINE_BREAK,
+  ]);
+  return Buffer.concat(parts.slice(0, -1));
+}
+
+const LINE_BREAK = Buffer.from("\n");
 
 function pathOf(config: InfluxConfig): string {
   if (config.api === "v2") {

@@ -1,10 +1,16 @@
 import type { Receipt, Rejection } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
 
-/** One line of line protocol and the event of the batch that it belongs to. */
+/** A line of line protocol, or many with line breaks between them, and the event of the batch that they belong to. */
 export interface Line {
   readonly owner: number;
-  readonly text: string;
+  readonly text: string | Buffer;
+  /** How many; one unless told. */
+  readonly count?: number;
+}
+
+export function countOf(lines: readonly Line[]): number {
+  return lines.reduce((sum, { count = 1 }) => sum + count, 0);
 }
 
 export interface TooOld {
@@ -75,22 +81,38 @@ function receipt(rejected: ReadonlyMap<number, string>, kept?: NonNullable<Recei
 
 function* portionsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
   let portion: Line[] = [];
+  let count = 0;
   let characters = 0;
   for (const line of lines) {
-    if (portion.length >= MAX_LINES || (characters > 0 && characters + line.text.length > MAX_CHARACTERS)) {
+    const isFull = count + (line.count ?? 1) > MAX_LINES || characters + line.text.length > MAX_CHARACTERS;
+    if (portion.length > 0 && isFull) {
       yield portion;
       portion = [];
+      count = 0;
       characters = 0;
     }
     portion.push(line);
+    count += line.count ?? 1;
     characters += line.text.length;
   }
   if (portion.length > 0) yield portion;
 }
 
 function halves(part: readonly Line[]): readonly [readonly Line[], readonly Line[]] {
+  const [only] = part;
+  if (only !== undefined && part.length === 1 && (only.count ?? 1) > 1) return halvesOf(only);
   const middle = Math.ceil(part.length / 2);
   return [part.slice(0, middle), part.slice(middle)];
+}
+
+/** The lines of one event, cut at the line break in the middle. */
+function halvesOf({ owner, text, count = 1 }: Line): readonly [readonly Line[], readonly Line[]] {
+  const left = Math.ceil(count / 2);
+  let end = -1;
+  for (let n = 0; n < left; n++) end = text.indexOf("\n", end + 1);
+  const cut = (from: number, to?: number) =>
+    typeof text === "string" ? text.slice(from, to) : text.subarray(from, to);
+  return [[{ owner, text: cut(0, end), count: left }], [{ owner, text: cut(end + 1), count: count - left }]];
 }
 
 /** Halves between two events, as near to the middle as they allow; the right one is empty for a single event. */

@@ -1,5 +1,6 @@
 import type { AnyEvent, Event, Kind } from "../../src/event.ts";
 import { isTelemetry, sourceName, toCloudEvent } from "../../src/event.ts";
+import { historyText } from "../../src/history-event.ts";
 import {
   accepted,
   alarmState,
@@ -93,8 +94,10 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     case "tag-value":
       return [say(at("tag", event.data.tag.id, "value"), value(event, source), retained.values)];
     case "tag-history": {
-      const { tag, resolution } = event.data;
-      return [say(at("tag", tag.id, `history/${resolution}`), history(event, source), false)];
+      const text = historyText(event);
+      const { tag, resolution } = text.fact;
+      const topic = at("tag", tag.id, `history/${resolution}`);
+      return [{ ...say(topic, null, false), payload: history(event, text, source) }];
     }
     case "tag-total": {
       const { tag, resolution } = event.data;

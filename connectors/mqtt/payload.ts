@@ -1,4 +1,5 @@
-import type { AlarmFact, Event } from "../../src/event.ts";
+import type { AlarmFact, Event, TagHistoryFact } from "../../src/event.ts";
+import type { HistoryText } from "../../src/history-event.ts";
 
 /**
  * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the
@@ -28,8 +29,11 @@ export function value(event: Event<"tag-value">, source: string | null): Body {
 }
 
 /** What every message of a logged series begins with. */
-function series(event: Event<"tag-history"> | Event<"tag-total">, source: string | null): Body {
-  const { tag, resolution, timeZone } = event.data;
+function series(
+  event: Event,
+  { tag, resolution, timeZone }: Pick<TagHistoryFact, "tag" | "resolution" | "timeZone">,
+  source: string | null,
+): Body {
   return {
     ts: event.time,
     unit: tag.unit,
@@ -42,21 +46,21 @@ function series(event: Event<"tag-history"> | Event<"tag-total">, source: string
   };
 }
 
-export function history(event: Event<"tag-history">, source: string | null): Body {
-  const { points, origin, revised } = event.data;
-  return {
-    ...series(event, source),
-    origin,
-    revised,
-    points,
-    id: event.id,
-  };
+/** As text, because of the points: they stand in the event as they stand here. */
+export function history(
+  event: Event<"tag-history">,
+  { fact, points }: HistoryText,
+  source: string | null,
+): string {
+  const { origin, revised } = fact;
+  const before = JSON.stringify({ ...series(event, fact, source), origin, revised });
+  return `${before.slice(0, -1)},"points":${points},"id":${JSON.stringify(event.id)}}`;
 }
 
 export function total(event: Event<"tag-total">, source: string | null): Body {
   const { from, to, reset } = event.data;
   return {
-    ...series(event, source),
+    ...series(event, event.data, source),
     from,
     to,
     total: event.data.total,

@@ -49,7 +49,7 @@ export function define(command: Command, context: CliContext): void {
           }
           const logs = await reader.history(query, "on-demand", signal);
           return logs.flatMap((log) =>
-            log.measurements.map(({ time, value }) => ({ id: log.id, time, value })),
+            Array.from(log.measurements, ({ time, value }) => ({ id: log.id, time, value })),
           );
         }),
       );

@@ -119,7 +119,12 @@ export function createSource(options: SourceOptions): Source {
       const ids = checkedGroup(query.tagIds);
       return { ids, query: historyQuery(query, ids, scalar) };
     });
-    const call: TagCall = { endpoint: "history", query: () => chosen().query, ...choosing };
+    const call: TagCall = {
+      endpoint: "history",
+      query: () => chosen().query,
+      isLogged: !scalar,
+      ...choosing,
+    };
     const { answer } = await send.tags(call, lane, signal);
     return { ids: chosen().ids, answer };
   }

@@ -1,7 +1,7 @@
 import { ConfigError, type Failure, Malformed, NoLog, Rejected, Retryable, Throttled } from "../errors.ts";
 import { withoutCredentials } from "../log.ts";
 import { retryAfterMs } from "../retry-after.ts";
-import { parseJson } from "./json.ts";
+import { type ParsedJson, parseJson } from "./json.ts";
 import { throttleMs } from "./throttle.ts";
 import type { TransportReply } from "./transport.ts";
 
@@ -40,11 +40,14 @@ export interface DecodedReply {
 }
 
 /** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
-export function decodeReply(reply: TransportReply, context: ReplyContext): DecodedReply {
+export function decodeReply(
+  reply: TransportReply,
+  context: ReplyContext,
+  parsed: ParsedJson = parseJson(reply.body),
+): DecodedReply {
   const sample = () => sampleOf(reply.body);
   if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample());
 
-  const parsed = parseJson(reply.body);
   if (!parsed.ok || !isRecord(parsed.value)) {
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     throw (

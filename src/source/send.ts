@@ -7,6 +7,7 @@ import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
 import type { ListPace } from "./list-pace.ts";
+import { parseLogged } from "./logged-series.ts";
 import { createMaintenance } from "./maintenance.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
@@ -42,6 +43,8 @@ export interface TagCall {
    * nothing is sent, and the error goes to the caller as it is.
    */
   readonly body?: () => Promise<unknown>;
+  /** The answer is logged series, which may be long and are read in parts. */
+  readonly isLogged?: boolean;
 }
 
 export interface ListCall {
@@ -137,7 +140,8 @@ export function createSend(options: SendOptions): Send {
       // What a proxy kept has an age, and the time of another day.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
       const recalled = "recall" in call ? call.recall?.(reply) : null;
-      const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock));
+      const parsed = isLogged(call) ? await parseLogged(reply.body) : undefined;
+      const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock), parsed);
       maintenance.over();
       const latencyMs = measure(endpoint, "ok", startedMs);
       return { answer, latencyMs, startedMs };
@@ -233,6 +237,10 @@ export function createSend(options: SendOptions): Send {
 
 function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
   return "body" in call && call.body !== undefined;
+}
+
+function isLogged(call: TagCall | ListCall): boolean {
+  return "isLogged" in call && call.isLogged === true;
 }
 
 function contextOf(endpoint: keyof typeof PATHS, clock: Clock): ReplyContext {

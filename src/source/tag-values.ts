@@ -1,6 +1,6 @@
-import type { Measurement, Tag, TagLog, TagReading, TagTotal, TagValue } from "../building.ts";
+import type { Tag, TagLog, TagReading, TagTotal } from "../building.ts";
 import { Malformed } from "../errors.ts";
-import { wireTime } from "./iso-time.ts";
+import { isValue, LoggedSeries } from "./logged-series.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Reader } from "./schema.ts";
 import type { LeftOut } from "./source.ts";
@@ -63,13 +63,15 @@ export function valueReader(tagIn: Reader<Tag>, note: Note): ValueReader {
     logs(answer, askedIds) {
       return records(answer, askedIds).map(({ tag, record }) => {
         // Strict: an empty log is booked as having no values, so it has to be said in the one way that says it.
-        if (!Array.isArray(record.measurements)) {
+        const series = seriesIn(record.measurements);
+        if (series === null) {
           throw new Malformed(`The log of tag ${tag.id} has no list of measurements.`, answer.sample);
         }
-        const measurements = (record.measurements as unknown[]).flatMap((entry) =>
-          measurement(entry, tag, answer, note),
-        );
-        return { ...tag, measurements };
+        for (let n = 0; n < series.unusable; n++) note("measurement.value");
+        if (series.isBroken) {
+          throw new Malformed(`The log of tag ${tag.id} has a measurement without a time.`, answer.sample);
+        }
+        return { ...tag, measurements: series.points };
       });
     },
 
@@ -91,22 +93,10 @@ function kindOf(value: unknown): string {
   return Array.isArray(value) ? "a list" : typeof value === "number" ? "no finite number" : "an object";
 }
 
-/** Not zod: a reply may hold a quarter of a million of these. */
-function measurement(entry: unknown, tag: Tag, answer: DecodedReply, note: Note): readonly Measurement[] {
-  const stamp = isRecord(entry) ? entry.timestamp : undefined;
-  const time = typeof stamp === "string" ? wireTime(stamp) : null;
-  if (!isRecord(entry) || time === null || !time.known) {
-    throw new Malformed(`The log of tag ${tag.id} has a measurement without a time.`, answer.sample);
-  }
-  if (isValue(entry.value)) return [{ time: time.text, value: entry.value }];
-  note("measurement.value");
-  return [];
-}
-
-function isValue(value: unknown): value is TagValue {
-  return (
-    value === null || typeof value === "boolean" || (typeof value === "number" && Number.isFinite(value))
-  );
+/** A list of measurements, whether it was read in parts already or not; null for what is no list. */
+function seriesIn(measurements: unknown): LoggedSeries | null {
+  if (measurements instanceof LoggedSeries) return measurements;
+  return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
 }
 
 /**

@@ -155,6 +155,9 @@ function refuseEncoding(headers: TransportReply["headers"]): void {
   );
 }
 
+/** Room for an answer whose length is not announced, in bytes; it grows. */
+const UNANNOUNCED_BYTES = 65_536;
+
 async function wholeBody(
   response: Dispatcher.ResponseData,
   headers: TransportReply["headers"],
@@ -164,15 +167,24 @@ async function wholeBody(
     new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
       hint: "Raise max_body_bytes, or ask for less at a time.",
     });
-  if (Number(headers["content-length"] ?? 0) > maxBytes) throw tooLarge();
-  const chunks: Uint8Array[] = [];
+  const announced = Number(headers["content-length"] ?? 0);
+  if (announced > maxBytes) throw tooLarge();
+  // What was announced is taken into one piece as it comes: kept in chunks, a large answer would be held twice in the end.
+  const isAnnounced = Number.isSafeInteger(announced) && announced > 0;
+  let whole = Buffer.allocUnsafeSlow(isAnnounced ? announced : UNANNOUNCED_BYTES);
   let length = 0;
   for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
-    length += chunk.byteLength;
-    if (length > maxBytes) throw tooLarge();
-    chunks.push(chunk);
+    const end = length + chunk.byteLength;
+    if (end > maxBytes) throw tooLarge();
+    if (end > whole.length) {
+      const larger = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * whole.length)));
+      larger.set(whole.subarray(0, length));
+      whole = larger;
+    }
+    whole.set(chunk, length);
+    length = end;
   }
-  return Buffer.concat(chunks, length);
+  return whole.subarray(0, length);
 }
 
 function flat(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {

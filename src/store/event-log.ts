@@ -1,5 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
+import { eventIn, eventText } from "../history-event.ts";
 import { checksumOf, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
@@ -12,8 +13,8 @@ import type { Tail } from "./tail.ts";
  */
 const ROW_BYTES = 60;
 
-/** No offer holds more than this, unless a single event does, in bytes; an event of history has 300 kB. */
-export const OFFER_BYTES = 4 * 1024 ** 2;
+/** No offer holds more than this, unless a single event does, in bytes: 60 events of history, 18,000 points. */
+export const OFFER_BYTES = 1024 ** 2;
 
 export interface EventRow {
   readonly position: number;
@@ -107,7 +108,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       let written = before;
       const repeated: string[] = [];
       for (const event of events) {
-        const body = JSON.stringify(event);
+        const body = eventText(event);
         const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
         const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
         const position = insertion.insert(...columns, checksumOf(...columns), written + bytes);
@@ -254,6 +255,6 @@ export function toLoggedEvent(row: Pick<EventRow, "position" | "committed_ms" | 
   return {
     position: row.position,
     committedAt: new Date(row.committed_ms).toISOString(),
-    event: JSON.parse(row.body) as Event,
+    event: eventIn(row.body),
   };
 }

@@ -1,8 +1,14 @@
 import type { Event } from "../event.ts";
+import { eventIn } from "../history-event.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** The tail takes so many characters of events at most; a batch of 100 values has 60,000. */
 const CHARACTERS = 1_000_000;
+/**
+ * Behind an event of more characters the tail begins anew. A backfill writes 12 MB of them at a time, of which the tail
+ * could keep the last: nobody would find there what comes next, and the collector has to carry it through.
+ */
+const LONGEST = 4_096;
 
 interface Row {
   readonly position: number;
@@ -54,6 +60,11 @@ export function createTail(): Tail {
     },
     committed() {
       if (added.length === 0) return;
+      const large = added.findLastIndex(({ body }) => body.length > LONGEST);
+      if (large >= 0) {
+        clear();
+        added.splice(0, large + 1);
+      }
       for (const row of added) characters += row.body.length;
       rows.push(...added);
       added = [];
@@ -72,7 +83,7 @@ export function createTail(): Tail {
         const row = rows[at] as Row;
         sum += row.body.length;
         if (found.length > 0 && sum > maxCharacters) break;
-        row.event ??= JSON.parse(row.body) as Event;
+        row.event ??= eventIn(row.body);
         found.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }
       return found;

@@ -1,12 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { linesOf } from "#connectors/influxdb/points.ts";
+import { linesOf as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import type { Event } from "#src/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { parseLine } from "./line-protocol.ts";
 
 const PLAIN = { prefix: "", tags: {} };
+const linesOf = (event: Event, settings: PointSettings) =>
+  [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
 describe("influxdb: points", () => {
   test("a value is a float under its tag, unit and site, at the time of the event", () => {

@@ -444,7 +444,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     const lines = [0, 1, 2].map((owner) => ({ owner, text: owner === 1 ? "x".repeat(100) : `${owner}` }));
     const receipt = await storeLines(lines, async (part) => {
       if (part.reduce((sum, { text }) => sum + text.length, 0) > 50) return { kind: "too-large" };
-      stored.push(...part.map(({ text }) => text));
+      stored.push(...part.map(({ text }) => String(text)));
       return { kind: "stored", tooOld: null };
     });
     expect(receipt.rejected.map(({ index }) => index)).toEqual([1]);

@@ -163,15 +163,22 @@ describe("the tail of the log in memory", () => {
     expect(kinds).toEqual(["delivery-gap"]);
 
     const tail = createTail();
-    const body = JSON.stringify(valueEvent(1)).padEnd(300_000, " ");
-    for (const position of [1, 2, 3, 4]) {
-      tail.add({ position, committedAt: "", body });
+    const add = (position: number, characters: number) => {
+      tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)).padEnd(characters, " ") });
       tail.committed();
-    }
-    expect(tail.after(0, 10, 1e9)).toBeNull();
-    expect(tail.after(1, 10, 1e9)?.map(({ position }) => position)).toEqual([2, 3, 4]);
-    expect(tail.after(1, 10, 400_000)).toHaveLength(1);
-    expect(tail.after(1, 2, 1e9)).toHaveLength(2);
+    };
+    for (let position = 1; position <= 300; position++) add(position, 4_000);
+    expect(tail.after(49, 10, 1e9)).toBeNull();
+    expect(tail.after(50, 3, 1e9)?.map(({ position }) => position)).toEqual([51, 52, 53]);
+    expect(tail.after(50, 10, 9_000)).toHaveLength(2);
+    expect(tail.after(50, 1_000, 1e9)).toHaveLength(250);
+
+    // Behind one that is large it begins anew, and nothing before it is taken for all there is.
+    add(301, 5_000);
+    expect(tail.after(300, 10, 1e9)).toBeNull();
+    add(302, 4_000);
+    expect(tail.after(300, 10, 1e9)).toBeNull();
+    expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
   });
 
   test("a mark that another process sets is seen", async () => {

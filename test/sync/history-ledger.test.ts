@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
+import { Points } from "#src/points.ts";
 import { nextFollowing } from "#src/sync/history/ask.ts";
 import type { Series } from "#src/sync/history/book.ts";
 import { holesIn } from "#src/sync/history/holes.ts";
@@ -20,7 +21,6 @@ import { believed, type LedgerBefore } from "#src/sync/history/ledger-before.ts"
 import { lengthOfAll, merged, type Range, subtract } from "#src/sync/history/ranges.ts";
 import { isResting, refusedNow, refusedPast, takenBack, withoutLog } from "#src/sync/history/refusals.ts";
 import { answeredSpans, hadIn, isHad, SPANS_MAX, spansIn, withSpans } from "#src/sync/history/spans.ts";
-import type { Point } from "#src/sync/history/told.ts";
 import { type HeldHistory, isWhole } from "#src/sync/snapshot.ts";
 import { tagNamed } from "./trial-building.ts";
 
@@ -39,13 +39,13 @@ const RULES: SeriesRules = {
 };
 const PLACED = { tag: tagNamed("101"), siteId: 1, systemIds: [] };
 
-const point = (atMs: number, value: number | null = 1): Point => ({ atMs, value, time: isoUtc(atMs) });
+const NOTHING = new Points();
 
-function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null | undefined): Point[] {
-  const all: Point[] = [];
+function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null | undefined): Points {
+  const all = new Points();
   for (let atMs = fromMs; atMs < toMs; atMs += FIVE_MS) {
     const each = value(atMs);
-    if (each !== undefined) all.push(point(atMs, each));
+    if (each !== undefined) all.add({ time: isoUtc(atMs), value: each });
   }
   return all;
 }
@@ -105,7 +105,7 @@ describe("whatever comes, a ledger says only what was so", () => {
             else {
               const settled = settleFollowing(held, RULES, points(part, value), part, told, nowMs);
               held = settled.held;
-              for (const fresh of settled.fresh) told.set(fresh.atMs, fresh.value);
+              for (const fresh of settled.fresh) told.set(ms(fresh.time), fresh.value);
               answered.push(part);
             }
           } else {
@@ -120,8 +120,8 @@ describe("whatever comes, a ledger says only what was so", () => {
               const settled = settlePast(held, points(part, value), part);
               held = settled.held;
               for (const fresh of settled.fresh) {
-                expect(told.has(fresh.atMs)).toBe(false);
-                told.set(fresh.atMs, fresh.value);
+                expect(told.has(ms(fresh.time))).toBe(false);
+                told.set(ms(fresh.time), fresh.value);
               }
               answered.push(part);
             }
@@ -227,12 +227,12 @@ describe("a bucket is whole", () => {
   test("or its value is not told: a range that ends within one is read again from there", () => {
     const held = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
-    const told = new Map(
-      points({ fromMs: at(24), toMs: at(48) }, () => 1).map((each) => [each.atMs, each.value]),
-    );
-    const answer = [...points({ fromMs: at(25), toMs: at(26) }, () => 1), point(at(26), 99)];
+    const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
+    const told = new Map(Array.from(before, ({ time, value }) => [ms(time), value]));
+    const answer = points({ fromMs: at(25), toMs: at(26) }, () => 1);
+    answer.add({ time: isoUtc(at(26)), value: 99 });
     const settled = settleFollowing(held, RULES, answer, range, told, at(49));
-    expect(settled.revised).toEqual([]);
+    expect([...settled.revised]).toEqual([]);
     expect(settled.held.rereadFrom).toBe(isoUtc(at(26)));
   });
 });
@@ -240,7 +240,7 @@ describe("a bucket is whole", () => {
 test("what a clock that was eight days ahead asked for is had only as far as it has closed", () => {
   const held = firstSight(RULES, START);
   const range = { fromMs: ms(held.watermark), toMs: at(8 * 24) };
-  const settled = settleFollowing(held, RULES, [], range, new Map(), at(1));
+  const settled = settleFollowing(held, RULES, NOTHING, range, new Map(), at(1));
   expect(settled.held.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
   expect(followingRange(settled.held, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
 });
@@ -264,7 +264,7 @@ describe("why a span is had", () => {
       { fromMs: at(-12), toMs: at(-6), why: "null" },
       { fromMs: at(-6), toMs: at(0), why: "points" },
     ]);
-    expect(answeredSpans([], range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
+    expect(answeredSpans(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
   });
 
   test("a refusal takes nothing away, an answer takes the refusal away", () => {
@@ -284,7 +284,7 @@ describe("why a span is had", () => {
       hours(-20, 0),
     );
     expect(whys(answered.held)).toEqual(["points"]);
-    expect(answered.fresh).toHaveLength(15 * 12);
+    expect(answered.fresh.length).toBe(15 * 12);
   });
 
   test("what is refused rests for ten minutes, an hour, six hours, a day, and is asked alone then", () => {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import type { Measurement } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
+import { Points } from "#src/points.ts";
 import { bucketEnd, bucketStart, rangeTime } from "#src/sync/history/buckets.ts";
 import {
   adapted,
@@ -24,7 +26,6 @@ import {
   spansWithout,
   withSpans,
 } from "#src/sync/history/spans.ts";
-import type { Point } from "#src/sync/history/told.ts";
 import type { HeldHistory } from "#src/sync/snapshot.ts";
 
 /** The ledger of one series, case by case; history-ledger.test.ts has what holds for any sequence. */
@@ -47,11 +48,7 @@ const span = (from: number, to: number, why: Span["why"], more: Partial<Span> = 
   why,
   ...more,
 });
-const point = (hours: number, value: number | null = 1): Point => ({
-  atMs: at(hours),
-  value,
-  time: isoUtc(at(hours)),
-});
+const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
 const told = (spans: ReturnType<typeof withSpans>) =>
   spans.map(({ from, to, why }) => [
     (Date.parse(from) - START) / HOUR_MS,
@@ -143,7 +140,7 @@ describe("an answer", () => {
   ] as const)("of %s takes a silence under %d h for part of the values", (resolution, hours) => {
     const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
     const why = (silence: number) => {
-      const points = [point(0), point(bucket + silence)];
+      const points = Points.of([point(0), point(bucket + silence)]);
       const all = answeredSpans(points, range(0, 2 * bucket + silence), resolution, "UTC");
       return all.map((each) => each.why);
     };
@@ -153,7 +150,7 @@ describe("an answer", () => {
   });
 
   test("says silence before, between and after its values; null is none, nor is what lies outside", () => {
-    const points = [point(9), point(1), point(4, null), point(-1), point(12)];
+    const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
     const spans = answeredSpans(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
       (fromMs - START) / MINUTE_MS,
       (toMs - START) / MINUTE_MS,
@@ -166,11 +163,11 @@ describe("an answer", () => {
       [540, 545, "points"],
       [545, 720, "null"],
     ]);
-    expect(answeredSpans([], range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
+    expect(answeredSpans(new Points(), range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
   });
 
   test("ends with its range, whatever stands at the end of it", () => {
-    const late = [point(0), point(5.5 / 60)];
+    const late = Points.of([point(0), point(5.5 / 60)]);
     const spans = answeredSpans(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
     expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
       [5, "points"],
@@ -298,7 +295,7 @@ describe("following", () => {
   test("reads the last day again once a day, the look-back once a week, and remembers when", () => {
     const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settled = (before: HeldHistory) =>
-      settleFollowing(before, RULES, [], range(40, 47), new Map(), nowMs).held;
+      settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).held;
     expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
       dailyAt: isoUtc(nowMs),
       weeklyAt: isoUtc(nowMs),
@@ -312,14 +309,16 @@ describe("following", () => {
   });
 
   test("tells a value as new, as revised or not at all", () => {
-    const points = [point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)];
+    const points = Points.of([
+      ...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)],
+    ]);
     const before = new Map<number, number | null>([
       [at(46), 1],
       [at(45), 4],
     ]);
     const settled = settleFollowing(held, RULES, points, range(40, 48), before, nowMs);
-    expect(settled.fresh).toEqual([point(46.5, 2)]);
-    expect(settled.revised).toEqual([point(45, 3)]);
+    expect([...settled.fresh]).toEqual([point(46.5, 2)]);
+    expect([...settled.revised]).toEqual([point(45, 3)]);
   });
 
   test("goes on with other rules, and begins anew in another zone", () => {
@@ -346,10 +345,12 @@ describe("the past", () => {
 
   test("is told as far as it was not had, and each stamp once", () => {
     const known = { ...held, spans: heldSpans([span(2, 4, "points")]) };
-    const points = [point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)];
+    const points = Points.of([
+      ...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)],
+    ]);
     const settled = settlePast(known, points, range(0, 6));
-    expect(settled.fresh).toEqual([point(1), point(4), point(5, 2)]);
-    expect(settled.revised).toEqual([]);
+    expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
+    expect([...settled.revised]).toEqual([]);
     expect(unfetched(settled.held, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
   });
 

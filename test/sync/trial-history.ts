@@ -67,7 +67,9 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
         answer({ ...query, resolution: "5m" }, signal),
       );
       return logs.map((log): TagTotal => {
-        const numbers = log.measurements.flatMap(({ value }) => (typeof value === "number" ? value : []));
+        const numbers = [...log.measurements].flatMap(({ value }) =>
+          typeof value === "number" ? value : [],
+        );
         const [first] = numbers;
         const last = numbers.at(-1);
         return {

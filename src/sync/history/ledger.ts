@@ -1,10 +1,11 @@
 import type { Resolution } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
+import { Points } from "../../points.ts";
 import type { HeldHistory } from "../snapshot.ts";
 import { bucketBefore, bucketEnd, bucketStart } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";
-import { answeredSpans, hadIn, isHad, spansIn, withSpans } from "./spans.ts";
-import type { Point, ToldValues } from "./told.ts";
+import { answeredSpans, hadIn, isHad, type Span, spansIn, withSpans } from "./spans.ts";
+import type { ToldValues } from "./told.ts";
 
 /** How one series is followed; from the configuration. */
 export interface SeriesRules {
@@ -113,36 +114,38 @@ function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): nu
 
 export interface Settled {
   readonly held: HeldHistory;
-  /** Points that were never told. */
-  readonly fresh: readonly Point[];
-  /** Points that were told with another value. */
-  readonly revised: readonly Point[];
+  /** Points that were never told; ascending, each time once. */
+  readonly fresh: Points;
+  /** Points that were told with another value; in the same order. */
+  readonly revised: Points;
 }
 
 /** A fetched range of following: what is new in it, what has changed, and how far the ledger comes. */
 export function settleFollowing(
   held: HeldHistory,
   rules: SeriesRules,
-  points: readonly Point[],
+  points: Points,
   range: Range,
   told: ToldValues,
   nowMs: number,
 ): Settled {
   const { resolution, timeZone } = rules;
-  const fresh: Point[] = [];
-  const revised: Point[] = [];
+  const fresh = new Points();
+  const revised = new Points();
   // A range that was asked for by a clock that was ahead, and has been compared since, is had as far as it has closed.
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
-  for (const point of inRange(points, range)) {
-    const endMs = bucketEnd(point.atMs, resolution, timeZone);
+  const inside = points.ascending().between(range.fromMs, range.toMs);
+  for (let at = 0; at < inside.length; at++) {
+    const atMs = inside.timeMs(at);
+    const endMs = bucketEnd(atMs, resolution, timeZone);
     // By its own stamp it was still open, or the range ended within it, and then its value is that of a part: the
     // service cuts its buckets elsewhere than we thought. Such a bucket at the beginning would bring us no further.
-    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && point.atMs > range.fromMs)) {
-      toMs = Math.min(toMs, point.atMs);
-    } else if (!told.has(point.atMs)) {
-      fresh.push(point);
-    } else if (told.get(point.atMs) !== point.value) {
-      revised.push(point);
+    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > range.fromMs)) {
+      toMs = Math.min(toMs, atMs);
+    } else if (!told.has(atMs)) {
+      fresh.copy(inside, at);
+    } else if (told.get(atMs) !== inside.value(at)) {
+      revised.copy(inside, at);
     }
   }
   const isDone = range.toMs >= ms(held.watermark);
@@ -160,10 +163,19 @@ export function settleFollowing(
   return { held: { ...next, rememberedFrom: isoUtc(rememberFrom(next, rules)) }, fresh, revised };
 }
 
-/** A fetched range of the past: new as far as it was not told by another way meanwhile. */
-export function settlePast(held: HeldHistory, points: readonly Point[], range: Range): Settled {
-  const fresh = unfetched(held, range).flatMap((part) => inRange(points, part));
-  return { held: answered(held, points, range), fresh, revised: [] };
+/**
+ * A fetched range of the past: new as far as it was not told by another way meanwhile. `learned` is what the answer says
+ * of it; a part of a longer range is settled with what the whole answer says of that part.
+ */
+export function settlePast(
+  held: HeldHistory,
+  points: Points,
+  range: Range,
+  learned = answeredSpans(points, range, held.resolution, held.timeZone),
+): Settled {
+  const all = points.ascending();
+  const fresh = Points.joined(unfetched(held, range).map(({ fromMs, toMs }) => all.between(fromMs, toMs)));
+  return { held: had(held, learned), fresh, revised: new Points() };
 }
 
 /** A period whose total was answered. */
@@ -172,10 +184,12 @@ export function settleTotal(held: HeldHistory, range: Range, total: number | nul
   return upToDate({ ...held, spans: withSpans(held.spans, [span], held.resolution) });
 }
 
-function answered(held: HeldHistory, points: readonly Point[], range: Range): HeldHistory {
-  const { resolution, timeZone } = held;
-  const learned = answeredSpans(points, range, resolution, timeZone);
-  return upToDate({ ...held, spans: withSpans(held.spans, learned, resolution) });
+function answered(held: HeldHistory, points: Points, range: Range): HeldHistory {
+  return had(held, answeredSpans(points, range, held.resolution, held.timeZone));
+}
+
+function had(held: HeldHistory, learned: readonly Span[]): HeldHistory {
+  return upToDate({ ...held, spans: withSpans(held.spans, learned, held.resolution) });
 }
 
 /** The watermark goes as far as everything is had. */
@@ -234,13 +248,4 @@ function rememberFrom(held: HeldHistory, rules: SeriesRules): number {
   const deep = Math.min(ms(held.weeklyAt), ms(held.dailyAt)) - rules.lookBackMs;
   const underWay = held.rereadFrom === null ? Number.POSITIVE_INFINITY : ms(held.rereadFrom);
   return Math.max(ms(held.rememberedFrom), Math.min(buckets, deep, underWay));
-}
-
-/** Ascending, each stamp once: of two values for one stamp the last counts. */
-function inRange(points: readonly Point[], { fromMs, toMs }: Range): readonly Point[] {
-  const byTime = new Map<number, Point>();
-  for (const point of points) {
-    if (point.atMs >= fromMs && point.atMs < toMs) byTime.set(point.atMs, point);
-  }
-  return [...byTime.values()].sort((a, b) => a.atMs - b.atMs);
 }

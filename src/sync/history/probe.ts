@@ -88,7 +88,7 @@ export function createHistoryProbe(
   const provenLedger = (series: Series, log: TagLog | undefined, nowMs: number): HeldHistory => {
     const noticed: HeldHistory = { ...series.held, state: "following", refusal: null };
     // A month that is listed without a value says only that there may be something; no month at all says nothing.
-    const firstMs = Math.min(...(log?.measurements ?? []).map(({ time }) => Date.parse(time)));
+    const firstMs = Math.min(...Array.from(log?.measurements ?? [], ({ time }) => Date.parse(time)));
     const { resolution, timeZone, since, wished } = noticed;
     if (series.total || !Number.isFinite(firstMs)) return noticed;
     // Where a month is a sample, the first that is listed may be the one after the first value.

@@ -1,15 +1,24 @@
-import type { Measurement, TagLog, TagTotal } from "../../building.ts";
+import type { TagLog, TagTotal } from "../../building.ts";
 import { type Clock, isoUtc } from "../../clock.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
+import { historyEvent } from "../../history-event.ts";
+import { Points } from "../../points.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
+import { breath } from "../../waiting.ts";
 import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
 import type { Ask } from "./ask.ts";
 import type { Series } from "./book.ts";
 import { bucketEnd, rangeTime } from "./buckets.ts";
 import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
-import { type Point, packTold, spanOf, type ToldValues, unpackTold } from "./told.ts";
+import type { Range } from "./ranges.ts";
+import { answeredSpans, type Span } from "./spans.ts";
+import { packTold, spanOf, spanStart, type ToldValues, unpackTold } from "./told.ts";
 
-/** Settles replies: ledgers, what was told, and the events, in one transaction per reply. */
+/**
+ * Settles replies: ledgers, what was told, and the events. Of each series, and of a long series of each stretch of the
+ * past, they are in one transaction: what a crash leaves out of a large reply is asked for again. One transaction for
+ * the whole would stop everything else for as long as 13 MB take to the disk.
+ */
 export interface HistorySettle {
   logs(ask: Ask, logs: readonly TagLog[], also: readonly DocumentChange[]): Promise<readonly Series[]>;
   totals(ask: Ask, totals: readonly TagTotal[]): Promise<readonly Series[]>;
@@ -19,8 +28,21 @@ export interface HistorySettle {
 
 /** Points that one event tells at most; a span has at most 400 buckets, a service that samples may have more. */
 const POINTS_PER_EVENT = 500;
+/** Points of one transaction, where it can be cut: half a megabyte of events. */
+const POINTS_PER_COMMIT = 8_000;
+/** From so many on the next part gets a transaction of its own. */
+const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
 /** A bucket that is told later than this after its end was not followed live, in milliseconds. */
 const LIVE_MS = 24 * 3_600_000;
+
+/** What one transaction takes. */
+interface Portion {
+  readonly put: Map<Series, HeldHistory>;
+  readonly putTold: (readonly [string, HeldTold])[];
+  readonly removeTold: string[];
+  readonly events: Event<"tag-history">[];
+  points: number;
+}
 
 export function createHistorySettle(options: {
   readonly store: Store;
@@ -40,56 +62,84 @@ export function createHistorySettle(options: {
     return told;
   }
 
+  /** Adds what a series, or a part of its range, was answered. */
+  async function add(
+    portion: Portion,
+    series: Series,
+    range: Range,
+    nowMs: number,
+    settle: (held: HeldHistory, told: ToldValues) => Settled,
+  ): Promise<void> {
+    const { resolution } = series.rules;
+    const held = portion.put.get(series) ?? series.held;
+    const spans = spansOf(Math.max(range.fromMs, ms(held.rememberedFrom)), range.toMs, resolution);
+    const told = await loadTold(series, spans);
+    const settled = settle(held, told);
+    portion.put.set(series, settled.held);
+    const rememberedMs = ms(settled.held.rememberedFrom);
+    const touched = new Set<number>();
+    for (const points of [settled.fresh, settled.revised]) {
+      for (let at = points.placeOf(rememberedMs); at < points.length; at++) {
+        told.set(points.timeMs(at), points.value(at));
+        touched.add(spanOf(points.timeMs(at), resolution));
+      }
+    }
+    for (const span of touched)
+      portion.putTold.push([`${series.key} ${span}`, packTold(span, resolution, told)]);
+    const oldSpan = spanOf(ms(held.rememberedFrom), resolution);
+    const keptSpan = spanOf(rememberedMs, resolution);
+    for (let span = oldSpan; span < keptSpan; span++) portion.removeTold.push(`${series.key} ${span}`);
+    portion.events.push(
+      ...eventsOf(series, settled.fresh, false, nowMs),
+      ...eventsOf(series, settled.revised, true, nowMs),
+    );
+    portion.points += settled.fresh.length + settled.revised.length;
+  }
+
   return {
     async logs(ask, logs, also) {
       const nowMs = clock.now();
       const byId = new Map(logs.map((log) => [log.id, log]));
-      const put: (readonly [string, HeldHistory])[] = [];
-      const putTold: (readonly [string, HeldTold])[] = [];
-      const removeTold: string[] = [];
-      const events: Event<"tag-history">[] = [];
-      const settledSeries: (readonly [Series, HeldHistory])[] = [];
+      const answered: Series[] = [];
+      let portion = emptyPortion();
+      let more = also;
+      const commit = async () => {
+        const { put, putTold, removeTold, events } = portion;
+        const ledgers = [...put].map(([series, held]) => [series.key, held] as const);
+        const toldChange = { set: toldSet, put: putTold, remove: removeTold };
+        portion = emptyPortion();
+        await store.commit({ documents: [{ set: ledgerSet, put: ledgers }, toldChange, ...more], events });
+        more = [];
+        for (const [series, held] of put) series.held = held;
+      };
+      const commitIfFull = async () => {
+        if (portion.points < ENOUGH_FOR_COMMIT) return;
+        await commit();
+        await breath();
+      };
       for (const series of ask.series) {
         const log = byId.get(series.placed.tag.id);
         const range = ask.ranges.get(series.key);
         if (log === undefined || range === undefined) continue;
-        const { rules } = series;
-        const points = log.measurements.map(pointOf);
-        const spans = spansOf(
-          Math.max(range.fromMs, ms(series.held.rememberedFrom)),
-          range.toMs,
-          rules.resolution,
-        );
-        const told = await loadTold(series, spans);
-        const settled: Settled =
-          ask.kind === "following"
-            ? settleFollowing(series.held, rules, points, range, told, nowMs)
-            : settlePast(series.held, points, range);
-        put.push([series.key, settled.held]);
-        settledSeries.push([series, settled.held]);
-        const rememberedMs = ms(settled.held.rememberedFrom);
-        const touched = new Set<number>();
-        for (const point of [...settled.fresh, ...settled.revised]) {
-          if (point.atMs < rememberedMs) continue;
-          told.set(point.atMs, point.value);
-          touched.add(spanOf(point.atMs, rules.resolution));
+        answered.push(series);
+        const points = Points.of(log.measurements).ascending();
+        if (ask.kind === "following") {
+          const settle = (held: HeldHistory, told: ToldValues) =>
+            settleFollowing(held, series.rules, points, range, told, nowMs);
+          await add(portion, series, range, nowMs, settle);
+          await commitIfFull();
+          continue;
         }
-        for (const span of touched)
-          putTold.push([`${series.key} ${span}`, packTold(span, rules.resolution, told)]);
-        const oldSpan = spanOf(ms(series.held.rememberedFrom), rules.resolution);
-        const keptSpan = spanOf(rememberedMs, rules.resolution);
-        for (let span = oldSpan; span < keptSpan; span++) removeTold.push(`${series.key} ${span}`);
-        events.push(
-          ...eventsOf(series, settled.fresh, false, nowMs),
-          ...eventsOf(series, settled.revised, true, nowMs),
-        );
+        const { resolution, timeZone } = series.held;
+        const learned = answeredSpans(Points.of(log.measurements), range, resolution, timeZone);
+        for (const part of partsOf(points, range, series.rules.resolution)) {
+          const ofPart = within(learned, part);
+          await add(portion, series, part, nowMs, (held) => settlePast(held, points, part, ofPart));
+          await commitIfFull();
+        }
       }
-      await store.commit({
-        documents: [{ set: ledgerSet, put }, { set: toldSet, put: putTold, remove: removeTold }, ...also],
-        events,
-      });
-      for (const [series, held] of settledSeries) series.held = held;
-      return settledSeries.map(([series]) => series);
+      if (portion.put.size > 0 || more.length > 0) await commit();
+      return answered;
     },
 
     async totals(ask, totals) {
@@ -124,34 +174,41 @@ export function createHistorySettle(options: {
   /** Events of one span each; points that were followed live apart from those that come late. */
   function eventsOf(
     series: Series,
-    points: readonly Point[],
+    points: Points,
     revised: boolean,
     nowMs: number,
-  ): Event<"tag-history">[] {
+  ): readonly Event<"tag-history">[] {
     const { placed, rules, held } = series;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
-    const originOf = (point: Point) =>
-      point.atMs >= ms(held.since) && nowMs - bucketEnd(point.atMs, resolution, timeZone) <= liveMs
-        ? "live"
-        : "backfill";
-    const groups = Map.groupBy(points, (point) => `${spanOf(point.atMs, resolution)} ${originOf(point)}`);
-    return [...groups.values()].flatMap(chunks).flatMap((chunk) => {
-      const first = chunk[0];
-      const last = chunk.at(-1);
-      if (first === undefined || last === undefined) return [];
-      const told: readonly Measurement[] = chunk.map(({ time, value }) => ({ time, value }));
-      return makeEvent({
-        type: "tag-history",
-        source: sourceUri(source),
-        subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/history/${resolution}`,
-        time: isoUtc(last.atMs),
-        siteId: placed.siteId,
-        data: { tag: placed.tag, resolution, timeZone, points: told, origin: originOf(first), revised },
-        // A bucket may change back and forth: each revision is a fact of its own.
-        facts: [resolution, timeZone, JSON.stringify(told), revised ? isoUtc(nowMs) : null],
-      });
-    });
+    const sinceMs = ms(held.since);
+    const isLive = (atMs: number) =>
+      atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
+    const events: Event<"tag-history">[] = [];
+    for (let from = 0; from < points.length; ) {
+      const span = spanOf(points.timeMs(from), resolution);
+      const live = isLive(points.timeMs(from));
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(spanStart(span + 1, resolution)));
+      // Later ones are live where earlier ones are not, never the reverse.
+      while (isLive(points.timeMs(to - 1)) !== live) to--;
+      events.push(
+        historyEvent({
+          source: sourceUri(source),
+          subject: `${subjectOf("tag", placed.siteId, placed.tag.id)}/history/${resolution}`,
+          time: isoUtc(points.timeMs(to - 1)),
+          siteId: placed.siteId,
+          tag: placed.tag,
+          resolution,
+          timeZone,
+          points: points.part(from, to),
+          origin: live ? "live" : "backfill",
+          // A bucket may change back and forth: each revision is a fact of its own.
+          revisedAt: revised ? isoUtc(nowMs) : null,
+        }),
+      );
+      from = to;
+    }
+    return events;
   }
 
   function totalEvent({ placed, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
@@ -169,10 +226,6 @@ export function createHistorySettle(options: {
   }
 }
 
-function pointOf({ time, value }: Measurement): Point {
-  return { atMs: Date.parse(time), time, value };
-}
-
 function spansOf(
   fromMs: number,
   toMs: number,
@@ -183,8 +236,36 @@ function spansOf(
   return spans;
 }
 
-function chunks(points: readonly Point[]): Point[][] {
-  const parts: Point[][] = [];
-  for (let i = 0; i < points.length; i += POINTS_PER_EVENT) parts.push(points.slice(i, i + POINTS_PER_EVENT));
-  return parts;
+function emptyPortion(): Portion {
+  return { put: new Map(), putTold: [], removeTold: [], events: [], points: 0 };
+}
+
+/** A range in parts of about so many points as one transaction takes, ascending; never within what one event tells. */
+function partsOf(
+  points: Points,
+  { fromMs, toMs }: Range,
+  resolution: Series["rules"]["resolution"],
+): readonly Range[] {
+  const parts: Range[] = [];
+  let beginMs = fromMs;
+  let at = points.placeOf(fromMs);
+  const end = points.placeOf(toMs);
+  while (end - at > POINTS_PER_COMMIT) {
+    const cutMs = spanStart(spanOf(points.timeMs(at + POINTS_PER_COMMIT), resolution), resolution);
+    const next = points.placeOf(cutMs);
+    // So many points in one span: they stay together.
+    if (next <= at) break;
+    parts.push({ fromMs: beginMs, toMs: cutMs });
+    beginMs = cutMs;
+    at = next;
+  }
+  return [...parts, { fromMs: beginMs, toMs }];
+}
+
+/** What is said of a part of the time. */
+function within(spans: readonly Span[], { fromMs, toMs }: Range): readonly Span[] {
+  return spans.flatMap((span) => {
+    const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
+    return part.fromMs < part.toMs ? [part] : [];
+  });
 }

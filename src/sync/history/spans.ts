@@ -1,9 +1,9 @@
 import { BUCKET_MS, type Resolution } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
+import type { Points } from "../../points.ts";
 import type { HeldSpan } from "../snapshot.ts";
 import { bucketEnd } from "./buckets.ts";
 import { type Range, subtract } from "./ranges.ts";
-import type { Point } from "./told.ts";
 
 /**
  * The spans of one series: what is had and why, or why not. Pure. What is had stays had, and is never lengthened over
@@ -114,27 +114,41 @@ export function spansWithout(
 
 /** What the answer for a range says: values, and the silences before, between and after them. */
 export function answeredSpans(
-  points: readonly Point[],
+  points: Points,
   range: Range,
   resolution: Resolution,
   timeZone: string,
 ): readonly Span[] {
-  const spans: Span[] = [];
+  const spans: { fromMs: number; toMs: number; why: "points" | "null" }[] = [];
   let atMs = range.fromMs;
   const until = (toMs: number, why: "points" | "null") => {
-    if (toMs > atMs) spans.push({ fromMs: atMs, toMs, why });
+    const last = spans.at(-1);
+    if (toMs > atMs && last?.why === why) last.toMs = toMs;
+    else if (toMs > atMs) spans.push({ fromMs: atMs, toMs, why });
     atMs = Math.max(atMs, toMs);
   };
-  const times = points
-    .filter((point) => point.value !== null && point.atMs >= range.fromMs && point.atMs < range.toMs)
-    .map((point) => point.atMs)
-    .sort((a, b) => a - b);
-  for (const [i, time] of times.entries()) {
-    // The rules of a zone are slow: only where another value does not follow at once does the end of a bucket matter.
+  // Of two answers for one time, one of them a value, it is a value that was had.
+  const known = points.isAscending() ? points : points.withValue().ascending();
+  const inside = known.between(range.fromMs, range.toMs);
+  const { length } = inside;
+  const steadyMs = 1.2 * BUCKET_MS[resolution];
+  const nextValue = (from: number) => {
+    let i = from;
+    while (i < length && Number.isNaN(inside.code(i))) i++;
+    return i;
+  };
+  for (let i = nextValue(0); i < length; i = nextValue(i + 1)) {
+    let time = inside.timeMs(i);
     if (time > atMs) until(time, "null");
-    const nextMs = times[i + 1] ?? Number.POSITIVE_INFINITY;
-    const isSteady = nextMs - time < 1.2 * BUCKET_MS[resolution];
-    until(Math.min(range.toMs, isSteady ? nextMs : bucketEnd(time, resolution, timeZone)), "points");
+    // The rules of a zone are slow: only where another value does not follow at once does the end of a bucket matter.
+    for (let next = nextValue(i + 1); next < length; next = nextValue(i + 1)) {
+      const nextMs = inside.timeMs(next);
+      if (nextMs - time >= steadyMs) break;
+      time = nextMs;
+      i = next;
+    }
+    until(time, "points");
+    until(Math.min(range.toMs, bucketEnd(time, resolution, timeZone)), "points");
   }
   until(range.toMs, "null");
   return joined(spans, resolution);

@@ -1,13 +1,6 @@
 import type { Resolution, TagValue } from "../../building.ts";
 import type { HeldTold } from "../snapshot.ts";
 
-/** A bucket: the service's stamp in milliseconds since 1970 and as it wrote it, and the value. */
-export interface Point {
-  readonly atMs: number;
-  readonly time: string;
-  readonly value: TagValue;
-}
-
 /**
  * The series is cut into spans of fixed UTC length. A span is what one document remembers and what one event tells
  * at most, so the same points make the same events even after the state was lost.

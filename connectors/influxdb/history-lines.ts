@@ -1,0 +1,103 @@
+import type { TagValue } from "../../src/building.ts";
+import type { Event } from "../../src/event.ts";
+import { historyText, PointReader } from "../../src/history-event.ts";
+import { momentOf, type PointParts, valueFields } from "./line.ts";
+
+/** Lines of one event: a single one as text, or many as bytes with line breaks between them. */
+export interface Lines {
+  readonly text: string | Buffer;
+  readonly count: number;
+}
+
+/** Lines that are put together at once. */
+const LINES_TOGETHER = 500;
+/** Where they are, so that not every time leaves its memory to the collector; they are copied before others have a turn. */
+let bench = Buffer.allocUnsafeSlow(0);
+/** A value, a time, and what separates them. */
+const VARYING_BYTES = 64;
+
+/**
+ * The lines of an event of history, of which a backfill has millions: they differ in value and time alone, so what is
+ * before these is made once for each type of value.
+ */
+export function* historyLines(
+  event: Event<"tag-history">,
+  lineAtZero: (parts: Omit<PointParts, "timeMs">) => string,
+): Generator<Lines> {
+  const { fact, points } = historyText(event);
+  const { tag, resolution, timeZone, origin, revised } = fact;
+  /** A line without its time, and of a number without that. */
+  const upTo = (value: TagValue) => {
+    const parts = {
+      measurement: "tag_history",
+      tags: { tag_id: tag.id, unit: tag.unit, resolution, time_zone: timeZone },
+      fields: { ...valueFields("value", value), good: value !== null, origin, revised },
+    };
+    const line = lineAtZero(parts);
+    // Fields stand in the order of their names, and none comes after the value.
+    return Buffer.from(line.slice(0, line.length - (typeof value === "number" ? "0 0" : "0").length));
+  };
+  const before = { number: upTo(0), true: upTo(true), false: upTo(false), null: upTo(null) };
+  const longest = Math.max(...Object.values(before).map(({ length }) => length)) + VARYING_BYTES;
+  const reader = new PointReader(points);
+  let fault: unknown = null;
+  for (let isMore = true; isMore && fault === null; ) {
+    if (bench.length < LINES_TOGETHER * longest) bench = Buffer.allocUnsafeSlow(LINES_TOGETHER * longest);
+    const bytes = bench;
+    let at = 0;
+    let count = 0;
+    while (count < LINES_TOGETHER) {
+      isMore = reader.next();
+      if (!isMore) break;
+      let { timeMs } = reader;
+      try {
+        if (Number.isNaN(timeMs)) timeMs = momentOf(reader.time);
+      } catch (error) {
+        // What stands before it is stored nevertheless.
+        fault = error;
+        break;
+      }
+      if (count > 0) bytes[at++] = LINE_BREAK;
+      const value = reader.isOther ? reader.value : null;
+      const isWord = value === "true" || value === "false" || value === "null";
+      const start = isWord ? before[value] : before.number;
+      bytes.set(start, at);
+      at += start.length;
+      if (!isWord) {
+        at = value === null ? reader.writeNumber(bytes, at) : written(value, bytes, at);
+        bytes[at++] = SPACE;
+      }
+      at = writtenTime(timeMs, bytes, at);
+      count++;
+    }
+    if (count > 0) yield { text: Buffer.from(bytes.subarray(0, at)), count };
+  }
+  if (fault !== null) throw fault;
+}
+
+const LINE_BREAK = 10;
+const SPACE = 32;
+
+/** Writes milliseconds, which have 13 digits from 2001 to 2286, and returns what follows them. */
+function writtenTime(timeMs: number, into: Buffer, at: number): number {
+  if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(String(timeMs), into, at);
+  const millions = Math.floor(timeMs / 1e6);
+  writeDigits(millions, 7, into, at);
+  writeDigits(timeMs - millions * 1e6, 6, into, at + 7);
+  return at + 13;
+}
+
+function writeDigits(number: number, digits: number, into: Buffer, at: number): void {
+  let left = number | 0;
+  for (let n = digits - 1; n >= 0; n--) {
+    const rest = (left / 10) | 0;
+    into[at + n] = 48 + left - rest * 10;
+    left = rest;
+  }
+}
+
+/** Writes a few plain characters, and returns what follows them. */
+function written(text: string, into: Buffer, at: number): number {
+  for (let n = 0; n < text.length; n++) into[at + n] = text.charCodeAt(n);
+  return at + text.length;
+}

@@ -1,0 +1,157 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import type { Measurement, TagValue } from "#src/building.ts";
+import { type Event, makeEvent, toCloudEvent } from "#src/event.ts";
+import {
+  cloudEventTexts,
+  eventIn,
+  eventText,
+  historyEvent,
+  historyText,
+  PointReader,
+} from "#src/history-event.ts";
+import { Points } from "#src/points.ts";
+import { AWKWARD_TEXTS, sampleOfEveryKind } from "./sample-events.ts";
+import { seed } from "./seed.ts";
+
+/** The event of history that the text stands for, made of objects. */
+function plainEvent(fields: Parameters<typeof historyEvent>[0]): Event<"tag-history"> {
+  const { tag, resolution, timeZone, origin, revisedAt, points, source, subject, time, siteId } = fields;
+  const told = [...points];
+  return makeEvent({
+    ...{ type: "tag-history", source, subject, time, siteId },
+    data: { tag, resolution, timeZone, points: told, origin, revised: revisedAt !== null },
+    facts: [resolution, timeZone, JSON.stringify(told), revisedAt],
+  });
+}
+
+const value: fc.Arbitrary<TagValue> = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+  fc.integer(),
+  fc
+    .tuple(fc.integer({ min: -2_100_000_000, max: 2_100_000_000 }), fc.integer({ min: 0, max: 9 }))
+    .map(([n, d]) => n / 10 ** d),
+  fc.float({ noNaN: true, noDefaultInfinity: true }),
+  fc.constantFrom(
+    null,
+    true,
+    false,
+    0,
+    -0,
+    0.001,
+    -0.001,
+    0.0005,
+    1999999.999,
+    2000000,
+    1e21,
+    5e-324,
+    4.35,
+    1.005,
+  ),
+);
+const time = fc.oneof(
+  {
+    weight: 9,
+    arbitrary: fc
+      .integer({ min: -62167219200000, max: 253402300799999 })
+      .map((ms) => new Date(ms).toISOString()),
+  },
+  {
+    weight: 9,
+    arbitrary: fc.integer({ min: 0, max: 700_000 }).map((n) => new Date(n * 300_000).toISOString()),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom(
+      "2026-06-01T00:00:00",
+      "2026-W23-1",
+      `"},{"`,
+      "+012026-06-01T00:00:00.000Z",
+      "\u00a02026-06-01",
+    ),
+  },
+);
+const text = fc.oneof(
+  fc.string({ unit: "grapheme" }),
+  fc.constantFrom(...AWKWARD_TEXTS, `,"data":{"tag":`, `,"points":[`, `"type":"tag-history"`, `]}`),
+);
+const anyFields = fc
+  .record({
+    list: fc.array(fc.record({ time, value }), { maxLength: 40 }),
+    name: text,
+    unit: fc.option(text),
+    zone: fc.constantFrom("UTC", "Europe/Stockholm"),
+    siteId: fc.option(fc.integer({ min: 1, max: 99 })),
+    origin: fc.constantFrom("live" as const, "backfill" as const),
+    revisedAt: fc.option(fc.constant("2026-06-01T00:00:00.000Z")),
+  })
+  .map(({ list, name, unit, zone, ...rest }) => ({
+    source: "/sources/main",
+    subject: `site/1/tag/${name}/history/5m`,
+    time: "2026-06-01T00:00:00.000Z",
+    tag: { id: name, displayName: name, description: null, unit },
+    resolution: "5m" as const,
+    timeZone: zone,
+    points: Points.of(list).ascending(),
+    ...rest,
+  }));
+
+describe("an event of history as text", () => {
+  test("is to the letter that of the event, with the same id", () => {
+    fc.assert(
+      fc.property(anyFields, (fields) => {
+        const plain = plainEvent(fields);
+        const event = historyEvent(fields);
+        expect(eventText(event)).toBe(JSON.stringify(plain));
+        expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
+        expect(event.id).toBe(plain.id);
+        expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
+        expect(cloudEventTexts(event).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
+        expect(cloudEventTexts(plain).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
+      }),
+      { seed, numRuns: 500 },
+    );
+  });
+
+  test("gives its points and the rest, whether it was made of text or not", () => {
+    fc.assert(
+      fc.property(anyFields, (fields) => {
+        const plain = plainEvent(fields);
+        const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
+        for (const event of [
+          plain,
+          historyEvent(fields),
+          eventIn(JSON.stringify(plain)) as Event<"tag-history">,
+        ]) {
+          const told = historyText(event);
+          expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
+          expect(JSON.parse(told.points)).toEqual(points);
+          expect(read(told.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
+        }
+      }),
+      { seed, numRuns: 300 },
+    );
+  });
+
+  test("of any other kind is parsed as it is", () => {
+    for (const event of sampleOfEveryKind()) {
+      const json = JSON.stringify(event);
+      expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
+      expect(eventText(eventIn(json))).toBe(json);
+    }
+  });
+});
+
+/** The points as a reader gives them; its milliseconds are those of the text. */
+function read(list: string): readonly Measurement[] {
+  const found: Measurement[] = [];
+  for (const reader = new PointReader(list); reader.next(); ) {
+    if (!Number.isNaN(reader.timeMs)) expect(reader.timeMs).toBe(Date.parse(reader.time));
+    if (!reader.isOther) {
+      const bytes = Buffer.alloc(64);
+      expect(bytes.toString("latin1", 0, reader.writeNumber(bytes, 0))).toBe(reader.value);
+    }
+    found.push({ time: reader.time, value: JSON.parse(reader.value) as TagValue });
+  }
+  return found;
+}

@@ -1,0 +1,270 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { parseJson } from "#src/source/json.ts";
+import { LoggedSeries, parseLogged } from "#src/source/logged-series.ts";
+import { isRecord } from "#src/source/reply.ts";
+import { listIn } from "#src/source/wire.ts";
+import { replay, seed } from "../seed.ts";
+
+/**
+ * Logged series are read from the bytes; every other reply is parsed. Whatever comes, both have to mean the same: the
+ * same envelope or the same refusal in the same words, and of each list the same points, faults and counts.
+ */
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+
+/** What a parsed reply says, each list of measurements by the slow way where it was not read already. */
+function meaning(parsed: ReturnType<typeof parseJson>): unknown {
+  if (!parsed.ok || !isRecord(parsed.value)) return parsed;
+  const records = listIn(parsed.value.data) ?? [];
+  const lists = records.map((record) => {
+    if (!isRecord(record)) return null;
+    const { measurements } = record;
+    const series = Array.isArray(measurements) ? LoggedSeries.of(measurements) : measurements;
+    if (!(series instanceof LoggedSeries)) return measurements;
+    const points = [...series.points].map(({ time, value }) => [time, Object.is(value, -0) ? "-0" : value]);
+    return { points: series.isBroken ? "broken" : points, unusable: series.unusable };
+  });
+  const without = (key: string, value: unknown) => (key === "measurements" ? undefined : value);
+  return { lists, rest: JSON.stringify(parsed.value, without) };
+}
+
+async function expectSame(text: string | Uint8Array): Promise<void> {
+  const bytes = typeof text === "string" ? bytesOf(text) : text;
+  expect(meaning(await parseLogged(bytes)), replay).toEqual(meaning(parseJson(bytes)));
+}
+
+const reply = (list: string, more = "") =>
+  `{"data":[{"type":"logs","id":"1","attributes":{"display_name":"Värme"},"measurements":${list}${more}}]}`;
+const entry = (stamp: string, value: string) => `{"timestamp":${stamp},"value":${value}}`;
+const AT = `"2026-06-01T00:00:00Z"`;
+
+const NUMBERS = [
+  ...[
+    "0",
+    "-0",
+    "-0.0",
+    "1",
+    "21.5",
+    "-3.25",
+    "123456789012345",
+    "1234567890123456789",
+    "0.1",
+    "0.30000000000000004",
+  ],
+  ...[
+    "1e5",
+    "1E-7",
+    "1.5e+3",
+    "1e999",
+    "-1e999",
+    "5e-324",
+    "2.2250738585072011e-308",
+    "9007199254740993",
+    "4.35",
+  ],
+  ...[
+    "01",
+    "-",
+    "1.",
+    ".5",
+    "+1",
+    "1e",
+    "1e+",
+    "0x10",
+    "NaN",
+    "Infinity",
+    "1_0",
+    "1 2",
+    "--1",
+    "00",
+    "1.5.5",
+  ],
+  ...["1".repeat(400), "1".repeat(401), "1".repeat(402), "1".repeat(500), `0.${"3".repeat(399)}`],
+];
+const STAMPS = [
+  ...[
+    AT,
+    `"2024-02-29T23:59:59Z"`,
+    `"2026-02-29T00:00:00Z"`,
+    `"2026-02-30T00:00:00Z"`,
+    `"2026-13-01T00:00:00Z"`,
+  ],
+  ...[`"2026-06-31T00:00:00Z"`, `"2026-06-01T24:00:00Z"`, `"2026-06-01T23:59:60Z"`, `"0000-01-01T00:00:00Z"`],
+  ...[
+    `"9999-12-31T23:59:59Z"`,
+    `"2026-06-01T00:00:00"`,
+    `"2026-06-01T02:00:00+02:00"`,
+    `"2026-06-01 00:00:00Z"`,
+  ],
+  ...[
+    `"2026-06-01T00:00:00.123456Z"`,
+    `"2026-06-01t00:00:00z"`,
+    `"20a6-06-01T00:00:00Z"`,
+    `"2026-06-0\\u0031T00:00:00Z"`,
+  ],
+  ...[
+    `"2026-06-01X00:00:00Z"`,
+    `""`,
+    `"noon"`,
+    "5",
+    "null",
+    `{"a":1}`,
+    `"2026-W23-1"`,
+    `"-026-06-01T00:00:00Z"`,
+  ],
+];
+const VALUES = [
+  "null",
+  "true",
+  "false",
+  `"21.5"`,
+  "[]",
+  "{}",
+  "nul",
+  "tru",
+  "falsee",
+  "",
+  "[1]",
+  `{"a":[1,{"b":"]"}]}`,
+];
+
+describe("logged series mean what the whole reply parsed at once means", () => {
+  test.each([...NUMBERS, ...VALUES])("value %s", async (value) => {
+    await expectSame(reply(`[${entry(AT, value)},${entry(`"2026-06-01T00:05:00Z"`, "1")}]`));
+  });
+
+  test.each(STAMPS)("stamp %s", async (stamp) => {
+    await expectSame(reply(`[${entry(stamp, "1")},${entry(AT, "2")},${entry(stamp, `"x"`)}]`));
+  });
+
+  const one = entry(AT, "1");
+  test.each([
+    ...[
+      "[]",
+      "[ ]",
+      `[${one}`,
+      `[${one},]`,
+      `[,${one}]`,
+      `[${one}${one}]`,
+      `[${one}}`,
+      "[1,2]",
+      "[[]]",
+      `["a"]`,
+      "[}",
+    ],
+    ...[
+      "{}",
+      `{"0":${one}}`,
+      "null",
+      "5",
+      `"[1]"`,
+      "[null]",
+      `[${one},5,${one}]`,
+      `[${one},${one}],`,
+      `[ ${one} , ${one} ]`,
+    ],
+    `[{ "timestamp" : ${AT} ,\n"value"\t:\r1 }]`,
+    `[{"value":1,"timestamp":${AT}}]`,
+    `[{"timestamp":${AT},"value":1,"quality":"good"}]`,
+    `[{"timestamp":${AT},"value":1,"value":2}]`,
+    `[{"timestamp":${AT}}]`,
+    `[{"value":1}]`,
+    `[{"timest\\u0061mp":${AT},"value":1}]`,
+    `[{"__proto__":{"timestamp":${AT}},"value":1}]`,
+    `[{"timestamp":${AT},"value":1\u0001}]`,
+    `[{"timestamp":${AT},\u00a0"value":1}]`,
+    `[${"[".repeat(40)}${"]".repeat(40)}]`,
+    `[${"[".repeat(28)}${"]".repeat(28)}]`,
+    `[${"[".repeat(27)}${"]".repeat(27)}]`,
+  ])("list %s", async (list) => {
+    await expectSame(reply(list));
+  });
+
+  test.each([
+    reply(`[${one}]`, `,"measurements":[${one},${one}]`),
+    reply(`[{"value":1}]`, `,"measurements":[${one}]`),
+    reply(`[${one}]`, `,"measurements":5`),
+    reply(`[${one}]`, `,"measure\\u006dents":[0]`),
+    `{"data":{"0":{"id":"1","measurements":[${one}]},"3":{"id":"2","measurements":[]}}}`,
+    `{"data":{"id":"1","measurements":[${one}]}}`,
+    `{"data":[[{"measurements":[${one}]}]]}`,
+    `{"d\\u0061ta":[{"measurements":[${one}]}]}`,
+    `{"data":[{"measurements":[${one}]}],"data":[]}`,
+    `{"meta":{"a":{"measurements":[${one}]}},"data":[{"id":"1","measurements":[${one}]}]}`,
+    `{"data":[{"id":"1","attributes":{"measurements":[${one}]},"measurements":[${one}]}]}`,
+    `{"data":[{"id":"1","measurements":[${one}]}],"errors":[{"status":404,"message":"No log."}]}`,
+    `{"errors":[{"status":401}],"data":[{"id":"1","measurements":[${one}]}]}`,
+    `[{"data":[{"measurements":[${one}]}]}]`,
+    `\ufeff${reply(`[${one}]`)}`,
+    `${reply(`[${one}]`)} x`,
+    `${reply(`[${one}]`)}{}`,
+    ...["", "{", `{"data":`, `"data`, `{"data":[{"measurements":`, `{"data":[{"measurements":[`, "null"],
+  ])("reply %s", async (text) => {
+    await expectSame(text);
+  });
+
+  test("bytes that are no UTF-8, wherever they stand", async () => {
+    const bytes = bytesOf(reply(`[${one}]`));
+    for (let at = 0; at < bytes.length; at++) {
+      const broken = bytes.slice();
+      broken[at] = 0xff;
+      await expectSame(broken);
+    }
+  });
+
+  test("whatever becomes of one byte of it, and wherever it ends", async () => {
+    const bytes = bytesOf(reply(`[${one},{"timestamp": ${AT}, "value": -2.50e1},${entry(AT, "null")}]`));
+    for (let at = 0; at < bytes.length; at++) {
+      await expectSame(bytes.slice(0, at));
+      for (const byte of `"\\{}[],:0 -.eZn`) {
+        const changed = bytes.slice();
+        changed[at] = byte.charCodeAt(0);
+        await expectSame(changed);
+      }
+    }
+  });
+
+  test("numbers of about as many digits as are exact", async () => {
+    const long = fc
+      .tuple(fc.bigInt({ min: 10n ** 13n, max: 10n ** 18n }), fc.integer({ min: 1, max: 12 }))
+      .map(([digits, at]) => `${String(digits).slice(0, at)}.${String(digits).slice(at)}`);
+    await fc.assert(
+      fc.asyncProperty(fc.array(long, { minLength: 50, maxLength: 50 }), (numbers) =>
+        expectSame(reply(`[${numbers.map((number) => entry(AT, number)).join(",")}]`)),
+      ),
+      { seed, numRuns: 50 },
+    );
+  });
+
+  test("at random, more than are read at once", async () => {
+    const number = fc.oneof(
+      fc.double().map(String),
+      fc.integer().map(String),
+      fc.constantFrom(...NUMBERS.slice(0, 20)),
+    );
+    const decimal = fc.tuple(fc.integer({ min: -9_999_999, max: 9_999_999 }), fc.integer({ min: 0, max: 6 }));
+    const value = fc.oneof(
+      number,
+      decimal.map(([n, d]) => (n / 10 ** d).toFixed(d)),
+      fc.constantFrom("null", "true", "false"),
+    );
+    const stamp = fc.date({ min: new Date(0), max: new Date("2100-01-01"), noInvalidDate: true });
+    const usual = fc.tuple(stamp, value).map(([at, v]) => entry(`"${at.toISOString().slice(0, 19)}Z"`, v));
+    const any = fc.oneof(
+      { weight: 20, arbitrary: usual },
+      { weight: 1, arbitrary: fc.json() },
+      {
+        weight: 1,
+        arbitrary: fc
+          .tuple(fc.constantFrom(...STAMPS), fc.constantFrom(...VALUES))
+          .map(([s, v]) => entry(s, v)),
+      },
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(any, { maxLength: 40 }), fc.constantFrom(1, 400), async (list, times) => {
+        await expectSame(reply(`[${Array.from({ length: times }, () => list.join(",")).join(",")}]`));
+      }),
+      { seed, numRuns: 150 },
+    );
+  });
+});

@@ -1,0 +1,87 @@
+import { expect, test } from "vitest";
+import { isoUtc } from "#src/clock.ts";
+import type { Event } from "#src/event.ts";
+import { Points } from "#src/points.ts";
+import type { Ask } from "#src/sync/history/ask.ts";
+import type { Series } from "#src/sync/history/book.ts";
+import { firstSight } from "#src/sync/history/ledger.ts";
+import { createHistorySettle } from "#src/sync/history/settle.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { tagNamed } from "./trial-building.ts";
+
+const DAY_MS = 86_400_000;
+const NOW = Date.UTC(2026, 10, 2);
+const CLOCK = { now: () => NOW, monotonic: () => NOW, sleep: () => new Promise<void>(() => undefined) };
+const RULES = {
+  ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: DAY_MS, backfillMs: 400 * DAY_MS },
+  ...{ graceMs: 60_000, lookBackMs: DAY_MS },
+};
+const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
+
+function seriesOf(id: string): Series {
+  return {
+    ...{
+      key: `${id} 5m`,
+      placed: { tag: tagNamed(id), siteId: 1, systemIds: [] },
+      rules: RULES,
+      total: false,
+    },
+    ...{ held: firstSight(RULES, NOW), busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+  };
+}
+
+/** Three months and more of a tag, with a day of silence in it. */
+function logOf(id: string) {
+  const measurements = new Points();
+  for (let atMs = RANGE.fromMs; atMs < RANGE.toMs; atMs += 300_000)
+    if (Math.floor((NOW - atMs) / DAY_MS) !== 40) measurements.push(atMs, atMs / 300_000);
+  return { ...tagNamed(id), measurements };
+}
+
+function askFor(series: readonly Series[]): Ask {
+  const ranges = new Map(series.map(({ key }) => [key, RANGE]));
+  return { kind: "backfill", series, range: RANGE, ranges, alone: false, values: 1 };
+}
+
+test("a long answer is settled in several transactions, with the events and the ledger of a single one", async () => {
+  const store = createMemoryStore();
+  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const series = ["101", "102"].map(seriesOf);
+  await settle.logs(askFor(series), [logOf("101"), logOf("102")], []);
+  expect(store.commits()).toBeGreaterThan(4);
+
+  const told = store.events as readonly Event<"tag-history">[];
+  for (const each of series) {
+    const own = told.filter(({ data }) => data.tag.id === each.placed.tag.id);
+    expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.placed.tag.id).measurements]);
+    // A day each, however the answer was cut.
+    expect(
+      own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1),
+    ).toBe(true);
+    expect(each.held.spans.map(({ why }) => why)).toEqual(["points", "null", "points"]);
+    expect(each.held.spans.at(0)?.from).toBe(isoUtc(RANGE.fromMs));
+    expect(each.held.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
+  }
+});
+
+test("what a fault leaves out of it is not had, and what was told before is not told again", async () => {
+  const store = createMemoryStore();
+  const settle = createHistorySettle({ store, clock: CLOCK, source: "main" });
+  const series = [seriesOf("101")];
+  const failing = {
+    ...store,
+    async commit(change: Parameters<typeof store.commit>[0]) {
+      if (store.commits() === 2) throw new Error("The disk is full.");
+      return store.commit(change);
+    },
+  };
+  const broken = createHistorySettle({ store: failing, clock: CLOCK, source: "main" });
+  await expect(broken.logs(askFor(series), [logOf("101")], [])).rejects.toThrow("disk is full");
+  const before = store.events.length;
+  expect(before).toBeGreaterThan(0);
+  expect(Date.parse(series[0]?.held.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
+  await settle.logs(askFor(series), [logOf("101")], []);
+  expect(store.repeated).toEqual([]);
+  expect(store.events).toHaveLength(98 + 1);
+  expect(new Set(store.events.map(({ id }) => id)).size).toBe(store.events.length);
+});
