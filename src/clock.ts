@@ -1,3 +1,6 @@
+import { readFileSync } from "node:fs";
+import { uptime } from "node:os";
+
 /**
  * Time is passed in, never read from the air, so that a day can be driven through the worker in a second.
  */
@@ -8,14 +11,41 @@ export interface Clock {
   monotonic(): number;
   /** Resolves after `ms`, or rejects with the signal's reason as soon as it aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Absent, or null, where the machine does not say. */
+  sinceBoot?(): SinceBoot | null;
+}
+
+/** Measured time that goes on from one process to the next, as long as the machine is not started anew. */
+export interface SinceBoot {
+  /** Which start of the machine that was. */
+  readonly boot: string;
+  /** Milliseconds since then, in which the machine slept included. */
+  readonly ms: number;
 }
 
 /** The longest delay that a timer of the runtime accepts, in milliseconds (a signed 32-bit number). */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
+/** The kernel's name for the start of the machine: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
+const BOOT_ID = "/proc/sys/kernel/random/boot_id";
+let bootId: string | null | undefined;
+
+function thisBoot(): string | null {
+  try {
+    return readFileSync(BOOT_ID, "utf8").trim();
+  } catch {
+    // Not Linux, or not to be read here.
+    return null;
+  }
+}
+
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
+  sinceBoot() {
+    if (bootId === undefined) bootId = thisBoot();
+    return bootId === null ? null : { boot: bootId, ms: uptime() * 1_000 };
+  },
   async sleep(ms, signal) {
     let left = ms;
     do {

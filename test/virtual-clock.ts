@@ -32,9 +32,13 @@ interface Sleeper {
   wake: (() => void) | undefined;
 }
 
+let machines = 0;
+
 export function createVirtualClock(startMs: number, options: { readonly turns?: number } = {}): VirtualClock {
   const turns = options.turns ?? 1;
   const heap: Sleeper[] = [];
+  machines += 1;
+  const boot = `virtual machine ${machines}`;
   let monotonicMs = 0;
   let wallOffsetMs = startMs;
   let order = 0;
@@ -48,6 +52,8 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
     monotonic: () => monotonicMs,
+    // Who goes on with the same clock is another process on the same machine.
+    sinceBoot: () => ({ boot, ms: monotonicMs }),
     sleep(ms, signal) {
       return new Promise((resolve, reject) => {
         if (signal?.aborted) {

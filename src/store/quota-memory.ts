@@ -2,12 +2,17 @@ import type { Clock } from "../clock.ts";
 import type { Damage } from "./damage.ts";
 import type { Soon } from "./soon.ts";
 import type { Database } from "./sqlite.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
+import type { ClockMark, QuotaHold, QuotaMemory, QuotaSlot } from "./store.ts";
 
 /** The longest that the service counts a request, in milliseconds, with room for its clock. */
 const COUNTED_MS = 2 * 60_000;
 /** A hold whose end is not known lasts as long as one that the service orders without saying how long. */
 const UNKNOWN_HOLD_MS = 60_000;
+
+/** No source's or endpoint's name has a blank in it. */
+function clockKey(key: string, boot: string): string {
+  return `clock ${key} ${boot}`;
+}
 
 /**
  * A damaged slot counts as spent at the moment when it was found, in every bucket: whose it was may be what is
@@ -39,6 +44,24 @@ export function createQuotaMemory(
       .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
   }
 
+  /** Two times that belong together: of a pause, or of one moment by two clocks. */
+  function pair<T>(key: string, first: keyof T & string, second: keyof T & string): T | undefined {
+    const row = database
+      .prepare(`select said_ms as ${first}, until_ms as ${second} from quota_hold where bucket = ?`)
+      .all<T>(key)[0];
+    return row === undefined ? undefined : { ...row };
+  }
+
+  function putPair(key: string, first: number, second: number): void {
+    database
+      .prepare(
+        `insert into quota_hold (bucket, said_ms, until_ms, checksum)
+         values (?1, ?2, ?3, row_checksum(?1, ?2, ?3)) on conflict do update set
+           said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum`,
+      )
+      .run(key, first, second);
+  }
+
   return {
     async load(key) {
       const known = database
@@ -59,19 +82,22 @@ export function createQuotaMemory(
       database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(key, beforeMs);
     },
     async loadHold(key) {
-      const row = database
-        .prepare("select said_ms as saidAtMs, until_ms as untilMs from quota_hold where bucket = ?")
-        .all<QuotaHold>(key)[0];
-      return row === undefined ? unknownHold() : { ...row };
+      return pair<QuotaHold>(key, "saidAtMs", "untilMs") ?? unknownHold();
     },
     async saveHold(key, { saidAtMs, untilMs }) {
-      database
-        .prepare(
-          `insert into quota_hold (bucket, said_ms, until_ms, checksum)
-           values (?1, ?2, ?3, row_checksum(?1, ?2, ?3)) on conflict do update set
-             said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum`,
-        )
-        .run(key, saidAtMs, untilMs);
+      putPair(key, saidAtMs, untilMs);
+    },
+    async loadClock(key, boot) {
+      return pair<ClockMark>(clockKey(key, boot), "wallMs", "sinceBootMs");
+    },
+    async saveClock(key, boot, { wallMs, sinceBootMs }) {
+      database.transaction(() => {
+        // Of another run of the machine it says nothing.
+        database
+          .prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1")
+          .run(clockKey(key, ""));
+        putPair(clockKey(key, boot), wallMs, sinceBootMs);
+      });
     },
   };
 }

@@ -296,6 +296,15 @@ export interface QuotaMemory {
   /** The last pause that the service ordered; the next one takes its place. */
   loadHold(key: string): Promise<QuotaHold | undefined>;
   saveHold(key: string, hold: QuotaHold): Promise<void>;
+  /** How the wall clock stood during this run of the machine; the last one saved. */
+  loadClock(key: string, boot: string): Promise<ClockMark | undefined>;
+  saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
+}
+
+/** One moment by two clocks: by the wall, milliseconds since 1970, and since the machine was started. */
+export interface ClockMark {
+  readonly wallMs: number;
+  readonly sinceBootMs: number;
 }
 
 /** Wall times, milliseconds since 1970. */

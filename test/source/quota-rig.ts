@@ -1,6 +1,6 @@
 import { createQuota, type Quota, type QuotaOptions } from "#src/source/quota/quota.ts";
 import type { Lane, SlotOffer } from "#src/source/source.ts";
-import type { QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
+import type { ClockMark, QuotaHold, QuotaMemory, QuotaSlot } from "#src/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** A quota in virtual time whose requests answer after `latencyMs`; it notes when each one left. */
@@ -40,6 +40,7 @@ export function createVolatileMemory(
     return known;
   };
   const holds = new Map<string, QuotaHold>();
+  const clocks = new Map<string, ClockMark>();
   return {
     slots,
     holds,
@@ -55,6 +56,10 @@ export function createVolatileMemory(
     async saveSoon(key, slot) {
       await beforeCommit();
       of(key).set(slot.id, slot);
+    },
+    loadClock: async (key, boot) => clocks.get(`${key} ${boot}`),
+    async saveClock(key, boot, mark) {
+      clocks.set(`${key} ${boot}`, mark);
     },
     async forget(key, beforeMs) {
       for (const slot of of(key).values()) if (slot.sentAtMs < beforeMs) of(key).delete(slot.id);

@@ -401,6 +401,59 @@ describe("restarts (trap 29)", () => {
     expect(waited).toBeLessThan(54_000);
   });
 
+  /** The same, on one machine whose clock is set before the next process begins. */
+  const restartOnMachine = async (clock: VirtualClock, stepMs: number): Promise<number> => {
+    const before = createRig({ clock, concurrency: 20 });
+    for (let i = 0; i < 20; i += 1) void before.ask("on-demand", "before", { latencyMs: 1_000_000 });
+    await clock.advance(10_000);
+    clock.stepWall(stepMs);
+    const after = createRig({ clock, store: before.store });
+    void after.ask("write");
+    await clock.advance(120_000);
+    return (after.left[0]?.at ?? Number.NaN) - 10_000;
+  };
+
+  test("a clock that was set between two processes changes nothing where the machine measures its time", async () => {
+    for (const stepMs of [0, 461_924, 86_400_000, -3_600_000]) {
+      const waited = await restartOnMachine(createVirtualClock(START_MS), stepMs);
+      expect(waited).toBeGreaterThanOrEqual(53_000);
+      expect(waited).toBeLessThan(54_000);
+    }
+  });
+
+  test("a clock that was set twice between processes changes nothing either", async () => {
+    const clock = createVirtualClock(START_MS);
+    const store = usedBefore();
+    const first = createRig({ clock, store, concurrency: 20 });
+    for (let i = 0; i < 20; i += 1) void first.ask("on-demand");
+    await clock.advance(1_000);
+    for (const stepMs of [3_600_000, -7_200_000]) {
+      clock.stepWall(stepMs);
+      await createRig({ clock, store }).quota.start();
+      await clock.advance(1_000);
+    }
+    const last = createRig({ clock, store });
+    void last.ask("write");
+    await clock.advance(120_000);
+    expect(last.left[0]?.at).toBeGreaterThanOrEqual(60_000);
+    expect(last.left[0]?.at).toBeLessThan(61_000);
+  });
+
+  test("a pause that the service ordered ends when it should, wherever the clock was set to", async () => {
+    for (const stepMs of [0, 461_924, -3_600_000]) {
+      const clock = createVirtualClock(START_MS);
+      const before = createRig({ clock });
+      await before.quota.start();
+      before.quota.hold(300_000, "everything", undefined);
+      await clock.advance(10_000);
+      clock.stepWall(stepMs);
+      const after = createRig({ clock, store: before.store });
+      void after.ask("write");
+      await clock.advance(400_000);
+      expect(after.left.map(({ at }) => Math.round(at / 1_000))).toEqual([300]);
+    }
+  });
+
   test("a clock that was set back makes it wait at most one whole window", async () => {
     const waited = await restart(-3_600_000);
     expect(waited).toBeGreaterThanOrEqual(60_000);

@@ -170,6 +170,17 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaMemory.loadHold("main")).toEqual({ saidAtMs: 2_000, untilMs: 9_000 });
       expect(await store.quotaMemory.loadHold("other")).toBeUndefined();
     });
+
+    test("how the wall clock stood is remembered for this run of the machine", async () => {
+      const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
+      await store.quotaMemory.saveClock("main", "first", mark);
+      await store.quotaMemory.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
+      expect(await store.quotaMemory.loadClock("main", "first")).toEqual(mark);
+      expect(await store.quotaMemory.loadHold("main")).toBeUndefined();
+      await store.quotaMemory.saveClock("main", "second", mark);
+      expect(await store.quotaMemory.loadClock("main", "first")).toBeUndefined();
+      expect(await store.quotaMemory.loadClock("other", "first")).toEqual({ ...mark, sinceBootMs: 1 });
+    });
   });
 
   describe(`${name}: the outbox`, () => {

@@ -58,6 +58,8 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   let lastId = 0;
   let replies = 0;
   let wallOffset = clock.now() - clock.monotonic();
+  /** By how much the wall clock was set between the last process and this one, as far as that is known. */
+  let setByMs = 0;
   /** The slot that is recorded ahead, and when the last request left, by endpoint; until when a slot may be used, by id. */
   const ahead = new Map<QuotaEndpoint, number>();
   const leftAtMs = new Map<QuotaEndpoint, number>();
@@ -73,13 +75,38 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
 
   const followWallClock = async () => {
     const offset = clock.now() - clock.monotonic();
-    const jumped = Math.abs(offset - wallOffset) > JUMP_MS;
+    const byMs = offset - wallOffset;
     wallOffset = offset;
-    if (!jumped) return;
+    if (Math.abs(byMs) <= JUMP_MS) return;
     // Their rows say a time that has another meaning now.
     usableUntilMs.clear();
-    for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
+    await rewrite(byMs);
   };
+
+  /** Writes the slots by a wall clock that was set by so much, and how it stands now. */
+  async function rewrite(byMs: number): Promise<void> {
+    // A kill between the two has the next start take the slots for later than they were, never for earlier.
+    if (byMs < 0) await markClock();
+    for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
+    if (byMs > 0) await markClock();
+  }
+
+  async function markClock(): Promise<void> {
+    const since = clock.sinceBoot?.() ?? null;
+    if (since === null) return;
+    await store.saveClock(source, since.boot, { wallMs: clock.now(), sinceBootMs: since.ms });
+  }
+
+  /**
+   * By how much the wall clock was set since its stamps were written, milliseconds: also while no process was there to
+   * notice it, or too short to. Null where the machine does not say, or was started anew.
+   */
+  async function setMeanwhileMs(): Promise<number | null> {
+    const since = clock.sinceBoot?.() ?? null;
+    const before = since === null ? undefined : await store.loadClock(source, since.boot);
+    if (since === null || before === undefined || before.sinceBootMs > since.ms) return null;
+    return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
+  }
 
   /** Whether a request of this endpoint follows another within the time for which one can be recorded ahead. */
   function isFollowed({ endpoint, sentAt }: Slot): boolean {
@@ -105,8 +132,8 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
         const hold = await store.loadHold(`${source}/${scope}`);
         if (hold === undefined) continue;
-        // Where the clock was set back meanwhile, the whole pause counts again.
-        const leftMs = Math.min(hold.untilMs - clock.now(), hold.untilMs - hold.saidAtMs);
+        // Where the clock was set back, and the machine does not say by how much, the whole pause counts again.
+        const leftMs = Math.min(hold.untilMs + setByMs - clock.now(), hold.untilMs - hold.saidAtMs);
         if (leftMs > 0) holds.set(scope, clock.monotonic() + leftMs);
       }
       return holds;
@@ -119,6 +146,8 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     async load() {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;
+      const byMs = await setMeanwhileMs();
+      setByMs = byMs !== null && Math.abs(byMs) > JUMP_MS ? byMs : 0;
       let found = false;
       for (const endpoint of QUOTA_ENDPOINTS) {
         for (const stored of await store.load(keyOf(endpoint))) {
@@ -126,13 +155,15 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
           lastId = Math.max(lastId, stored.id);
           // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
           const latest = now + longestWayMs + SAVE_WITHIN_MS;
-          const told = stored.countedByMs - wallOffset;
+          const told = stored.countedByMs + setByMs - wallOffset;
           const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
           if (slot.countedBy + occupiedMs <= now) continue;
           live.push(slot);
           if (told > latest) await save(slot);
         }
       }
+      if (setByMs !== 0) await rewrite(setByMs);
+      else if (byMs === null) await markClock();
       return { slots: [...live], found };
     },
     idFor(endpoint) {

@@ -69,6 +69,9 @@ export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => numbe
       if (takesMs > 0) await clock.sleep(takesMs * 20);
       slotsOf(key).set(slot.id, slot);
     },
+    // As on a machine that does not say how long it has been running.
+    loadClock: async () => undefined,
+    saveClock: async () => undefined,
     async forget(key, beforeMs) {
       const slots = slotsOf(key);
       for (const slot of slots.values()) if (slot.sentAtMs < beforeMs) slots.delete(slot.id);

@@ -1,0 +1,14 @@
+import { readFileSync } from "node:fs";
+import { uptime } from "node:os";
+import { describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+
+describe.runIf(process.platform === "linux")("measured time of the machine", () => {
+  test("says which start of the machine, and how long ago that was", () => {
+    const before = uptime() * 1_000;
+    const since = systemClock.sinceBoot?.() ?? null;
+    expect(since?.boot).toBe(readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim());
+    expect(since?.ms).toBeGreaterThanOrEqual(before);
+    expect(since?.ms).toBeLessThanOrEqual(uptime() * 1_000);
+  });
+});
