@@ -334,6 +334,35 @@ describe("restarts (trap 29)", () => {
       expect(stored(rig).some(({ countedByMs }) => countedByMs === START_MS + at + 100)).toBe(true);
   });
 
+  test("a wall clock that is a fraction of a millisecond off at each look was not set", async () => {
+    const clock = createVirtualClock(START_MS);
+    let looks = 0;
+    const now = () => {
+      looks += 1;
+      return clock.now() + (looks % 3) * 0.3;
+    };
+    const { memory, savedAtMs } = countingSaves(clock);
+    const rig = createRig({
+      clock: { ...clock, now },
+      store: {
+        ...memory,
+        // Durable with a transaction that comes later, when another request has looked at the clock.
+        async saveSoon(key, slot) {
+          await clock.sleep(500);
+          await memory.saveSoon(key, slot);
+        },
+      },
+    });
+    for (let n = 0; n < 5; n += 1) {
+      void rig.ask("on-demand");
+      await clock.advance(200);
+      void rig.ask("on-demand", "past", { endpoint: "history" });
+      await clock.advance(2_800);
+    }
+    expect(rig.left).toHaveLength(10);
+    expect(savedAtMs).toEqual([0, 200, 3_000, 3_200]);
+  });
+
   test("a slot that was recorded ahead is written again when it is used later than within 10 s", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);

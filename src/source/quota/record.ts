@@ -60,6 +60,8 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   let wallOffset = clock.now() - clock.monotonic();
   /** By how much the wall clock was set between the last process and this one, as far as that is known. */
   let setByMs = 0;
+  /** How often it was set since. */
+  let jumps = 0;
   /** The slot that is recorded ahead, and when the last request left, by endpoint; until when a slot may be used, by id. */
   const ahead = new Map<QuotaEndpoint, number>();
   const leftAtMs = new Map<QuotaEndpoint, number>();
@@ -78,6 +80,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     const byMs = offset - wallOffset;
     wallOffset = offset;
     if (Math.abs(byMs) <= JUMP_MS) return;
+    jumps += 1;
     // Their rows say a time that has another meaning now.
     usableUntilMs.clear();
     await rewrite(byMs);
@@ -121,9 +124,9 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
     const untilMs = clock.monotonic() + AHEAD_MS;
     ahead.set(endpoint, id);
     const slot = { id, endpoint, sentAt: clock.monotonic(), countedBy: untilMs + longestWayMs };
-    const offset = wallOffset;
+    const jumpsBefore = jumps;
     await store.saveSoon(keyOf(endpoint), stored(slot));
-    if (wallOffset === offset && ahead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
+    if (jumps === jumpsBefore && ahead.get(endpoint) === id) usableUntilMs.set(id, untilMs);
   }
 
   return {
