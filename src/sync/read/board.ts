@@ -197,8 +197,10 @@ export function createBoard(around: BoardSurroundings): Board {
     size: () => states.size,
     planned(nowMs) {
       let count = 0;
-      for (const [id, state] of states) {
+      // By values: a pair for each of 50,000 tags and slot would be most of the worker's garbage.
+      for (const state of states.values()) {
         if (state.asideUntilMs !== null || !isInSight(state)) continue;
+        const { id } = state.plan;
         const offline = isOffline(state);
         const intervalMs = backedOff(stretchedMsOf(state), state.nulls, offline);
         // Its nulls were those of a gateway that is back: it is due as wished.
@@ -217,10 +219,10 @@ export function createBoard(around: BoardSurroundings): Board {
       return planned;
     },
     nextProbe(nowMs) {
-      for (const [id, state] of states) {
+      for (const state of states.values()) {
         const { asideUntilMs, underWay, retryMs } = state;
         if (underWay || asideUntilMs === null || asideUntilMs > nowMs || retryMs > nowMs) continue;
-        if (isInSight(state)) return id;
+        if (isInSight(state)) return state.plan.id;
       }
       return undefined;
     },
@@ -286,7 +288,7 @@ export function createBoard(around: BoardSurroundings): Board {
     },
     aside() {
       const ids: string[] = [];
-      for (const [id, { asideUntilMs }] of states) if (asideUntilMs !== null) ids.push(id);
+      for (const { plan, asideUntilMs } of states.values()) if (asideUntilMs !== null) ids.push(plan.id);
       return ids;
     },
     outOfSight: () => [...states.values()].filter((state) => !isInSight(state)).length,
@@ -297,8 +299,9 @@ export function createBoard(around: BoardSurroundings): Board {
         const { readClass } = state.watched;
         const { stretchedMs, intervalMs } = intervals(state);
         const count = counts.get(readClass.name) ?? { tags: 0, readClass };
+        counts.set(readClass.name, count);
         // What is read less often leaves its places to the others.
-        counts.set(readClass.name, { ...count, tags: count.tags + stretchedMs / intervalMs });
+        count.tags += stretchedMs / intervalMs;
       }
       const wishes = [...counts.values()].map(({ tags, readClass }) => ({
         name: readClass.name,
