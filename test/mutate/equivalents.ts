@@ -78,8 +78,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/sync/history/spans.ts",
-    before: "const isSteady = nextMs - time < 1.2 * BUCKET_MS[resolution];",
-    after: "const isSteady = nextMs + time < 1.2 * BUCKET_MS[resolution];",
+    before: "if (nextMs - time >= steadyMs) break;",
+    after: "if (nextMs + time >= steadyMs) break;",
     reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
   },
   {
