@@ -3,7 +3,13 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
 import type { AlarmFact, Event } from "#src/event.ts";
-import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/sync/alarms/diff-alarms.ts";
+import {
+  type AlarmObservation,
+  absentees,
+  type Coverage,
+  diffAlarms,
+  inParts,
+} from "#src/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/sync/alarms/episode.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
@@ -488,5 +494,30 @@ describe("trap 41: times", () => {
   ])("%s and %s are the same episode: %s", (a, b, same) => {
     const first = episodeOf({ ...ALARM, triggeredAt: a });
     expect(first === episodeOf({ ...ALARM, triggeredAt: b })).toBe(same);
+  });
+});
+
+describe("a difference in parts", () => {
+  const held = (id: string) => ({ alarm: { id } }) as HeldAlarm;
+  const event = (id: string, n: number) =>
+    ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
+
+  test("keeps what is held of an alarm and what is told of it together, and says which part is the last", () => {
+    const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
+    const put = new Map(["1", "2", "3"].map((id) => [id, held(id)]));
+    expect([...inParts({ put, events }, 2)]).toEqual([
+      {
+        put: ["1", "2"].map((id) => [id, held(id)]),
+        events: [event("1", 1), event("1", 2), event("2", 1)],
+        isLast: false,
+      },
+      { put: [["3", held("3")]], events: [event("4", 1)], isLast: true },
+    ]);
+  });
+
+  test("of nothing has one part, the last", () => {
+    expect([...inParts({ put: new Map(), events: [] }, 250)]).toEqual([
+      { put: [], events: [], isLast: true },
+    ]);
   });
 });
