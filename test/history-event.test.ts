@@ -2,14 +2,8 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Measurement, TagValue } from "#src/building.ts";
 import { type Event, makeEvent, toCloudEvent } from "#src/event.ts";
-import {
-  cloudEventTexts,
-  eventIn,
-  eventText,
-  historyEvent,
-  historyText,
-  PointReader,
-} from "#src/history-event.ts";
+import { cloudEventTexts, eventIn, eventText, historyEvent, historyText } from "#src/history-event.ts";
+import { PointReader } from "#src/point-reader.ts";
 import { Points } from "#src/points.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind } from "./sample-events.ts";
 import { seed } from "./seed.ts";

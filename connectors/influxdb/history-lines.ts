@@ -1,6 +1,7 @@
 import type { TagValue } from "../../src/building.ts";
 import type { Event } from "../../src/event.ts";
-import { historyText, PointReader } from "../../src/history-event.ts";
+import { historyText } from "../../src/history-event.ts";
+import { PointReader } from "../../src/point-reader.ts";
 import { momentOf, type PointParts, valueFields } from "./line.ts";
 
 /** Lines of one event: a single one as text, or many as bytes with line breaks between them. */

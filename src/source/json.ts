@@ -7,9 +7,9 @@ export type ParsedJson =
   | { readonly ok: false; readonly reason: string };
 
 /** The deepest reply of the interface has 6 levels (an alarm's site inside its attributes inside the list). */
-const MAX_DEPTH = 32;
+export const MAX_DEPTH = 32;
 /** A double needs at most 24 characters; some writers pad. */
-const MAX_NUMBER_LENGTH = 400;
+export const MAX_NUMBER_LENGTH = 400;
 
 const QUOTE = 34;
 const BACKSLASH = 92;

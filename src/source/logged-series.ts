@@ -4,6 +4,25 @@ import { FALSE, NULL, Points, TRUE } from "../points.ts";
 import { breath } from "../waiting.ts";
 import { wireTime } from "./iso-time.ts";
 import { type ParsedJson, parseJson } from "./json.ts";
+import {
+  afterColon,
+  afterSpace,
+  afterWord,
+  BACKSLASH,
+  COLON,
+  COMMA,
+  endOfNumber,
+  endOfText,
+  endOfValue,
+  isClosing,
+  isDigit,
+  isOpening,
+  isWord,
+  MINUS,
+  numberIn,
+  QUOTE,
+  two,
+} from "./json-bytes.ts";
 import { isRecord } from "./reply.ts";
 import { listIn } from "./wire.ts";
 
@@ -80,19 +99,6 @@ const MEASUREMENTS_AT_ONCE = 4_000;
 const OUTER = 1;
 const IN_RECORD = 3;
 const IN_MEASUREMENTS = 4;
-/** As src/source/json.ts bounds them. */
-const MAX_DEPTH = 32;
-const MAX_NUMBER_LENGTH = 400;
-
-const QUOTE = 34;
-const COMMA = 44;
-const MINUS = 45;
-const POINT = 46;
-const ZERO = 48;
-const NINE = 57;
-const COLON = 58;
-const BACKSLASH = 92;
-
 /** The lists of measurements in a reply, in order; null when it has something in it that is not certain. */
 async function listsIn(bytes: Buffer): Promise<readonly List[] | null> {
   const lists: List[] = [];
@@ -226,7 +232,7 @@ class ListReader {
 
   /** Whatever else stands in the list: the same, by the parser of the language. */
   #unusual(from: number): number {
-    const end = endOfValue(this.#bytes, from);
+    const end = endOfValue(this.#bytes, from, IN_MEASUREMENTS);
     if (end >= 0) {
       try {
         this.series.add(JSON.parse(this.#bytes.toString("utf8", from, end)));
@@ -280,120 +286,4 @@ const NULL_WORD = Buffer.from("null");
 const TRUE_WORD = Buffer.from("true");
 const FALSE_WORD = Buffer.from("false");
 
-function isWord(bytes: Buffer, from: number, end: number, word: Buffer): boolean {
-  return end - from + 1 === word.length && afterWord(bytes, from, word) >= 0;
-}
-
-function afterWord(bytes: Buffer, from: number, word: Buffer): number {
-  for (let n = 0; n < word.length; n++) if (bytes[from + n] !== word[n]) return -1;
-  return from + word.length;
-}
-
-/** Where the value after a name begins; -1 without a colon. */
-function afterColon(bytes: Buffer, from: number): number {
-  const at = afterSpace(bytes, from);
-  return bytes[at] === COLON ? afterSpace(bytes, at + 1) : -1;
-}
-
-/** The next that is no white space of JSON. */
-function afterSpace(bytes: Buffer, from: number): number {
-  let at = from;
-  for (let code = bytes[at]; code === 32 || code === 10 || code === 13 || code === 9; code = bytes[at]) at++;
-  return at;
-}
-
-/** The closing quote; -1 without. */
-function endOfText(bytes: Buffer, opening: number): number {
-  for (let at = opening + 1; at < bytes.length; at++) {
-    const code = bytes[at];
-    if (code === QUOTE) return at;
-    if (code === BACKSLASH) at++;
-  }
-  return -1;
-}
-
-/** What follows a value in a list of measurements; -1 where it is beyond the bounds or has no end. */
-function endOfValue(bytes: Buffer, from: number): number {
-  let depth = IN_MEASUREMENTS;
-  for (let at = from; at < bytes.length; at++) {
-    const code = bytes[at] as number;
-    if (code === QUOTE) {
-      at = endOfText(bytes, at);
-      if (at < 0) return -1;
-    } else if (isOpening(code)) {
-      depth++;
-      if (depth > MAX_DEPTH) return -1;
-    } else if (isClosing(code)) {
-      if (depth === IN_MEASUREMENTS) return at;
-      depth--;
-    } else if (code === COMMA) {
-      if (depth === IN_MEASUREMENTS) return at;
-    } else if (isDigit(code)) {
-      const start = at;
-      while (isNumeric(bytes[at + 1] as number)) at++;
-      if (at - start >= MAX_NUMBER_LENGTH) return -1;
-    }
-  }
-  return -1;
-}
-
-/** What follows a number; -1 where it is none of JSON, or absurdly long. */
-function endOfNumber(bytes: Buffer, from: number): number {
-  let at = bytes[from] === MINUS ? from + 1 : from;
-  if (bytes[at] === ZERO) at++;
-  else at = afterDigits(bytes, at);
-  if (at >= 0 && bytes[at] === POINT) at = afterDigits(bytes, at + 1);
-  if (at >= 0 && ((bytes[at] as number) | 32) === 101) {
-    const sign = bytes[at + 1];
-    at = afterDigits(bytes, sign === 43 || sign === MINUS ? at + 2 : at + 1);
-  }
-  return at - from >= MAX_NUMBER_LENGTH ? -1 : at;
-}
-
-/** What follows at least one digit; -1 where there is none. */
-function afterDigits(bytes: Buffer, from: number): number {
-  let at = from;
-  while (isDigit(bytes[at] as number)) at++;
-  return at === from ? -1 : at;
-}
-
-/** So many digits are a whole number exactly, and so are the powers of ten: their quotient is the nearest number. */
-const EXACT_DIGITS = 15;
-const POWERS = Float64Array.from({ length: EXACT_DIGITS + 1 }, (_, n) => 10 ** n);
-
-function numberIn(bytes: Buffer, from: number, end: number): number {
-  const isNegative = bytes[from] === MINUS;
-  if (end - from <= EXACT_DIGITS) {
-    let digits = 0;
-    let decimals = -1;
-    let at = isNegative ? from + 1 : from;
-    for (; at < end; at++) {
-      const code = bytes[at] as number;
-      if (code === POINT) decimals = 0;
-      else if (isDigit(code)) {
-        digits = digits * 10 + code - ZERO;
-        if (decimals >= 0) decimals++;
-      } else break;
-    }
-    if (at === end) {
-      const number = decimals > 0 ? digits / (POWERS[decimals] as number) : digits;
-      return isNegative ? -number : number;
-    }
-  }
-  return Number(bytes.toString("latin1", from, end));
-}
-
-/** Two digits as a number; where there are none a number that is too large for any part of a time or a date. */
-function two(bytes: Buffer, at: number): number {
-  const tens = bytes[at] as number;
-  const ones = bytes[at + 1] as number;
-  return isDigit(tens) && isDigit(ones) ? (tens - ZERO) * 10 + ones - ZERO : 1_000;
-}
-
 const isList = (code: number | undefined) => code === 91;
-const isOpening = (code: number) => code === 91 || code === 123;
-const isClosing = (code: number) => code === 93 || code === 125;
-const isDigit = (code: number) => code >= ZERO && code <= NINE;
-/** Digits and `+ - . E e`. */
-const isNumeric = (code: number) =>
-  isDigit(code) || code === 43 || code === MINUS || code === POINT || code === 69 || code === 101;

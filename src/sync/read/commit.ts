@@ -81,8 +81,10 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
         settled = () => {
           left.settled();
           for (const id of freed) board.release(id);
-          for (const { id, held } of told) keepAtHand(id, held);
-          for (const { held } of told) metrics.tagsRead.inc({ source: source.name, quality: held.quality });
+          for (const { id, held } of told) {
+            keepAtHand(id, held);
+            metrics.tagsRead.inc({ source: source.name, quality: held.quality });
+          }
         };
         return {
           documents: [

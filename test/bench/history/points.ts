@@ -1,7 +1,6 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, tmpdir, totalmem } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { systemClock } from "#src/clock.ts";
 import { openStore } from "#src/store/open.ts";
 import { syncSet } from "#src/sync/snapshot.ts";
@@ -45,7 +44,7 @@ interface Figures {
   readonly microseconds: number;
   readonly mebibytes: number;
   readonly written: number;
-  readonly stop: { readonly clock: number; readonly processor: number };
+  readonly stop: { readonly clockMs: number; readonly processorMs: number };
 }
 
 /** The size of a reply is known beforehand, so that the time does not go into finding out. */
@@ -102,8 +101,8 @@ async function backfill(kind: Kind, folder: string): Promise<Figures> {
     cwd: folder,
     environment: {
       BENCH_TOKEN: "bench-token-0123456789",
-      LOOP_PROBE: probed,
-      NODE_OPTIONS: `--import ${pathToFileURL(join(import.meta.dirname, "loop-probe.ts")).href}`,
+      BENCH_STOPS: probed,
+      NODE_OPTIONS: `--import ${new URL("../loop-stops.ts", import.meta.url).href}`,
     },
   });
   running.push(worker);
@@ -170,15 +169,15 @@ try {
         microseconds.toFixed(2),
         Math.round(mebibytes),
         Math.round(written),
-        Math.round(stop.processor),
-        Math.round(stop.clock),
+        Math.round(stop.processorMs),
+        Math.round(stop.clockMs),
       ),
     );
     const most = MOST[kind];
     const judged = [
       ["µs of processor time for a point", microseconds, most.microseconds],
       ["MiB at most in memory", mebibytes, most.mebibytes],
-      ["ms of processor time, the longest stop of the event loop", stop.processor, most.processorMs],
+      ["ms of processor time, the longest stop of the event loop", stop.processorMs, most.processorMs],
     ] as const;
     for (const [what, value, allowed] of judged)
       if (!(value <= allowed)) shortfalls.push(`to ${kind}: ${value.toFixed(1)} ${what}, at most ${allowed}`);

@@ -26,7 +26,6 @@ const { values: options } = parseArgs({
 const HERE = import.meta.dirname;
 const ROOTS = [join(HERE, "../../.."), ...options.beside.map((folder) => resolve(folder))];
 const MEBIBYTE = 2 ** 20;
-const FLAGS = process.env.PLENUM_NODE_FLAGS ?? "--max-semi-space-size=2 --heap-growing-percent=20";
 
 interface Scenario {
   readonly tags?: number;
@@ -141,7 +140,7 @@ async function start(folder: string, root: string, name: Name, ends: Ends): Prom
       environment: {
         BENCH_TOKEN: "bench-token-0123456789",
         BENCH_STOPS: stopsFile,
-        PLENUM_NODE_FLAGS: `${FLAGS} --import=${join(HERE, "stops.ts")}`,
+        NODE_OPTIONS: `--import ${new URL("../loop-stops.ts", import.meta.url).href}`,
       },
     }),
   );
