@@ -3,8 +3,8 @@ import type { Change, Store } from "../../store/store.ts";
 import { rest } from "../../waiting.ts";
 
 /**
- * Puts what the replies of several sources brought into one transaction: a transaction costs as much as ten values, and
- * with it go one offer to each sink and one write of each index. Whoever comes when there was none for a while is
+ * Puts what the replies of several sources brought into one transaction, because each is a sync of the disk, a write of
+ * every index and an offer to each sink. Whoever comes when there was none for a while is
  * committed at once; so one source, which may ask every 3 s, never waits. 20 sources at their full quota bring 7 replies
  * a second, and with them a transaction each second holds 140 values instead of 20.
  */
