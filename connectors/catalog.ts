@@ -4,7 +4,10 @@ import { email } from "./email/definition.ts";
 import { file } from "./file/definition.ts";
 import { influxdb } from "./influxdb/definition.ts";
 import { jira } from "./jira/definition.ts";
+import { kafka } from "./kafka/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
+import { parquet } from "./parquet/definition.ts";
+import { postgres } from "./postgres/definition.ts";
 import { servicenow } from "./servicenow/definition.ts";
 import { slack } from "./slack/definition.ts";
 import { stdout } from "./stdout/definition.ts";
@@ -14,13 +17,16 @@ import { webhook } from "./webhook/definition.ts";
 export const CATALOG = {
   mqtt,
   influxdb,
+  kafka,
   webhook,
   slack,
   jira,
   servicenow,
   alertmanager,
   email,
+  postgres,
   file,
+  parquet,
   stdout,
 } as const;
 

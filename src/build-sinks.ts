@@ -26,7 +26,7 @@ export interface BuiltSinks {
 export type StandIn = (name: string) => Sink | null;
 
 /** Every enabled sink of the configuration, by the connector that its entry names. */
-export function buildSinks(options: {
+export async function buildSinks(options: {
   /** For simulations. */
   readonly standIn?: StandIn;
   readonly config: Config["sinks"];
@@ -35,7 +35,7 @@ export function buildSinks(options: {
   readonly metrics: Metrics;
   readonly store: Store;
   readonly picture: Picture;
-}): BuiltSinks {
+}): Promise<BuiltSinks> {
   const { clock, metrics, picture } = options;
   const sinks: ConfiguredSink[] = [];
   const listeners: CommandSource[] = [];
@@ -51,7 +51,7 @@ export function buildSinks(options: {
       memory: createSinkMemory(name, options.store),
       picture,
     };
-    const sink = options.standIn?.(name) ?? definition.sink?.(entry[connector], context);
+    const sink = options.standIn?.(name) ?? (await definition.sink?.(entry[connector], context));
     if (sink !== undefined) sinks.push({ name, connector, sink, delivery: entry });
     const listener = definition.commands?.(entry[connector], context);
     if (listener !== undefined) listeners.push(listener);

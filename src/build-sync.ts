@@ -19,11 +19,15 @@ import { planReport } from "./sync/plan/report.ts";
 import { createLiveReads } from "./sync/read/live-reads.ts";
 import type { Together } from "./sync/read/together.ts";
 import type { Ticker } from "./sync/schedule.ts";
+import { firstMatch } from "./sync/select.ts";
+import { createSensorWatch, type SensorWatch, type SensorWatchOptions } from "./sync/sensors/sensor-watch.ts";
 import { openSync } from "./sync/sync.ts";
 import { liveTag } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
+  /** Watches what it reads; started before it and stopped after it. Null where nobody wants that. */
+  readonly sensors: Service | null;
   readonly work: SourceWork;
   /** Sets the gauges that are true at a moment only. */
   refreshGauges(): void;
@@ -34,7 +38,7 @@ export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
   readonly clock: Clock;
-  readonly clockDoubt: Pick<ClockDoubt, "stepped">;
+  readonly clockDoubt: Pick<ClockDoubt, "stepped" | "anywhere">;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
@@ -58,6 +62,8 @@ export async function buildSync(options: {
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
   const { scope, store } = sync;
+  const sensors = sensorWatch(built.name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
+  const watched = sensors === null ? {} : { onRead: sensors.read, onLogged: sensors.logged };
   const demand = createDemand();
   const pull = createHistoryPull({
     source,
@@ -71,6 +77,7 @@ export async function buildSync(options: {
     scope,
     demand,
     mayFetchPast: backPressure.mayFetchPast,
+    ...watched,
   });
   const live = createLiveReads({
     source,
@@ -84,6 +91,7 @@ export async function buildSync(options: {
     demand,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (tag) => sync.offlineGatewayOf(tag.siteId),
+    ...watched,
   });
   // History also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
   const service = sync.service(entry.read.length === 0 ? [pull] : [live, pull]);
@@ -104,7 +112,17 @@ export async function buildSync(options: {
     requests: () => built.trace.latest(),
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };
-  return { service, work, refreshGauges: () => live.showFreshness() };
+  return { service, sensors, work, refreshGauges: () => live.showFreshness() };
+}
+
+function sensorWatch(
+  source: string,
+  { silent_sensors: config, read }: SourceEntry,
+  parts: Pick<SensorWatchOptions, "store" | "clock" | "clockDoubt" | "log">,
+): SensorWatch | null {
+  if (config === false) return null;
+  const classOf = firstMatch(read);
+  return createSensorWatch({ ...parts, source, config, classOf: (placed) => classOf(placed)?.name });
 }
 
 /** The part of the configuration that a source's plan is made from. */

@@ -4,6 +4,8 @@ import type { Clock } from "./clock.ts";
 import type { Event, Quality } from "./event.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
+import type { Sequence } from "./sequence.ts";
+import type { TagSystemsFact } from "./tag-facts.ts";
 
 /**
  * The contract between the engine and a connector.
@@ -26,6 +28,12 @@ import type { Metrics } from "./metrics.ts";
  * - rejected: listed with its index and a reason. It will never be accepted; it becomes a dead letter.
  * - kept: everything from `kept.from` on. Not acknowledged, so the engine offers it again after `kept.error`
  *   has been waited out. Throwing means that the whole batch is kept.
+ * A sink that makes one thing of many batches, such as a file that is worth writing, answers `gathered: true`: it has
+ * taken the batch into its hands and none of it is durable. Nothing is settled then, and what follows in the log is
+ * offered next; the first receipt without it, or a `tick` that answers `settled`, says that all of it is durable and
+ * settles it. After anything else (a throw, `kept`, a crash) all of it is offered again from the first event on, perhaps
+ * in other batches, so whoever throws forgets what it has gathered. What comes `again` or stands nowhere in the log
+ * (position 0) is never gathered.
  * A far end that takes events one by one tells of each with `accepted(count)`: so many events at the beginning of the
  * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
  * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
@@ -93,12 +101,22 @@ export interface Offered {
    * it stands nowhere in the log, and what stands there may still follow.
    */
   readonly positions: readonly number[];
+  /** When the worker committed each, UTC; empty where it stands nowhere in the log. */
+  readonly committedAt: readonly string[];
   /** They were delivered before, and somebody wants them once more. */
   readonly again: boolean;
+  /**
+   * One for each event, where the sink's `sequence` is on: its number in the unbroken count of what this sink was offered,
+   * the same however often it is offered until it is settled. Null for what is not counted: an event that is marked
+   * `snapshot`, and one that comes again after it was settled, but for a dead letter, which has the number it had.
+   */
+  readonly sequences?: readonly (Sequence | null)[];
 }
 
 export interface Ticked {
   readonly remember?: Remembered;
+  /** All that was gathered is durable. */
+  readonly settled?: true;
   /** After so many milliseconds it is wanted again. */
   readonly inMs: number;
 }
@@ -121,7 +139,16 @@ export interface Picture {
   /** The last that is known of an alarm; undefined when it is not known, or not any more. */
   alarm(source: string, id: string): Promise<PicturedAlarm | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly Pictured<Inventory[N]>[]>;
+  /** One thing by its id, as it was last listed; undefined when it is not known. Costs the same however many there are. */
+  one<N extends keyof Inventory>(noun: N, source: string, id: string): Promise<Inventory[N] | undefined>;
+  /** The systems whose listings show a tag; empty when none does, or their tags are not listed. */
+  systemsOf(source: string, tagId: string): Promise<readonly System[]>;
   values(): Promise<readonly PicturedValue[]>;
+  /**
+   * Which systems each tag has that lists show and that has one; empty where nobody learns it
+   * (`inventory.tags_of_systems`).
+   */
+  tagSystems(): Promise<readonly PicturedTagSystems[]>;
   /**
    * How the tag that an alarm is about went, and up to 19 others of its systems: its own first, and each only where a
    * value is known. From the state alone: the service is not asked, and of the log the newest 75,000 events are looked
@@ -188,6 +215,14 @@ export interface PicturedSilence {
   covers(source: string, alarm: Alarm): boolean;
 }
 
+export interface PicturedTagSystems {
+  readonly source: string;
+  readonly siteId: number | null;
+  readonly tag: Tag;
+  /** By id. */
+  readonly systems: TagSystemsFact["systems"];
+}
+
 export interface PicturedValue {
   readonly source: string;
   readonly siteId: number | null;
@@ -209,6 +244,8 @@ export interface Receipt {
   readonly rejected: readonly Rejection[];
   readonly kept?: { readonly from: number; readonly error: unknown };
   readonly remember?: Remembered;
+  /** The whole batch was taken, and nothing of it is durable yet. Never together with `kept`. */
+  readonly gathered?: true;
 }
 
 export interface Rejection {
@@ -285,6 +322,9 @@ export interface ConnectorDefinition<C = unknown> {
    * overrides it. Absent: tried as long as it is kept.
    */
   readonly scheduleMs?: readonly number[];
-  sink?(config: C, context: ConnectorContext): Sink;
+  /** The far end gets `Offered.sequences`; without this a sink of it that asks for `sequence` is refused. */
+  readonly carriesSequence?: true;
+  /** A promise where the client library is large: it is loaded only where such a sink is configured. */
+  sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   commands?(config: C, context: ConnectorContext): CommandSource;
 }

@@ -1,16 +1,14 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
+import type { Alarm, Gateway, Host, Priority, Site, System, Tag, TagValue } from "./building.ts";
 import type {
-  Alarm,
-  Gateway,
-  Host,
-  Measurement,
-  Priority,
-  Resolution,
-  Site,
-  System,
-  Tag,
-  TagValue,
-} from "./building.ts";
+  DaySealedFact,
+  SeriesCompleteFact,
+  SiteCompleteFact,
+  TagHistoryFact,
+  TagTotalFact,
+} from "./history-facts.ts";
+import type { SilenceFact } from "./silence-facts.ts";
+import type { SeriesBreak, SilentSensors, TagSystemsFact } from "./tag-facts.ts";
 
 /**
  * The event vocabulary: what Plenum tells, as facts in the past tense.
@@ -36,6 +34,8 @@ export interface EventData {
   "tag-added": { readonly tag: Tag };
   "tag-changed": Changed<{ readonly tag: Tag }>;
   "tag-removed": { readonly tag: Tag };
+  "tag-systems-changed": TagSystemsFact;
+  "series-break": SeriesBreak;
 
   "alarm-raised": AlarmFact & { readonly initial: boolean };
   "alarm-resolved": AlarmFact;
@@ -50,12 +50,15 @@ export interface EventData {
   "tag-value": TagValueFact;
   "tag-history": TagHistoryFact;
   "tag-total": TagTotalFact;
+  "history-complete": SeriesCompleteFact | SiteCompleteFact;
+  "day-sealed": DaySealedFact;
 
   "command-accepted": CommandAccepted;
   "command-result": CommandResult;
   "command-not-restored": CommandNotRestored;
   "audit-head": AuditHead;
 
+  "silent-sensors": SilentSensors;
   "silence-started": SilenceFact;
   "silence-ended": SilenceFact;
 
@@ -118,31 +121,6 @@ export interface TagValueFact {
 }
 
 export type ValueType = "number" | "boolean";
-
-export interface TagHistoryFact {
-  readonly tag: Tag;
-  readonly resolution: Resolution;
-  /** IANA zone in which the service aligned the buckets. */
-  readonly timeZone: string;
-  /** Ascending by time, every bucket once. */
-  readonly points: readonly Measurement[];
-  /** `live`: a bucket soon after it closed; `backfill`: older than the series' start of live following. */
-  readonly origin: "live" | "backfill";
-  /** True when these buckets were delivered before with other values (late data at the source). */
-  readonly revised: boolean;
-}
-
-export interface TagTotalFact {
-  readonly tag: Tag;
-  readonly resolution: Resolution;
-  readonly timeZone: string;
-  readonly from: string;
-  readonly to: string;
-  /** Last minus first over the period. */
-  readonly total: number | null;
-  /** True when the total is negative: the meter was reset or exchanged. */
-  readonly reset: boolean;
-}
 
 /** A command passed the gate and is in the journal; its one `command-result` follows. */
 export interface CommandAccepted {
@@ -221,29 +199,6 @@ export interface CommandNotRestored {
   readonly message: string;
 }
 
-export interface SilenceFact {
-  readonly silence: AgreedSilence;
-  /** Who began or ended it; null when its time was over. */
-  readonly by: string | null;
-}
-
-/** An agreed time in which alarms that fit in every part that is not null are not told to people. */
-export interface AgreedSilence {
-  readonly id: string;
-  /** Name of a source, a site's id, alarm priorities, an alarm's id; null for any. */
-  readonly source: string | null;
-  readonly site: number | null;
-  readonly priorities: readonly string[] | null;
-  /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
-  readonly name: string | null;
-  readonly alarm: string | null;
-  /** UTC. */
-  readonly from: string;
-  readonly to: string;
-  readonly reason: string;
-  readonly madeBy: string;
-}
-
 export interface DeliveryGap {
   readonly sink: string;
   readonly reason: "age" | "size";
@@ -295,6 +250,8 @@ export const KINDS = Object.keys({
   "tag-added": 1,
   "tag-changed": 1,
   "tag-removed": 1,
+  "tag-systems-changed": 1,
+  "series-break": 1,
   "alarm-raised": 1,
   "alarm-resolved": 1,
   "alarm-acknowledged": 1,
@@ -307,10 +264,13 @@ export const KINDS = Object.keys({
   "tag-value": 1,
   "tag-history": 1,
   "tag-total": 1,
+  "history-complete": 1,
+  "day-sealed": 1,
   "command-accepted": 1,
   "command-result": 1,
   "command-not-restored": 1,
   "audit-head": 1,
+  "silent-sensors": 1,
   "silence-started": 1,
   "silence-ended": 1,
   "token-expiring": 1,
@@ -339,7 +299,7 @@ export function eventId(kind: Kind, source: string, ...facts: readonly (string |
 
 /** So many bytes of SHA-256, as base64url. */
 function hashOf(bytes: number, ...facts: readonly (string | number | null)[]): string {
-  return createHash("sha256").update(JSON.stringify(facts)).digest().subarray(0, bytes).toString("base64url");
+  return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, bytes).toString("base64url");
 }
 
 /**
@@ -379,10 +339,10 @@ export function makeEvent<K extends Kind>(fields: {
   };
 }
 
-/** The event as a CloudEvents 1.0 JSON object (structured mode). */
-export function toCloudEvent(event: Event): Record<string, unknown> {
+/** The event as a CloudEvents 1.0 JSON object (structured mode), with further attributes. */
+export function toCloudEvent(event: Event, further: object = {}): Record<string, unknown> {
   const { data, ...attributes } = event;
-  return { specversion: "1.0", ...attributes, datacontenttype: "application/json", data };
+  return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
 }
 
 /** How events name a configured source. */

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Resolution, Tag } from "./building.ts";
-import { type Event, type TagHistoryFact, toCloudEvent } from "./event.ts";
+import { type Event, toCloudEvent } from "./event.ts";
+import type { TagHistoryFact } from "./history-facts.ts";
 import { FALSE, type Points, TRUE } from "./points.ts";
 
 /**
@@ -91,17 +92,19 @@ export function eventText(event: Event): string {
   return texts.get(event) ?? JSON.stringify(event);
 }
 
-/** The event as a CloudEvents 1.0 JSON object, as texts one after the other, so that a long one is not copied first. */
-export function cloudEventTexts(event: Event): readonly string[] {
+/** The event as a CloudEvents 1.0 JSON object with further attributes, as texts one after the other, so that a long one is not copied first. */
+export function cloudEventTexts(event: Event, further: object = {}): readonly string[] {
   const text = texts.get(event);
-  if (text === undefined) return [JSON.stringify(toCloudEvent(event))];
+  if (text === undefined) return [JSON.stringify(toCloudEvent(event, further))];
   const at = text.indexOf(DATA);
-  return [
-    `{"specversion":"1.0",`,
-    text.slice(1, at),
-    `,"datacontenttype":"application/json"`,
-    text.slice(at),
-  ];
+  const attributes = JSON.stringify({ ...further, datacontenttype: "application/json" });
+  return [`{"specversion":"1.0",`, text.slice(1, at), `,${attributes.slice(1, -1)}`, text.slice(at)];
+}
+
+/** The event's data as JSON. */
+export function dataText(event: Event): string {
+  const text = texts.get(event);
+  return text === undefined ? JSON.stringify(event.data) : text.slice(text.indexOf(DATA) + DATA.length, -1);
 }
 
 /** What an event of history says, but for its points, and those as they stand in its text. */

@@ -1,9 +1,23 @@
-import type { Tag } from "./building.ts";
-import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "./connector.ts";
+import type { System, Tag } from "./building.ts";
+import type {
+  Inventory,
+  Picture,
+  Pictured,
+  PicturedAlarm,
+  PicturedTagSystems,
+  PicturedValue,
+} from "./connector.ts";
 import { type CurveStore, createCurves } from "./curves.ts";
 import { covers, silencesIn } from "./silence/silence.ts";
 import { documentSet, type SnapshotName } from "./store/store.ts";
-import type { Held, HeldAlarm, HeldPoll, HeldValue } from "./sync/snapshot.ts";
+import {
+  type Held,
+  type HeldAlarm,
+  type HeldPoll,
+  type HeldTagPlace,
+  type HeldValue,
+  syncSet,
+} from "./sync/snapshot.ts";
 
 /** What the snapshots of all sources say, for connectors. `zones`: of each source, by name, the zone of its buildings. */
 export function createPicture(store: CurveStore, zones: ReadonlyMap<string, string>): Picture {
@@ -21,7 +35,18 @@ export function createPicture(store: CurveStore, zones: ReadonlyMap<string, stri
     return pictured;
   }
 
+  async function one<N extends keyof Inventory>(noun: N, source: string, id: string) {
+    const held = await store.document<Held<Inventory[N]>>(documentSet(noun, source), id);
+    return held?.value;
+  }
+
   return {
+    one,
+    async systemsOf(source, tagId) {
+      const place = await store.document<HeldTagPlace>(syncSet("tag-system", source), tagId);
+      const systems = await Promise.all((place?.systemIds ?? []).map((id) => one("system", source, id)));
+      return systems.filter((system): system is System => system !== undefined);
+    },
     timeZone: (source) => zones.get(source) ?? "UTC",
     async isWhole() {
       for (const source of zones.keys()) {
@@ -47,6 +72,31 @@ export function createPicture(store: CurveStore, zones: ReadonlyMap<string, stri
     },
     curves: createCurves(store),
     inventory: (noun) => ofAll(noun, inventoried<never>),
+    async tagSystems() {
+      const all: PicturedTagSystems[] = [];
+      for (const source of zones.keys()) {
+        const tags = await store.documents<Held<Tag>>(documentSet("tag", source));
+        const systems = await store.documents<Held<System>>(documentSet("system", source));
+        for (const [id, { systemIds }] of await store.documents<HeldTagPlace>(
+          syncSet("tag-system", source),
+        )) {
+          const held = tags.get(id);
+          if (held?.missingSince !== null || systemIds.length === 0) continue;
+          const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+          all.push({
+            source,
+            siteId: held.siteId,
+            tag: held.value,
+            systems: named.map(({ id: systemId, code, displayName }) => ({
+              id: systemId,
+              code,
+              displayName,
+            })),
+          });
+        }
+      }
+      return all;
+    },
     async values() {
       const tags = new Map(
         (await ofAll("tag", inventoried<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),

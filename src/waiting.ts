@@ -222,3 +222,20 @@ export async function othersTurn(clock: Clock, signal: AbortSignal): Promise<voi
   await rest(clock, 0, signal);
   signal.throwIfAborted();
 }
+
+/**
+ * Walks through long work that stops after each of its steps, and answers what it comes to: after each so many steps
+ * whoever has something to do does it. Rejects with the signal's reason when a stop ends it.
+ */
+export async function withOthersTurns<T>(
+  steps: Generator<unknown, T, undefined>,
+  stepsAtOnce: number,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<T> {
+  for (let walked = 1; ; walked += 1) {
+    const { done, value } = steps.next();
+    if (done === true) return value;
+    if (walked % stepsAtOnce === 0) await othersTurn(clock, signal);
+  }
+}

@@ -31,7 +31,7 @@ import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
-import type { Store } from "./store/store.ts";
+import type { QuotaMemory, Store } from "./store/store.ts";
 import { createTogether } from "./sync/read/together.ts";
 import { clockTicker } from "./sync/schedule.ts";
 import { refuseUnverifiedTls } from "./verified-tls.ts";
@@ -64,6 +64,8 @@ export interface WorkerOptions {
   readonly log?: Log;
   /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
+  /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
+  readonly quotaMemory?: QuotaMemory;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
   /** In place of connectors, for simulations. */
@@ -79,7 +81,8 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
-  const { store, trouble: commitTrouble } = watchCommits(opened, clock);
+  const { quotaMemory = opened.quotaMemory } = options;
+  const { store, trouble: commitTrouble } = watchCommits({ ...opened, quotaMemory }, clock);
   const shared = { store: counted(store, metrics), commitTrouble, clock, log, metrics };
   try {
     return await build(options, shared);
@@ -121,7 +124,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
   const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
   const picture = createPicture(store, new Map(zones));
-  const { sinks, listeners } = buildSinks({
+  const { sinks, listeners } = await buildSinks({
     ...shared,
     config: config.sinks,
     picture,
@@ -208,6 +211,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   });
 
   const polling = syncs.map(({ service }) => service);
+  const sensors = syncs.flatMap(({ sensors }) => sensors ?? []);
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
@@ -219,6 +223,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listening(listeners, commands.accept), share: 0.1 },
+      { service: sideBySide("sensors", sensors, log), share: 0.1 },
       // What asks the service is cut short: asking again after a start costs one request.
       { service: sideBySide("sources", polling, log), share: 0.2 },
     ],

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm, Resolution, Tag, TagValue } from "#src/building.ts";
-import { type Event, makeEvent, sourceUri, type TagHistoryFact, type TagValueFact } from "#src/event.ts";
+import { type Event, makeEvent, sourceUri, type TagValueFact } from "#src/event.ts";
+import type { TagHistoryFact } from "#src/history-facts.ts";
 import { createPicture } from "#src/picture.ts";
 import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";

@@ -143,7 +143,7 @@ describe("what is installed, for development too,", () => {
     const all = Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies });
     expect(all.length).toBeGreaterThan(5);
     expect(
-      all.filter(([, version]) => !/^(\d+\.\d+\.\d+|file:tools\/runtime)$/.test(version)),
+      all.filter(([, version]) => !/^(\d+\.\d+\.\d+(-r\.\d+)?|file:tools\/runtime)$/.test(version)),
       "Write the exact version, such as 1.2.3, without ^ or ~.",
     ).toEqual([]);
   });

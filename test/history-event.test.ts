@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Measurement, TagValue } from "#src/building.ts";
 import { type Event, makeEvent, toCloudEvent } from "#src/event.ts";
-import { cloudEventTexts, eventIn, eventText, historyEvent, historyText } from "#src/history-event.ts";
+import {
+  cloudEventTexts,
+  dataText,
+  eventIn,
+  eventText,
+  historyEvent,
+  historyText,
+} from "#src/history-event.ts";
 import { PointReader } from "#src/point-reader.ts";
 import { Points } from "#src/points.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind } from "./sample-events.ts";
@@ -102,6 +109,8 @@ describe("an event of history as text", () => {
         expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
         expect(cloudEventTexts(event).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
         expect(cloudEventTexts(plain).join("")).toBe(JSON.stringify(toCloudEvent(plain)));
+        expect(dataText(event)).toBe(JSON.stringify(plain.data));
+        expect(dataText(plain)).toBe(JSON.stringify(plain.data));
       }),
       { seed, numRuns: 500 },
     );

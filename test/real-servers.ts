@@ -1,8 +1,20 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, connect as netConnect } from "node:net";
 import { tmpdir, userInfo } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 /**
  * Real servers for integration tests: started from PATH on loopback and free ports, in a folder of their own,
@@ -29,14 +41,17 @@ export type Program =
   | "influxd"
   | "prometheus-alertmanager"
   | "exim4"
+  | "postgres"
   | "chromium"
+  | "kcat"
+  | "java"
   | "faketime";
 
 /** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
 export function programPath(program: Program): string | null {
   try {
-    // Debian keeps daemons in sbin folders, which an ordinary user's PATH may leave out.
-    const PATH = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/sbin`;
+    // Debian keeps daemons in folders that a PATH may leave out, and one for each major version of PostgreSQL.
+    const PATH = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/sbin:/usr/lib/postgresql/15/bin`;
     return execFileSync("sh", ["-c", `command -v ${program}`], { env: { ...process.env, PATH } })
       .toString()
       .trim();
@@ -209,24 +224,220 @@ plain:
   return started("exim4", options, port, folder, `smtp://127.0.0.1:${port}`);
 }
 
+/**
+ * Apache Kafka in KRaft mode, one node that is broker and controller, which creates no topics by itself. `lines` go into
+ * its server.properties, `format` to the tool that prepares its folder.
+ */
+export async function startKafka(options: {
+  /** Where the jars are: `folder/*`. */
+  readonly classPath: string;
+  readonly port: number;
+  readonly lines: readonly string[];
+  readonly format?: readonly string[];
+}): Promise<RealServer> {
+  const { classPath, port } = options;
+  const controller = await freePort();
+  const folder = temporaryFolder("kafka");
+  const properties = join(folder, "server.properties");
+  const lines = [
+    "process.roles=broker,controller",
+    "node.id=1",
+    `controller.quorum.voters=1@127.0.0.1:${controller}`,
+    "controller.listener.names=CONTROLLER",
+    `log.dirs=${folder}/logs`,
+    "auto.create.topics.enable=false",
+    ...options.lines.map((line) =>
+      line.replace(/^listeners=/, `listeners=CONTROLLER://127.0.0.1:${controller},`),
+    ),
+  ];
+  writeFileSync(properties, `${lines.join("\n")}\n`);
+  const java = programPath("java") ?? "java";
+  const tool = ["-cp", classPath, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk"];
+  execFileSync(java, [...tool, "-c", properties, ...(options.format ?? [])], { stdio: "ignore" });
+  const run = ["-Xmx384m", "-cp", classPath, "kafka.Kafka", properties];
+  return started("java", run, port, folder, `127.0.0.1:${port}`, { withinMs: 120_000 });
+}
+
+/** Whether every thread of a process stands still, as Linux tells; true where nobody tells. */
+function isStopped(pid: number): boolean {
+  const tasks = `/proc/${pid}/task`;
+  if (!existsSync(tasks)) return true;
+  return readdirSync(tasks).every((task) => {
+    try {
+      return /\) [Tt] /.test(readFileSync(join(tasks, task, "stat"), "utf8"));
+    } catch {
+      return true;
+    }
+  });
+}
+
+/** A record as kcat reads it from a broker. */
+export interface MockRecord {
+  readonly topic: string;
+  readonly tstype: string;
+  /** Milliseconds since 1970. */
+  readonly ts: number;
+  /** Names and values, one after the other. */
+  readonly headers: readonly string[];
+  readonly key: string;
+  readonly payload: string;
+}
+
+export interface MockKafka {
+  /** `host:port` of each. */
+  readonly brokers: readonly string[];
+  /** What its consumer has read so far. */
+  records(): readonly MockRecord[];
+  /** SIGSTOP has taken hold when it resolves. */
+  signal(name: NodeJS.Signals): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** The mock brokers inside kcat, as Debian packages it, which create each topic, and its consumer of one topic. */
+export async function startMockKafka(topic: string, brokers: number): Promise<MockKafka> {
+  const path = programPath("kcat");
+  if (path === null) throw new Error("kcat is not installed.");
+  const mock = ["-b", "unused:1", "-X", `test.mock.num.brokers=${brokers}`];
+  const child = spawn(path, [...mock, "-C", "-t", topic, "-u", "-J", "-o", "beginning"], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  const chunks: Buffer[] = [];
+  child.stdout.on("data", (chunk: Buffer) => chunks.push(chunk));
+  const addresses = await new Promise<string>((resolve, reject) => {
+    let said = "";
+    child.stderr.on("data", (text: Buffer) => {
+      said += text.toString();
+      const [, found] = /replaced with (\S+)/.exec(said) ?? [];
+      // Once its consumer has met the end of a partition, the topic is there.
+      if (found !== undefined && said.includes("Reached end")) resolve(found);
+    });
+    child.once("exit", () => reject(new Error(`kcat did not start: ${said}`)));
+  });
+  return {
+    brokers: addresses.split(","),
+    // What stands behind the last line feed is not whole yet.
+    records: () => {
+      const lines = Buffer.concat(chunks).toString().split("\n").slice(0, -1);
+      return lines.map((line) => JSON.parse(line) as MockRecord);
+    },
+    async signal(name) {
+      child.kill(name);
+      // A process with many threads goes on for a moment after it was told to stop.
+      while (name === "SIGSTOP" && !isStopped(child.pid ?? 0)) await new Promise((go) => setImmediate(go));
+    },
+    async stop() {
+      child.kill("SIGKILL");
+      await ended;
+    },
+  };
+}
+
+/**
+ * PostgreSQL, as Debian packages it: the role `postgres` needs no password, others that of SCRAM. `lines` are for
+ * postgresql.conf, `files` are put beside it, for the server alone to read.
+ */
+export async function startPostgres(
+  options: { readonly lines?: readonly string[]; readonly files?: Readonly<Record<string, string>> } = {},
+): Promise<RealServer> {
+  const programs = dirname(realpathSync(programPath("postgres") ?? ""));
+  const port = await freePort();
+  const folder = temporaryFolder("postgres");
+  // It refuses to run as root, so root runs it as the user that the package has made.
+  const isRoot = process.getuid?.() === 0;
+  const idOf = (which: string) => Number(execFileSync("id", [which, "postgres"]).toString());
+  const [uid, gid] = isRoot ? [idOf("-u"), idOf("-g")] : [userInfo().uid, userInfo().gid];
+  const as = isRoot ? ["setpriv", `--reuid=${uid}`, `--regid=${gid}`, "--clear-groups"] : [];
+  chownSync(folder, uid, gid);
+  if (isRoot) letThrough(dirname(folder));
+  const data = join(folder, "data");
+  const wishes = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
+  const [first = "", ...rest] = [...as, join(programs, "initdb"), "-D", data, ...wishes];
+  execFileSync(first, rest, { stdio: "ignore", cwd: "/" });
+  for (const [name, text] of Object.entries(options.files ?? {})) {
+    writeFileSync(join(data, name), text, { mode: 0o600 });
+    chownSync(join(data, name), uid, gid);
+  }
+  const lines = [
+    `port = ${port}`,
+    "listen_addresses = '127.0.0.1'",
+    `unix_socket_directories = '${folder}'`,
+    "max_connections = 20",
+    ...(options.lines ?? []),
+  ];
+  appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
+  const rules = [
+    "local all all trust",
+    "host all postgres 127.0.0.1/32 trust",
+    "host all all 127.0.0.1/32 scram-sha-256",
+  ];
+  writeFileSync(join(data, "pg_hba.conf"), `${rules.join("\n")}\n`);
+  const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
+  // Its port opens before it lets anybody in.
+  const isReady = () =>
+    exitsWell(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
+  const server = await started("postgres", ["-D", data], port, folder, url, { as, isReady });
+  return {
+    ...server,
+    async again() {
+      // Those who served a connection outlive a killed server for a moment, and it does not start before they are gone.
+      const until = performance.now() + 15_000;
+      for (;;) {
+        try {
+          return await server.again();
+        } catch (error) {
+          if (performance.now() > until) throw error;
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        }
+      }
+    },
+  };
+}
+
+/** Another user may go through the folder to one of its own in it. */
+function letThrough(folder: string): void {
+  const { mode } = statSync(folder);
+  if ((mode & 0o001) === 0) chmodSync(folder, mode | 0o001);
+}
+
+function exitsWell(program: string, options: readonly string[]): boolean {
+  try {
+    execFileSync(program, options, { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+interface Start {
+  /** What stands before the program, such as another user. */
+  readonly as?: readonly string[];
+  /** Where an open port is not enough. */
+  readonly isReady?: () => boolean;
+  /** 15 s where nothing else is said, in milliseconds. */
+  readonly withinMs?: number;
+}
+
 async function started(
   program: Program,
   options: readonly string[],
   port: number,
   folder: string,
   url: string,
+  { as = [], isReady = () => true, withinMs = 15_000 }: Start = {},
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);
+  const [command = path, ...before] = [...as, path];
   const begin = async () => {
-    const child = spawn(path, options, { stdio: ["ignore", "ignore", "pipe"] });
+    const child = spawn(command, [...before, ...options], { stdio: ["ignore", "ignore", "pipe"] });
     let complaint = "";
     child.stderr?.on("data", (text: Buffer) => {
       complaint = (complaint + text.toString()).slice(-2000);
     });
     const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
     try {
-      await portOpen(port, child, 15_000);
+      await portOpen(port, child, withinMs, isReady);
     } catch (error) {
       child.kill("SIGKILL");
       throw new Error(`${program} did not start: ${complaint}`, { cause: error });
@@ -258,11 +469,16 @@ async function started(
 }
 
 /** Waits until the port accepts a connection, the process ends, or the time is up. */
-export async function portOpen(port: number, child: ChildProcess | null, withinMs: number): Promise<void> {
+export async function portOpen(
+  port: number,
+  child: ChildProcess | null,
+  withinMs: number,
+  isReady = () => true,
+): Promise<void> {
   const until = performance.now() + withinMs;
   while (performance.now() < until) {
     if (child !== null && child.exitCode !== null) throw new Error(`ended with code ${child.exitCode}`);
-    if (await accepts(port)) return;
+    if ((await accepts(port)) && isReady()) return;
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
   throw new Error(`port ${port} did not open within ${withinMs} ms`);

@@ -8,6 +8,7 @@ import {
   makeEvent,
   sourceUri,
 } from "#src/event.ts";
+import type { DayAccount } from "#src/history-facts.ts";
 
 /** One plausible event of every kind; the compiler says when a kind is missing or its data no longer fit. */
 
@@ -43,7 +44,7 @@ const HOST: Host = {
 
 const BEHIND = [{ id: HOST.id, displayName: HOST.displayName }];
 
-const SYSTEM: System = {
+export const SYSTEM: System = {
   id: "5",
   code: "VS1",
   displayName: "Heating 1",
@@ -129,6 +130,11 @@ const commandResult: CommandResult = {
   replyTo: null,
 };
 
+const ACCOUNT: DayAccount = {
+  ...{ expected: 24, had: 22, null: 1, absent: 1 },
+  ...{ withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
+};
+
 const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: EventData[K] } } = {
   "site-added": { subject: "site/1", data: { site: SITE } },
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
@@ -159,6 +165,23 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "tag-added": { subject: "site/1/tag/10042", data: { tag: TAG } },
   "tag-changed": { subject: "site/1/tag/10042", data: { tag: TAG, before: { unit: null } } },
   "tag-removed": { subject: "site/1/tag/10042", data: { tag: TAG } },
+  "tag-systems-changed": {
+    subject: "site/1/tag/10042",
+    data: {
+      tag: TAG,
+      systems: [{ id: SYSTEM.id, code: SYSTEM.code, displayName: SYSTEM.displayName }],
+      before: ["4"],
+    },
+  },
+  "series-break": {
+    subject: "site/1/tag/10042",
+    data: {
+      tag: TAG,
+      what: ["unit"],
+      before: { unit: "K" },
+      since: { lastBefore: "2026-11-02T00:20:00.000Z", firstAfter: TIME },
+    },
+  },
   "alarm-raised": { subject: "site/1/alarm/500001", data: { ...alarmFact, initial: false } },
   "alarm-resolved": { subject: "site/1/alarm/500001", data: resolvedFact },
   "alarm-acknowledged": {
@@ -216,6 +239,23 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       reset: false,
     },
   },
+  "history-complete": {
+    subject: "site/1/tag/10042/history/1h",
+    data: {
+      ...{ tag: TAG, resolution: "1h", timeZone: "Europe/Stockholm", total: false },
+      ...{ firstDate: "2026-11-01", lastDate: "2026-11-01" },
+      ...ACCOUNT,
+    },
+  },
+  "day-sealed": {
+    subject: "site/1",
+    data: {
+      ...{ site: SITE, date: "2026-11-01", timeZones: ["Europe/Stockholm"], revision: 1, revised: 0 },
+      ...{ series: 1, ...ACCOUNT },
+      byResolution: [{ resolution: "1h", timeZone: "Europe/Stockholm", total: false, series: 1, ...ACCOUNT }],
+      ...{ seriesWithoutLog: [], seriesWithoutLogCount: 0, seriesRefused: [], seriesRefusedCount: 0 },
+    },
+  },
   "command-accepted": {
     subject: "site/1/tag/10042",
     data: {
@@ -245,6 +285,33 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
     },
   },
   "audit-head": { subject: "audit", data: { records: 12, head: "ab".repeat(32) } },
+  "silent-sensors": {
+    subject: "site/1",
+    data: {
+      site: SITE,
+      from: "2026-10-26T06:20:00.000Z",
+      to: TIME,
+      watchedHours: 168,
+      tags: 320,
+      judged: 311,
+      counts: { "never-moved": 1, "always-null": 0, "log-differs": 0, "log-clock-off": 0 },
+      part: 1,
+      parts: 1,
+      findings: [
+        {
+          finding: "never-moved",
+          tag: TAG,
+          message: "It was 21.5 °C at each of 1008 readings.",
+          readings: 1_008,
+          value: 21.5,
+          logged: null,
+          pairs: null,
+          lagMs: null,
+          resolution: null,
+        },
+      ],
+    },
+  },
   "silence-started": { subject: "silence/s1", data: { silence: SILENCE, by: "cli" } },
   "silence-ended": { subject: "silence/s1", data: { silence: SILENCE, by: null } },
   "token-expiring": { subject: "token", data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },

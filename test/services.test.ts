@@ -19,6 +19,8 @@ import { createOutage } from "#src/sync/outage.ts";
 import { clockTicker } from "#src/sync/schedule.ts";
 import { createScheduler } from "#src/sync/scheduler.ts";
 import { createScope } from "#src/sync/scope.ts";
+import { SilentSensorsConfig } from "#src/sync/sensors/config.ts";
+import { createSensorWatch } from "#src/sync/sensors/sensor-watch.ts";
 import { rest } from "#src/waiting.ts";
 import { createRig } from "./commands/rig.ts";
 import { freePort, temporaryFolder } from "./real-servers.ts";
@@ -39,6 +41,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/operator/door.ts": "services.test.ts",
   "src/status/server.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",
+  "src/sync/sensors/sensor-watch.ts": "services.test.ts",
   "src/sync/sync.ts": "services.test.ts",
 };
 
@@ -124,6 +127,20 @@ describeService("commands", async () => {
     quiet: () => expect(rig.clock.sleepers()).toBe(0),
     dispose: rig.close,
   };
+});
+
+describeService("the watch of sensors", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const service = createSensorWatch({
+    source: "main",
+    store: createMemoryStore(),
+    clock,
+    clockDoubt: { anywhere: () => null, stepped: () => null },
+    log: pino({ level: "silent" }),
+    config: SilentSensorsConfig.parse({}) as SilentSensorsConfig,
+    classOf: () => undefined,
+  });
+  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
 describeService("the scheduler of a source", async () => {

@@ -40,6 +40,10 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   connector: [["src/connector.ts", "src/source/source.ts"]],
   "silence/": [["src/silence/silence.ts", "src/sync/snapshot.ts"]],
   picture: [["src/picture.ts", "src/store/open.ts"]],
+  "lake/": [
+    ["src/lake/rows.ts", "src/store/store.ts"],
+    ["src/lake/rows.ts", "src/connector.ts"],
+  ],
   "store/": [
     ["src/store/outbox.ts", "src/source/source.ts"],
     ["src/store/outbox.ts", "src/delivery/filter.ts"],
@@ -91,10 +95,18 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/sync/read/live-reads.ts", "src/sync/sync.ts"],
     ["src/sync/read/board.ts", "p-queue"],
   ],
+  "sync/completeness/": [
+    ["src/sync/completeness/account.ts", "src/store/store.ts"],
+    ["src/sync/completeness/reach.ts", "src/sync/history/settle.ts"],
+  ],
   "sync/history/": [
     ["src/sync/history/pull.ts", "src/sync/read/live-reads.ts"],
     ["src/sync/history/request.ts", "src/source/client.ts"],
     ["src/sync/history/book.ts", "node:sqlite"],
+  ],
+  "sync/sensors/": [
+    ["src/sync/sensors/sensor-watch.ts", "src/source/source.ts"],
+    ["src/sync/sensors/findings.ts", "src/sync/read/board.ts"],
   ],
   "sync/": [
     ["src/sync/sync.ts", "src/delivery/dispatcher.ts"],
@@ -121,6 +133,12 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["connectors/mqtt/topics.ts", "connectors/influxdb/text.ts"],
   ],
   "../connectors/influxdb/": [["connectors/influxdb/sink.ts", "undici"]],
+  "../connectors/kafka/": [["connectors/kafka/sink.ts", "mqtt"]],
+  "../connectors/parquet/": [
+    ["connectors/parquet/sink.ts", "src/store/store.ts"],
+    ["connectors/parquet/s3-store.ts", "pg"],
+    ["connectors/parquet/paths.ts", "connectors/file/own-files.ts"],
+  ],
   "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
   "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
@@ -132,6 +150,14 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   ],
   "../connectors/jira/": [["connectors/jira/receiver.ts", "connectors/servicenow/texts.ts"]],
   "../connectors/servicenow/": [["connectors/servicenow/api.ts", "undici"]],
+  "../connectors/parquet/delta/": [
+    ["connectors/parquet/delta/table.ts", "src/lake/rows.ts"],
+    ["connectors/parquet/delta/log.ts", "undici"],
+  ],
+  "../connectors/postgres/": [
+    ["connectors/postgres/sink.ts", "src/store/store.ts"],
+    ["connectors/postgres/columns.ts", "connectors/influxdb/text.ts"],
+  ],
   "../connectors/<name>/": [
     ["connectors/file/sink.ts", "connectors/stdout/sink.ts"],
     ["connectors/made-up/sink.ts", "connectors/file/sink.ts"],

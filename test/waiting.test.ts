@@ -1,5 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { abortable, createBell, loop, oneAtATime, rest, restUntilRung, within } from "#src/waiting.ts";
+import {
+  abortable,
+  createBell,
+  loop,
+  oneAtATime,
+  rest,
+  restUntilRung,
+  within,
+  withOthersTurns,
+} from "#src/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
@@ -18,6 +27,27 @@ describe("waiting", () => {
       false,
     ]);
     expect(clock.sleepers()).toBe(0);
+  });
+
+  test("long work stops for others after each so many steps, and a stop ends it there", async () => {
+    const clock = createVirtualClock(0);
+    let steps = 0;
+    function* work() {
+      for (; steps < 1_000; steps += 1) yield;
+      return "done";
+    }
+    const walked = withOthersTurns(work(), 250, clock, never);
+    expect(steps).toBe(249);
+    await clock.advance(0);
+    expect(await walked).toBe("done");
+    // The fourth turn comes after the last step, before the work says that it is done.
+    expect(clock.woken()).toBe(4);
+    steps = 0;
+    const stop = new AbortController();
+    const ended = withOthersTurns(work(), 250, clock, stop.signal);
+    stop.abort(new Error("stop"));
+    await expect(ended).rejects.toThrow("stop");
+    expect(steps).toBe(249);
   });
 
   test("a bell ends a wait, and neither leaves a sleeper behind", async () => {

@@ -63,6 +63,10 @@ const INSIDE: Readonly<Record<string, readonly Embedded[]>> = {
 interface Locked {
   readonly version?: string;
   readonly integrity?: string;
+  readonly license?: string;
+  /** Present on what is made for some machines alone: npm installs it there and nowhere else. */
+  readonly os?: readonly string[];
+  readonly cpu?: readonly string[];
   readonly dependencies?: Readonly<Record<string, string>>;
   readonly optionalDependencies?: Readonly<Record<string, string>>;
   readonly peerDependencies?: Readonly<Record<string, string>>;
@@ -105,10 +109,12 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
 }
 
 function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
-  const { version = "", integrity = "" } = lock[place] ?? {};
+  const { version = "", integrity = "", license, os, cpu } = lock[place] ?? {};
   const name = place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length);
   const key = `${name}@${version}`;
-  const installed = manifestAt(join(root, place));
+  // What is for some machines alone is listed on every machine by what the lock file says, or each would list another.
+  const isForSome = os !== undefined || cpu !== undefined;
+  const installed = isForSome ? { version, license } : manifestAt(join(root, place));
   if (installed?.version !== version) {
     throw new Error(`${key} is not installed as package-lock.json has it; run npm ci.`);
   }
@@ -122,7 +128,7 @@ function shippedAt(root: string, lock: Lock, place: string): ShippedPackage {
     licence: typeof installed.license === "string" ? installed.license : "no licence that it names",
     integrity,
     needs: needs.toSorted(),
-    texts: licenceFiles(join(root, place)),
+    texts: licenceTexts(join(root, isForSome ? chooserOf(lock, name) : place)),
     inside: INSIDE[key] ?? [],
   };
 }
@@ -151,6 +157,23 @@ function manifestAt(folder: string): { readonly version?: unknown; readonly lice
   } catch {
     return null;
   }
+}
+
+/** Where the package lies that has this one for some machines; it is of the same people and brings the licence along. */
+function chooserOf(lock: Lock, name: string): string {
+  const place = Object.keys(lock).find((each) => lock[each]?.optionalDependencies?.[name] !== undefined);
+  if (place === undefined) throw new Error(`Nothing in package-lock.json asks for ${name}; run npm install.`);
+  return place;
+}
+
+/** The files about licences; some packages have theirs at the end of the README instead. */
+function licenceTexts(folder: string): readonly LicenceText[] {
+  const files = licenceFiles(folder);
+  if (files.length > 0) return files;
+  const readme = readdirSync(folder).find((file) => /^readme(\.\w+)?$/i.test(file));
+  if (readme === undefined) return [];
+  const [, text = ""] = readFileSync(join(folder, readme), "utf8").split(/^##+ licen[cs]e[ \t]*$/im);
+  return /copyright/i.test(text) ? [{ file: readme, text: tidy(text) }] : [];
 }
 
 function licenceFiles(folder: string): readonly LicenceText[] {

@@ -1,6 +1,11 @@
 import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { templateComplaint } from "./layout.ts";
 
 const MEGABYTE = 1024 * 1024;
+
+/** About 8 s of compression, well inside of the time that a write may take. */
+const MOST_COMPRESSED_MB = 256;
 
 export const FileConfig = z
   .strictObject({
@@ -16,6 +21,26 @@ export const FileConfig = z
       .regex(/^[a-z0-9][a-z0-9_]{0,63}$/, "Use lower-case letters, digits and `_`, at most 64.")
       .default("events")
       .meta({ description: "First part of every file name; two sinks in one folder need two names." }),
+    path: z
+      .string()
+      .superRefine((text, context) => {
+        const message = templateComplaint(text);
+        if (message !== null) context.addIssue({ code: "custom", message });
+      })
+      .optional()
+      .meta({
+        description:
+          "Folders below `folder` by kind, site and day (UTC) of the event, e.g. {kind}/{site}/{date} or date={date}/kind={kind}. Without it all lines are in files by the day of writing.",
+      }),
+    gzip: z.boolean().default(false).meta({
+      description: "Compress files once nothing is written to them any more.",
+    }),
+    finish_after: Duration.refine((ms) => ms >= 1_000, "Use 1s or more.")
+      .prefault("15m")
+      .meta({
+        description:
+          "With `path`: a file is finished, and loses its ending .part, so long after it was begun, or before it passes max_file_mb.",
+      }),
     max_file_mb: z
       .number()
       .positive()
@@ -36,11 +61,18 @@ export const FileConfig = z
       .default("0640")
       .meta({ description: "Permission of the files: the owner only, or readable by the group as well." }),
   })
+  .refine((config) => !config.gzip || config.max_file_mb <= MOST_COMPRESSED_MB, {
+    path: ["max_file_mb"],
+    message: `With gzip use at most ${MOST_COMPRESSED_MB}: events wait while a file is compressed.`,
+  })
   .refine((config) => config.max_total_mb >= config.max_file_mb, {
     path: ["max_total_mb"],
     message: "max_total_mb has to be at least max_file_mb, or the newest file alone would be too large.",
   })
-  .meta({ description: "Events as JSON lines in a folder, rotated by size and day." });
+  .meta({
+    description:
+      "Events as JSON lines in a folder, in files by the day of writing, or by kind, site and day of the event.",
+  });
 export type FileConfig = z.infer<typeof FileConfig>;
 
 export function bytesOf(mebibytes: number): number {

@@ -6,5 +6,6 @@ export const file = {
   name: "file",
   summary: "Events as JSON lines in a folder, on disk before they are acknowledged.",
   Config: FileConfig,
+  carriesSequence: true,
   sink: createFileSink,
 } satisfies ConnectorDefinition<FileConfig>;

@@ -1,11 +1,12 @@
 /**
  * Names of the files, e.g. `events-2026-11-21-001.jsonl`: the day (UTC) of the writing, and a number within it.
- * Only names of exactly this form are ever opened, counted or removed.
+ * Only names of exactly this form are ever opened, counted or removed; with compression also those with `.gz` behind it.
  */
 export interface OwnFile {
   readonly fileName: string;
   readonly day: string;
   readonly number: number;
+  readonly isCompressed: boolean;
 }
 
 export interface StoredFile extends OwnFile {
@@ -13,14 +14,17 @@ export interface StoredFile extends OwnFile {
 }
 
 export function ownFile(name: string, day: string, number: number): OwnFile {
-  return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number };
+  const fileName = `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`;
+  return { fileName, day, number, isCompressed: false };
 }
 
 /** Null when the file is none of ours. */
-export function parseOwnFile(name: string, fileName: string): OwnFile | null {
-  const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl$/.exec(fileName);
+export function parseOwnFile(name: string, fileName: string, withCompressed = false): OwnFile | null {
+  const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
   if (match === null || match[1] !== name || match[2] === undefined) return null;
-  return { fileName, day: match[2], number: Number(match[3]) };
+  const isCompressed = match[4] !== undefined;
+  if (isCompressed && !withCompressed) return null;
+  return { fileName, day: match[2], number: Number(match[3]), isCompressed };
 }
 
 /** Oldest first. */

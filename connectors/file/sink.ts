@@ -1,14 +1,17 @@
-import { access, constants, mkdir, open, readdir, stat, unlink } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { mkdir, readdir, stat, unlink } from "node:fs/promises";
+import { join, resolve } from "node:path";
 import { isoUtc } from "../../src/clock.ts";
-import { ACCEPTED, type ConnectorContext, type Sink } from "../../src/connector.ts";
-import { ConfigError } from "../../src/errors.ts";
+import { ACCEPTED, type ConnectorContext, type Offered, type Sink } from "../../src/connector.ts";
 import type { Event } from "../../src/event.ts";
 import { cloudEventTexts } from "../../src/history-event.ts";
+import { sequenceAttributes } from "../../src/sequence.ts";
 import { type Appender, openAppender } from "./appender.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
+import { finish, syncFolder } from "./finish.ts";
 import { byAge, nextFile, type OwnFile, parseOwnFile, type StoredFile, tooMany } from "./own-files.ts";
+import { createPartitionedSink } from "./partitioned.ts";
 import { meaning } from "./trouble.ts";
+import { writable } from "./writable.ts";
 
 /** Lines of one write at most: a crash leaves no more of them in doubt. */
 const MAX_BATCH = 1_000;
@@ -18,6 +21,13 @@ const KEPT_BYTES = 2 * 1024 ** 2;
 
 /** Accepted means: the line is on disk (fdatasync has returned). */
 export function createFileSink(config: FileConfig, context: ConnectorContext): Sink {
+  return config.path === undefined
+    ? createDailySink(config, context)
+    : createPartitionedSink(config, config.path, context);
+}
+
+/** All lines in one folder, in files by the day of writing. */
+function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
   const folder = resolve(config.folder);
   const maxFileBytes = bytesOf(config.max_file_mb);
   const mode = Number.parseInt(config.mode, 8);
@@ -27,7 +37,7 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
   async function stored(): Promise<readonly OwnFile[]> {
     const names = await readdir(folder);
     return names
-      .map((name) => parseOwnFile(config.name, name))
+      .map((name) => parseOwnFile(config.name, name, config.gzip))
       .filter((file) => file !== null)
       .sort(byAge);
   }
@@ -41,20 +51,36 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
   }
 
   /** Opens the newest file, which is the one that a crash can have left with an unfinished line. */
-  async function ensureOpen(): Promise<Appender> {
+  async function ensureOpen(signal: AbortSignal): Promise<Appender> {
     if (current !== null && (await current.appender.isThere())) return current.appender;
     await mkdir(folder, { recursive: true, mode: 0o750 });
+    await compressClosed(signal);
     const newest = (await stored()).at(-1);
-    return use(newest ?? nextFile(config.name, today(), undefined));
+    // One that is compressed is closed for good.
+    return use(newest === undefined || newest.isCompressed ? nextFile(config.name, today(), newest) : newest);
+  }
+
+  /** All but the newest, where they are to be compressed; also those that an earlier end left as they were. */
+  async function compressClosed(signal: AbortSignal): Promise<void> {
+    if (!config.gzip) return;
+    const files = await stored();
+    for (const { fileName, isCompressed } of files.slice(0, -1)) {
+      if (isCompressed) continue;
+      const path = join(folder, fileName);
+      // Compressed and named already: only its removal was left.
+      if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
+      else await finish(path, `${path}.gz`, mode, signal);
+    }
   }
 
   /** The file that takes `bytes` more: the open one, or a new one when the day or the size says so. */
-  async function appenderFor(bytes: number): Promise<Appender> {
-    const appender = await ensureOpen();
+  async function appenderFor(bytes: number, signal: AbortSignal): Promise<Appender> {
+    const appender = await ensureOpen(signal);
     if (current === null) return appender;
     const full = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
     if (current.file.day >= today() && !full) return appender;
     const next = await use(nextFile(config.name, today(), current.file));
+    await compressClosed(signal);
     await prune();
     return next;
   }
@@ -83,8 +109,11 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
   }
 
   /** The lines, where the ones before them were: those are on disk when the next are made. */
-  function textOf(batch: readonly Event[]): Buffer {
-    const texts = batch.flatMap((event) => [...cloudEventTexts(event), "\n"]);
+  function textOf(batch: readonly Event[], sequences: Offered["sequences"]): Buffer {
+    const texts = batch.flatMap((event, index) => [
+      ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
+      "\n",
+    ]);
     const length = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
     if (length > KEPT_BYTES) return Buffer.from(texts.join(""));
     if (length > lines.length) lines = Buffer.allocUnsafeSlow(Math.min(KEPT_BYTES, 2 * length));
@@ -101,18 +130,18 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
     async open(signal) {
       signal.throwIfAborted();
       try {
-        await ensureOpen();
+        await ensureOpen(signal);
         await prune();
       } catch (error) {
         throw meaning(error, folder);
       }
     },
 
-    async write(batch, signal) {
+    async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const text = textOf(batch);
+      const text = textOf(batch, offer?.sequences);
       try {
-        const appender = await appenderFor(text.length);
+        const appender = await appenderFor(text.length, signal);
         await appender.append(text);
       } catch (error) {
         // After a failed write nothing is assumed about the file: the next one opens and repairs it anew.
@@ -134,25 +163,4 @@ export function createFileSink(config: FileConfig, context: ConnectorContext): S
       }
     },
   };
-}
-
-/** Makes the name of a new file survive a power cut, not only its content. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, constants.O_RDONLY);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Checks the folder, or the nearest one above it that exists, without creating anything. */
-async function writable(folder: string): Promise<void> {
-  const found = await stat(folder).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === "ENOENT" && dirname(folder) !== folder) return null;
-    throw error;
-  });
-  if (found === null) return writable(dirname(folder));
-  if (!found.isDirectory()) throw new ConfigError(`${folder} is not a folder.`, { field: "folder" });
-  await access(folder, constants.W_OK | constants.X_OK);
 }

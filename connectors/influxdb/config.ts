@@ -3,6 +3,7 @@ import { Duration } from "../../src/duration.ts";
 import { isLoopback } from "../../src/loopback.ts";
 import { ProxyConfig } from "../../src/proxy.ts";
 import { SecretRef } from "../../src/secret.ts";
+import { NAME_TAGS } from "./names.ts";
 
 const Url = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
@@ -54,6 +55,10 @@ export const InfluxConfig = z
       .record(OwnTag, z.string().min(1).max(256))
       .default({})
       .meta({ description: "Further tags of every point, such as the environment." }),
+    tags_from: z.array(z.enum(NAME_TAGS)).default([]).meta({
+      description:
+        "Names that are written beside the ids, as tags: of the tag (name), its site (site_name), the codes of its systems (system). A new name begins a new series.",
+    }),
     gzip: z.boolean().default(true).meta({ description: "Compress requests above 16,384 bytes." }),
     timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
       .prefault("10s")
@@ -79,6 +84,9 @@ export const InfluxConfig = z
     }
     if ((config.username === undefined) !== (config.password === undefined)) {
       complain("username", "Give username and password together.");
+    }
+    for (const name of config.tags_from) {
+      if (name in config.tags) complain("tags", `With \`tags_from\` points have a tag ${name} already.`);
     }
     const url = URL.parse(config.url);
     // On the way to a proxy even what is meant for loopback leaves this machine.

@@ -11,6 +11,9 @@ export interface PointParts {
   readonly timeMs: number;
 }
 
+/** A point as an event gives it: its time as text. */
+export type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
+
 /** The point as a line with a timestamp in milliseconds. Numbers are always floats, so no type ever conflicts. */
 export function lineOf(parts: PointParts): string {
   const point = new Point(parts.measurement).timestamp(String(parts.timeMs));

@@ -1,14 +1,16 @@
 import type { AnyEvent, Event } from "../../src/event.ts";
 import { historyLines, type Lines } from "./history-lines.ts";
-import { lineOf, momentOf, type PointParts, valueFields } from "./line.ts";
+import { completePoint, sealedPoint } from "./history-points.ts";
+import { lineOf, momentOf, type Parts, type PointParts, valueFields } from "./line.ts";
+import { breakPoint, sensorPoints, tagSystemsPoint } from "./tag-points.ts";
 
 /** What is the same in every point of a sink. */
 export interface PointSettings {
   readonly prefix: string;
   readonly tags: Readonly<Record<string, string>>;
+  /** Names beside the ids, which a sink may be asked for. */
+  readonly namesOf?: (event: Event) => Readonly<Record<string, string>>;
 }
-
-type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
 
 /**
  * The lines of an event. The same event always gives the same lines with the same timestamps, so writing it
@@ -18,7 +20,10 @@ type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
 export function* linesOf(event: Event, settings: PointSettings): Generator<Lines> {
   const known = event as AnyEvent;
   if (known.type === "tag-history") yield* historyLines(known, (parts) => lineAt(event, parts, settings, 0));
-  else {
+  else if (known.type === "silent-sensors") {
+    const timeMs = momentOf(known.time);
+    for (const parts of sensorPoints(known)) yield { text: lineAt(event, parts, settings, timeMs), count: 1 };
+  } else {
     const { time, ...parts } = partsOf(known);
     yield { text: lineAt(event, parts, settings, momentOf(time)), count: 1 };
   }
@@ -28,18 +33,28 @@ function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSetting
   const { measurement, tags, fields } = parts;
   return lineOf({
     measurement: settings.prefix + measurement,
-    tags: { ...settings.tags, source: event.source.split("/").at(-1), site_id: event.siteid, ...tags },
+    tags: {
+      ...settings.tags,
+      ...settings.namesOf?.(event),
+      source: event.source.split("/").at(-1),
+      site_id: event.siteid,
+      ...tags,
+    },
     fields,
     timeMs,
   });
 }
 
-function partsOf(event: Exclude<AnyEvent, { type: "tag-history" }>): Parts {
+function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {
   switch (event.type) {
     case "tag-value":
       return valuePoint(event);
     case "tag-total":
       return totalPoint(event);
+    case "history-complete":
+      return completePoint(event);
+    case "day-sealed":
+      return sealedPoint(event);
     case "alarm-raised":
     case "alarm-resolved":
     case "alarm-acknowledged":
@@ -59,6 +74,10 @@ function partsOf(event: Exclude<AnyEvent, { type: "tag-history" }>): Parts {
       return commandPoint(event);
     case "command-not-restored":
       return notRestoredPoint(event);
+    case "tag-systems-changed":
+      return tagSystemsPoint(event);
+    case "series-break":
+      return breakPoint(event);
     case "audit-head":
     case "silence-started":
     case "silence-ended":
@@ -83,6 +102,8 @@ function valuePoint({ time, data }: Event<"tag-value">): Parts {
       good: data.quality === "good",
       latency_ms: data.latencyMs,
       behind_gateway: data.behindGateway,
+      type_before: data.type?.before,
+      type_now: data.type?.now,
     },
     time,
   };
@@ -132,6 +153,9 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
       site: alarm.site.displayName,
       trigger: alarm.trigger.displayName,
       trigger_description: alarm.trigger.description,
+      trigger_enabled: alarm.trigger.enabled,
+      triggered_on: alarm.lastActiveEvent?.triggeredOn,
+      last_active_at: alarm.lastActiveEvent?.triggeredAt,
       description: alarm.description,
       alarm_source: alarm.source,
       value: alarm.lastActiveEvent?.value,
@@ -147,6 +171,10 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
       initial: "initial" in data ? data.initial : undefined,
       behind_gateway: data.behindGateway,
       episode: data.episode,
+      tickets: data.tickets
+        ?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`))
+        .join(", "),
+      ...changesIn(data),
       event_id: id,
     },
     time,
@@ -177,6 +205,7 @@ function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gatewa
       display_name: gateway.displayName,
       location: gateway.location,
       version: gateway.version,
+      hardware: gateway.hardware,
       ip_address: gateway.ipAddress,
       hosts: data.hosts.length,
       whole_site: data.wholeSite,
@@ -194,6 +223,9 @@ function acceptedPoint({ id, time, data }: Event<"command-accepted">): Parts {
       command_id: data.commandId,
       ...valueFields("requested", data.requested),
       wait_ms: data.waitMs,
+      expires_at: data.expiresAt,
+      for_ms: data.forMs,
+      needs_second: data.needsSecond,
       event_id: id,
     },
     time,
@@ -258,8 +290,18 @@ function workerPoint(event: WorkerEvent): Parts {
     }
     case "silence-started":
     case "silence-ended": {
-      const { id, reason, from, to } = event.data.silence;
-      return { ...common, tags, fields: { silence: id, reason, since: from, until: to, event_id: event.id } };
+      const { silence, by } = event.data;
+      const { id, reason, from, to, madeBy, source, site, priorities, name, alarm } = silence;
+      const scope = {
+        silence_source: source,
+        silence_site: site === null ? null : String(site),
+        silence_priorities: priorities?.join(","),
+        silence_name: name,
+        silence_alarm: alarm,
+      };
+      const span = { since: from, until: to };
+      const fields = { silence: id, reason, made_by: madeBy, by, ...span, ...scope, event_id: event.id };
+      return { ...common, tags, fields };
     }
     case "token-expiring": {
       const { expiresAt, daysLeft } = event.data;
@@ -296,11 +338,18 @@ function inventoryPoint({ id, type, time, data }: InventoryEvent): Parts {
       display_name: noun.displayName,
       description: "description" in noun ? noun.description : undefined,
       ...detailsOf(data),
-      changed: "before" in data ? Object.keys(data.before).join(",") : undefined,
+      ...changesIn(data),
       event_id: id,
     },
     time,
   };
+}
+
+/** What differs from before: the names, and the old values as JSON. */
+function changesIn(data: object): PointParts["fields"] {
+  if (!("before" in data)) return {};
+  const before = data.before as Readonly<Record<string, unknown>>;
+  return { changed: Object.keys(before).join(","), before: JSON.stringify(before) };
 }
 
 function nounOf(data: InventoryEvent["data"]) {

@@ -8,6 +8,7 @@ import { endedUnanswered, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
 import { createExchange, type Exchange } from "./exchange.ts";
+import { createNames } from "./names.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf } from "./points.ts";
 import { lifeOfServer } from "./start-time.ts";
@@ -17,7 +18,8 @@ import { countTooOld } from "./too-old.ts";
 /** Accepted means: the server answered success to the request that carried the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const writePath = pathOf(config);
-  const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags };
+  const names = createNames(config.tags_from, context);
+  const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags, namesOf: names.of };
   const tooOld = countTooOld(context);
   const authorization = authorizationOf(config, context);
   const proxy = proxyOf(config.proxy, context.clock);
@@ -94,6 +96,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
     async write(batch, signal) {
       signal.throwIfAborted();
       const through = exchange ?? connect();
+      await names.prepare(batch);
       const unreadable = new Map<number, string>();
       const { rejected, kept } = await storeLines(allLines(batch, unreadable), (lines) =>
         send(lines, through, signal),

@@ -7,6 +7,7 @@ export const mqtt = {
   name: "mqtt",
   summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
   Config: MqttConfig,
+  carriesSequence: true,
   sink: createMqttSink,
   commands: createMqttCommands,
 } satisfies ConnectorDefinition<MqttConfig>;

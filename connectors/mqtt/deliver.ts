@@ -19,7 +19,7 @@ export interface DeliverOptions {
 export async function deliver(
   link: Link,
   batch: readonly Event[],
-  messagesOf: (event: Event) => readonly Message[],
+  messagesOf: (event: Event, index: number) => readonly Message[],
   options: DeliverOptions,
 ): Promise<Receipt> {
   const rejected = new Map<number, string>();
@@ -35,7 +35,7 @@ export async function deliver(
   }
 
   sending: for (const [index, event] of batch.entries()) {
-    for (const message of messagesOf(event)) {
+    for (const message of messagesOf(event, index)) {
       while (inFlight.size >= options.maxInFlight) await Promise.race(inFlight);
       if (kept !== undefined) break sending;
       if (bytesOf(message) > options.maxBytes) {

@@ -1,6 +1,7 @@
 import type { AnyEvent, Event, Kind } from "../../src/event.ts";
 import { isTelemetry, sourceName, toCloudEvent } from "../../src/event.ts";
 import { historyText } from "../../src/history-event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
 import {
   accepted,
   alarmState,
@@ -9,6 +10,7 @@ import {
   inventory,
   notRestored,
   result,
+  systems,
   total,
   value,
 } from "./payload.ts";
@@ -42,25 +44,38 @@ const RESOLVED_KEPT_SECONDS = 604_800;
 
 /**
  * The messages that make up an event, in the order of sending: first the states that it changes, then the event
- * itself. Measurements have no event of their own; their state message carries the id.
+ * itself. Measurements have no event of their own; their state message carries the id. All of them carry the number of
+ * the event, where it has one.
  */
-export function messagesOf(event: Event, topics: Topics, retained: Retained): readonly Message[] {
-  const states = stateMessages(event as AnyEvent, topics, retained);
+export function messagesOf(
+  event: Event,
+  topics: Topics,
+  retained: Retained,
+  sequence?: Sequence | null,
+): readonly Message[] {
+  const numbered = sequenceAttributes(sequence);
+  const properties = { ...marks(event), ...numbered };
+  const states = stateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
   const place = { ...whereOf(event), kind: "event", id: event.type };
   return [
     ...states,
     {
       topic: topics.of(place),
-      payload: JSON.stringify(toCloudEvent(event)),
+      payload: JSON.stringify(toCloudEvent(event, numbered)),
       retain: false,
       contentType: "application/cloudevents+json",
-      properties: marks(event),
+      properties,
     },
   ];
 }
 
-function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): readonly Message[] {
+function stateMessages(
+  event: AnyEvent,
+  topics: Topics,
+  retained: Retained,
+  properties: Message["properties"],
+): readonly Message[] {
   const source = whereOf(event).source;
   const at = (kind: string, id: string | number, aspect: string) =>
     topics.of({ ...whereOf(event), kind, id: String(id), aspect });
@@ -69,7 +84,7 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     payload: JSON.stringify(body),
     retain,
     contentType: "application/json",
-    properties: marks(event),
+    properties,
   });
   const listed = (kind: string, id: string | number, object: unknown) =>
     say(at(kind, id, "inventory"), inventory(event, object), retained.inventory);
@@ -107,7 +122,15 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     case "tag-changed":
       return [listed("tag", event.data.tag.id, event.data.tag)];
     case "tag-removed":
-      return forget("tag", event.data.tag.id, { inventory: retained.inventory, value: retained.values });
+      return forget("tag", event.data.tag.id, {
+        inventory: retained.inventory,
+        systems: retained.inventory,
+        value: retained.values,
+      });
+    case "tag-systems-changed": {
+      const { tag, systems: told } = event.data;
+      return [say(at("tag", tag.id, "systems"), systems(event, told), retained.inventory)];
+    }
 
     case "alarm-vanished":
       return forget("alarm", event.data.alarm.id, { state: retained.alarms });
@@ -167,6 +190,10 @@ function stateMessages(event: AnyEvent, topics: Topics, retained: Retained): rea
     case "command-not-restored":
       return [say(at("tag", event.data.tagId, "not-restored"), notRestored(event), false)];
 
+    case "series-break":
+    case "silent-sensors":
+    case "history-complete":
+    case "day-sealed":
     case "audit-head":
     case "silence-started":
     case "silence-ended":

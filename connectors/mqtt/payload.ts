@@ -1,5 +1,6 @@
-import type { AlarmFact, Event, TagHistoryFact } from "../../src/event.ts";
+import type { AlarmFact, Event } from "../../src/event.ts";
 import type { HistoryText } from "../../src/history-event.ts";
+import type { TagHistoryFact } from "../../src/history-facts.ts";
 
 /**
  * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the
@@ -103,6 +104,11 @@ export function gatewayState(
 /** Everything the service says about a site, gateway, host, system or tag; empty once it is gone. */
 export function inventory(event: Event, object: unknown): Body {
   return { ts: event.time, object, id: event.id };
+}
+
+/** The systems that have a tag; none once no list shows it as theirs. */
+export function systems(event: Event, told: Event<"tag-systems-changed">["data"]["systems"]): Body {
+  return { ts: event.time, systems: told, id: event.id };
 }
 
 /** A command is in the journal; `waitMs` says how long the quota will make it wait at most. */

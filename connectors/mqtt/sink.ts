@@ -1,5 +1,6 @@
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
+import type { Event } from "../../src/event.ts";
 import { lifeOfBroker, uptimeOf } from "./broker-life.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
@@ -47,14 +48,16 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       return said;
     },
 
-    async write(batch, signal) {
+    async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
       const abandon = () => link.abandon(signal.reason);
       signal.addEventListener("abort", abandon, { once: true });
+      const messages = (event: Event, index: number) =>
+        messagesOf(event, topics, config.retain, offer?.sequences?.[index]);
       try {
-        return await deliver(link, batch, (event) => messagesOf(event, topics, config.retain), {
+        return await deliver(link, batch, messages, {
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
           maxBytes: config.max_message_bytes,
           signal,

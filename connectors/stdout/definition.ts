@@ -6,5 +6,6 @@ export const stdout = {
   name: "stdout",
   summary: "Events as JSON lines on standard output, for pipes and for looking.",
   Config: StdoutConfig,
+  carriesSequence: true,
   sink: () => createStdoutSink(process.stdout),
 } satisfies ConnectorDefinition<StdoutConfig>;

@@ -2,6 +2,7 @@ import type { Writable } from "node:stream";
 import { ACCEPTED, type Sink } from "../../src/connector.ts";
 import { ConfigError, Retryable } from "../../src/errors.ts";
 import { toCloudEvent } from "../../src/event.ts";
+import { sequenceAttributes } from "../../src/sequence.ts";
 
 /**
  * Accepted means: the operating system has taken the lines, so a reader that is slow slows us down.
@@ -21,9 +22,14 @@ export function createStdoutSink(stream: Writable): Sink {
       stream.on("error", reportedByWrite);
     },
 
-    async write(batch, signal) {
+    async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const lines = batch.map((event) => `${JSON.stringify(toCloudEvent(event))}\n`).join("");
+      const lines = batch
+        .map(
+          (event, index) =>
+            `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
+        )
+        .join("");
       await written(stream, lines, signal);
       return ACCEPTED;
     },

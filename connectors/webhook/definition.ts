@@ -14,6 +14,7 @@ export const webhook = {
   Config: WebhookConfig,
   // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
   scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
+  carriesSequence: true,
   sink: (config, context) =>
     isForEvents(config.format)
       ? createWebhookSink(config, context)

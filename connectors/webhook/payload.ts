@@ -1,4 +1,5 @@
 import { type Event, toCloudEvent } from "../../src/event.ts";
+import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
 import type { WebhookConfig } from "./config.ts";
 
 export interface Payload {
@@ -7,16 +8,22 @@ export interface Payload {
   readonly body: Buffer;
 }
 
-export function payloadOf(event: Event, format: WebhookConfig["format"]): Payload {
+export function payloadOf(
+  event: Event,
+  format: WebhookConfig["format"],
+  sequence?: Sequence | null,
+): Payload {
   if (format === "cloudevents") {
     return {
       contentType: "application/cloudevents+json; charset=utf-8",
-      body: Buffer.from(JSON.stringify(toCloudEvent(event))),
+      body: Buffer.from(JSON.stringify(toCloudEvent(event, sequenceAttributes(sequence)))),
     };
   }
   const { type, time, data, ...envelope } = event;
   return {
     contentType: "application/json; charset=utf-8",
-    body: Buffer.from(JSON.stringify({ type, timestamp: time, data, ...envelope })),
+    body: Buffer.from(
+      JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequenceAttributes(sequence) }),
+    ),
   };
 }

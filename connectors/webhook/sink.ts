@@ -5,6 +5,7 @@ import type { Lookup } from "../../src/outbound/guard.ts";
 import { givenHeaders } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
 import { keptSecret } from "../../src/secret.ts";
+import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
 import type { WebhookConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 import { payloadOf } from "./payload.ts";
@@ -35,9 +36,10 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
     return ready;
   }
 
-  async function post(event: Event, signal: AbortSignal): Promise<void> {
+  async function post(event: Event, number: Sequence | null, signal: AbortSignal): Promise<void> {
     const { keys, headers } = ready ?? open();
-    const { body, contentType } = payloadOf(event, config.format);
+    const { body, contentType } = payloadOf(event, config.format, number);
+    const { sequence, sequenceepoch: epoch } = sequenceAttributes(number);
     const seconds = Math.floor(context.clock.now() / 1_000);
     const answer = await end.exchange(
       {
@@ -49,6 +51,7 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
           "content-type": contentType,
           "webhook-id": event.id,
           "webhook-timestamp": String(seconds),
+          ...(sequence === undefined ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
           ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, event.id, seconds, body) }),
         },
         body,
@@ -70,11 +73,11 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
       open();
     },
 
-    async write(batch, signal, accepted) {
+    async write(batch, signal, accepted, offer) {
       signal.throwIfAborted();
       for (const [index, event] of batch.entries()) {
         try {
-          await post(event, signal);
+          await post(event, offer?.sequences?.[index] ?? null, signal);
           accepted?.(index + 1);
         } catch (error) {
           if (index === 0) throw error;

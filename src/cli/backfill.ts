@@ -1,12 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { DateTime } from "luxon";
 import { planSettings } from "../build-sync.ts";
 import { RESOLUTIONS, type Resolution } from "../building.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import type { SourceEntry } from "../config/config.ts";
 import { isBehind } from "../delivery/back-pressure.ts";
-import { parseDuration } from "../duration.ts";
 import { ConfigError } from "../errors.ts";
 import { findWorker } from "../operator/remote.ts";
 import type { StateConfig } from "../store/config.ts";
@@ -15,20 +13,17 @@ import type { Store } from "../store/store.ts";
 import { factsFromState, pastFromState } from "../sync/facts-for-plan.ts";
 import { hasEnded } from "../sync/history/orders.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
-import { Selection } from "../sync/select.ts";
 import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts";
 import { loop } from "../waiting.ts";
 import { barLine, type Remaining, remainingLines, withoutLogText } from "./backfill-lines.ts";
-import { type CliContext, choose, integer } from "./context.ts";
+import { type CliContext, choose } from "./context.ts";
+import { moment, type SelectionOptions, selectionOf, selectionOptions } from "./past-options.ts";
 
-interface BackfillOptions {
+interface BackfillOptions extends SelectionOptions {
   readonly source?: string;
   readonly from?: string;
   readonly to: string;
   readonly resolution: Resolution;
-  readonly site?: readonly number[];
-  readonly name?: readonly string[];
-  readonly unit?: readonly string[];
   readonly detach?: boolean;
   readonly pause?: boolean;
   readonly resume?: boolean;
@@ -37,7 +32,6 @@ interface BackfillOptions {
 
 /** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
 export function define(command: Command, context: CliContext): void {
-  const several = <T>(value: T, before: readonly T[] = []) => [...before, value];
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .option("--source <name>", "which source, when there are several")
@@ -47,12 +41,10 @@ export function define(command: Command, context: CliContext): void {
       moment,
     )
     .option("--to <time>", "end: ISO 8601, or an age", moment, moment("0s"))
-    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
-    .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
-      several(integer(text), before),
-    )
-    .option("--name <pattern>", "only tags with such a name, * is any text", several<string>)
-    .option("--unit <unit>", "only tags with this unit", several<string>)
+    .addOption(
+      new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
+    );
+  selectionOptions(command)
     .option("--detach", "do not wait for the end")
     .option("--pause", "fetch nothing of the past for now; live work goes on")
     .option("--resume", "go on with it")
@@ -96,13 +88,7 @@ async function order(work: Work, tagIds: readonly string[], options: BackfillOpt
   const { context, store, name, running } = work;
   const terminal = context.terminal();
   if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
-  const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
-  const select = Selection.parse({
-    ...(ids.length > 0 ? { ids } : {}),
-    ...(options.site === undefined ? {} : { sites: options.site }),
-    ...(options.name === undefined ? {} : { name: options.name }),
-    ...(options.unit === undefined ? {} : { units: options.unit }),
-  });
+  const select = selectionOf(tagIds, options);
   const held: HeldBackfill = {
     from: options.from,
     to: options.to,
@@ -237,17 +223,8 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
   return [...done, ...open, ...configured];
 }
 
-function paceOf({ backfill, lanes, quota }: PlanReport): number {
+/** Requests a minute that are left for the past, by the plan. */
+export function paceOf({ backfill, lanes, quota }: PlanReport): number {
   const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
   return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
-}
-
-function moment(text: string): string {
-  const age = parseDuration(text);
-  const time =
-    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
-  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
-  if (iso === null)
-    throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
-  return iso;
 }

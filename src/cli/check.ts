@@ -176,7 +176,7 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   const connector = connectorOf(entry);
   let sink: Sink | undefined;
   try {
-    sink = loneSink(name, entry);
+    sink = await loneSink(name, entry);
     if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
     const asked = sink;
     await within(signal, async (limited) => asked.probe?.(limited));

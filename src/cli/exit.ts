@@ -10,6 +10,8 @@ export const EXIT = {
   failure: 1,
   /** The command line is wrong. */
   usage: 2,
+  /** `plenum complete`: something of the days that were asked for is not known. */
+  incomplete: 3,
   /** Trouble that may pass by itself: the service or the worker does not answer; try again. */
   unavailable: 75,
   /** A person has to change the configuration, the token or a permission. */

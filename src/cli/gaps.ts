@@ -24,7 +24,7 @@ const WHY: Readonly<Record<HoleReason, string>> = {
 /** What nobody has to fetch any more: the service answered, or said that there is nothing. */
 const ANSWERED: ReadonlySet<HoleReason> = new Set(["no-log", "null"]);
 
-interface Group {
+export interface Group {
   readonly tags: number;
   /** The only tag, or the first. */
   readonly example: string;
@@ -101,7 +101,8 @@ function noHoles(series: number): string {
     : `No holes: all ${series} series are had up to now.`;
 }
 
-function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
+/** Tags with the same hole share one; `single`: each has its own. */
+export function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,
     (hole) =>

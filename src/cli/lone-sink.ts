@@ -18,7 +18,7 @@ const NO_STATE = {
 };
 
 /** A configured sink by itself, to ask its far end something; undefined where the connector has none. */
-export function loneSink(name: string, entry: SinkEntry): Sink | undefined {
+export async function loneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
   const definition = CATALOG[connector] as ConnectorDefinition;
   return definition.sink?.(entry[connector], {

@@ -148,6 +148,7 @@ function showDead(context: CliContext, sink: string | undefined) {
       { title: "at", value: (letter) => letter.at },
       { title: "event", value: (letter) => letter.event?.type ?? "damaged" },
       { title: "subject", value: (letter) => letter.event?.subject ?? null },
+      { title: "sequence", value: (letter) => letter.sequence?.number ?? null },
       { title: "reason", value: (letter) => letter.reason },
     ]);
   };

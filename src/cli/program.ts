@@ -76,9 +76,24 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       () => import("./gaps.ts"),
     ],
     [
+      "silent-sensors",
+      "sensors that seem dead, as the last report says: never moved, always null, log off",
+      () => import("./silent-sensors.ts"),
+    ],
+    [
+      "complete",
+      "whether everything of a day is known: buckets expected, had, without a value, refused, pending",
+      () => import("./complete.ts"),
+    ],
+    [
       "backfill [tag...]",
       "fetch a stretch of the past beside live work, or show how far it is",
       () => import("./backfill.ts"),
+    ],
+    [
+      "export [tag...]",
+      "write history once as the tables of the lake, into a folder, with no worker and no sink",
+      () => import("./export.ts"),
     ],
     [
       "explain <id>",
@@ -122,7 +137,7 @@ export function createProgram(
     .addHelpText(
       "after",
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
-        "\nExit codes: 0 done, 1 tried and failed, 2 wrong command line, 75 not available now, 78 configuration.",
+        "\nExit codes: 0 done, 1 tried and failed, 2 wrong command line, 3 not complete, 75 not available now, 78 configuration.",
     )
     .hook("preSubcommand", async (_, command) => {
       const load = loads.get(command);

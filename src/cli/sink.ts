@@ -26,7 +26,7 @@ async function test(context: CliContext, name: string): Promise<void> {
   if (entry === undefined) {
     throw new ConfigError(`There is no sink ${name}; known are: ${Object.keys(sinks).join(", ") || "none"}.`);
   }
-  const sink = loneSink(name, entry);
+  const sink = await loneSink(name, entry);
   try {
     if (sink?.test === undefined) {
       throw new ConfigError(`${name} takes events as they are, so there is nothing to open and close.`, {

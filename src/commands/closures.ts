@@ -50,6 +50,7 @@ export function createClosures(options: {
     const isThrown = killSwitch.thrown();
     const unapproved = config.enabled ? approval.refusing() : null;
     const now = { isThrown, approval: unapproved?.message ?? approval.approvedAt() };
+    if (now.isThrown === was.isThrown && now.approval === was.approval) return now;
     const seenAt = isoUtc(clock.now());
     if (now.isThrown !== was.isThrown) {
       await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
@@ -78,13 +79,13 @@ export function createClosures(options: {
     },
     async watch(signal) {
       let seen: Seen = { isThrown: false, approval: null };
-      const everySecond = (look: () => Promise<void>, trouble: string) =>
+      const everySecond = (look: () => Promise<void>, trouble: string, isOver = () => false) =>
         loop({
           clock,
           signal,
           async turn() {
             await look();
-            return LOOK_EVERY_MS;
+            return isOver() ? null : LOOK_EVERY_MS;
           },
           fault: (error) => log.warn({ err: error }, trouble),
         });
@@ -92,7 +93,10 @@ export function createClosures(options: {
       const telling = everySecond(async () => {
         seen = await tellChanges(seen);
       }, "what closes writing could not be audited");
-      const arms = everySecond(() => arming.look(), "what was asked for about arming could not be recorded");
+      // Once a state is armed it stays so as long as the worker runs.
+      const isArmed = () => arming.refusing() === null;
+      const unrecorded = "what was asked for about arming could not be recorded";
+      const arms = everySecond(() => arming.look(), unrecorded, isArmed);
       await Promise.all([telling, arms]);
     },
   };

@@ -10,6 +10,7 @@ import { StateConfig } from "../store/config.ts";
 import { SyncConfig } from "../sync/config.ts";
 import { HistoryConfig } from "../sync/history/config.ts";
 import { ReadConfig } from "../sync/read/config.ts";
+import { SilentSensorsConfig } from "../sync/sensors/config.ts";
 import { suggestion } from "./suggest.ts";
 
 /**
@@ -26,18 +27,25 @@ const Source = SourceConfig.safeExtend({
   ...SyncConfig.shape,
   read: ReadConfig.prefault([]),
   history: HistoryConfig.prefault([]),
+  silent_sensors: SilentSensorsConfig.meta({
+    description:
+      "A report on sensors that seem dead, of what is read anyway: event `silent-sensors`, `plenum silent-sensors`. False for none.",
+  }),
 }).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
 
 const connectorFields = {
   mqtt: CATALOG.mqtt.Config.optional(),
   influxdb: CATALOG.influxdb.Config.optional(),
+  kafka: CATALOG.kafka.Config.optional(),
   webhook: CATALOG.webhook.Config.optional(),
   slack: CATALOG.slack.Config.optional(),
   jira: CATALOG.jira.Config.optional(),
   servicenow: CATALOG.servicenow.Config.optional(),
   alertmanager: CATALOG.alertmanager.Config.optional(),
   email: CATALOG.email.Config.optional(),
+  postgres: CATALOG.postgres.Config.optional(),
   file: CATALOG.file.Config.optional(),
+  parquet: CATALOG.parquet.Config.optional(),
   stdout: CATALOG.stdout.Config.optional(),
 } satisfies Record<ConnectorName, z.ZodType>;
 
@@ -61,6 +69,11 @@ const Sink = z
   })
   .superRefine((sink, context) => {
     const chosen = connectorsOf(sink);
+    if (sink.sequence && !chosen.some(carriesSequence)) {
+      const carriers = CONNECTORS.filter(carriesSequence).join(", ");
+      const message = `Nothing there carries a number; \`sequence\` is for ${carriers}.`;
+      context.addIssue({ code: "custom", path: ["sequence"], message });
+    }
     if (chosen.length === 1) return;
     const message =
       chosen.length === 0
@@ -77,6 +90,11 @@ export type SinkEntry = z.output<typeof Sink>;
 
 function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
   return CONNECTORS.filter((name) => sink[name] !== undefined);
+}
+
+function carriesSequence(name: ConnectorName): boolean {
+  const definition: ConnectorDefinition = CATALOG[name] as ConnectorDefinition;
+  return definition.carriesSequence === true;
 }
 
 /** What the far end's own convention says about retries; false where there is none. */
@@ -112,6 +130,19 @@ export const Config = z
       context.addIssue({ code: "custom", path, message });
     const sources = Object.keys(config.sources);
     const origins = [...Object.keys(config.sinks), "operator"];
+    for (const [name, { read, silent_sensors: sensors }] of Object.entries(config.sources)) {
+      if (sensors === false) continue;
+      const classes = read.map((each) => each.name);
+      for (const list of ["exclude", "may_rest"] as const) {
+        for (const [n, named] of (sensors[list].classes ?? []).entries()) {
+          if (classes.includes(named)) continue;
+          complain(
+            ["sources", name, "silent_sensors", list, "classes", n],
+            `There is no class of this name under read.${suggestion(named, classes)}`,
+          );
+        }
+      }
+    }
     for (const [index, entry] of config.commands.allow.entries()) {
       const path = ["commands", "allow", index];
       if (entry.source === undefined ? sources.length !== 1 : !sources.includes(entry.source)) {

@@ -34,8 +34,12 @@ export const DeliveryConfig = z
       .prefault("15m")
       .meta({
         description:
-          "What was delivered within this time is sent again when the far end was restarted, because some lose what they had acknowledged; 0s for never. For mqtt and influxdb, which notice it.",
+          "What was delivered within this time is sent again when the far end was restarted, because some lose what they had acknowledged; 0s for never. For mqtt, influxdb and postgres, which notice it.",
       }),
+    sequence: z.boolean().default(false).meta({
+      description:
+        "Each event carries its number in the count of what this sink was offered, so that a receiver sees that none is missing. For mqtt, kafka, webhook (cloudevents and standard), file and stdout.",
+    }),
     deadline: Duration.prefault("30s").meta({ description: "How long one write may take." }),
   })
   .meta({ description: "How events get to this sink." });

@@ -23,14 +23,14 @@ export interface ConfiguredSink {
 export interface DispatcherOptions {
   readonly sinks: readonly ConfiguredSink[];
   readonly outbox: Outbox;
-  readonly store: Pick<Store, "document" | "commit">;
+  readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: Picture;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
   /** Between 0 and 1, for the jitter of back-off. */
   readonly random?: () => number;
-  /** How often an idle sink looks for what another process has marked, in milliseconds. */
+  /** How often it is looked for all sinks whether another process has marked something, in milliseconds. */
   readonly lookEveryMs?: number;
 }
 
@@ -54,10 +54,10 @@ const GRACEFUL = 0.75;
  * from then on reaches them, and does not wait for any far end.
  */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
-  const { sinks, outbox, clock, log, metrics } = options;
+  const { sinks, outbox, clock, log, metrics, lookEveryMs = LOOK_EVERY_MS } = options;
   const draining = new AbortController();
   const forced = new AbortController();
-  /** One watcher hears the outbox for all sinks. */
+  /** One watcher hears the outbox for all sinks, another looks for what other processes did. */
   const news = createBell();
   const states = new Map(
     sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
@@ -102,7 +102,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
 
   async function run(configured: ConfiguredSink, first: Promise<boolean | null>): Promise<void> {
     const { name, sink, delivery: config } = configured;
-    const { random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
+    const { random = Math.random } = options;
     const state = states.get(name);
     if (state === undefined) return;
     let isInUse = await first;
@@ -181,18 +181,39 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       },
       fault(error) {
         heard = null;
-        log.warn({ err: error }, "What is committed is not heard; the sinks look every second.");
+        log.warn({ err: error }, "What is committed is not heard; it is looked for every second.");
       },
     });
   }
 
-  function watchLag(): Promise<void> {
+  /** Nobody hears what another process marks; that anything was changed is one number for all sinks. */
+  function watchChanges(): Promise<void> {
+    let seen: number | null = null;
     return loop({
       clock,
       signal: draining.signal,
       async turn() {
+        const changes = await options.store.changes();
+        if (changes !== seen) news.ring();
+        seen = changes;
+        return lookEveryMs;
+      },
+      fault: (error) => log.warn({ err: error }, "What other processes have marked could not be looked for."),
+      backoff: FAULT_BACKOFF,
+    });
+  }
+
+  function watchLag(): Promise<void> {
+    let seen: number | null = null;
+    return loop({
+      clock,
+      signal: draining.signal,
+      async turn() {
+        const changes = await options.store.changes();
+        if (changes === seen) return LAG_EVERY_MS;
         const all = await outbox.lag(wanted);
         lags = new Map(all.map((lag) => [lag.sink, lag]));
+        seen = changes;
         return LAG_EVERY_MS;
       },
       fault: (error) => log.warn({ err: error }, "The lag of the sinks could not be read."),
@@ -227,6 +248,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       running = [
         ...sinks.map((sink, n) => run(sink, registering[n] ?? knownAtFirst(sink))),
         watchNews(),
+        watchChanges(),
         watchLag(),
       ];
       await Promise.all(registering);

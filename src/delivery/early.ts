@@ -1,6 +1,6 @@
 import type { Remembered } from "../connector.ts";
 import type { Settlement } from "../store/store.ts";
-import { memoryChange, type Portion } from "./offer.ts";
+import { countedAfter, memoryChange, type Portion } from "./offer.ts";
 
 /**
  * Settles the beginning of a batch while the rest of it is still being written: a webhook with 20 events under way,
@@ -10,7 +10,7 @@ import { memoryChange, type Portion } from "./offer.ts";
  */
 export function createEarly(
   sink: string,
-  { batch, again }: Pick<Portion, "batch" | "again">,
+  { batch, again, counted: before }: Pick<Portion, "batch" | "again" | "counted">,
   settle: (settlement: Settlement) => Promise<void>,
 ) {
   const underWay = new Set<Promise<void>>();
@@ -23,7 +23,8 @@ export function createEarly(
       if (last === undefined || count <= settled || count === batch.length) return;
       settled = count;
       const documents = memoryChange(sink, remembered);
-      const work = attempt(settle, { again, through: last.position, rejected: [], documents });
+      const counted = countedAfter(before, count);
+      const work = attempt(settle, { again, through: last.position, rejected: [], counted, documents });
       underWay.add(work);
       void work.finally(() => underWay.delete(work));
     },

@@ -2,6 +2,7 @@ import type { Receipt, Remembered } from "../connector.ts";
 import { Retryable } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { withoutCredentials } from "../log.ts";
+import type { Sequence } from "../sequence.ts";
 import {
   type DocumentChange,
   type LoggedEvent,
@@ -18,6 +19,8 @@ export interface Portion {
   readonly through: number;
   /** How many were looked at. */
   readonly seen: number;
+  /** The number of the event before the first; undefined where they are not counted. */
+  readonly counted: Sequence | undefined;
 }
 
 /** Takes what passes the filter, up to a number, in order. */
@@ -33,7 +36,17 @@ export function portionOf(offer: Offer, passes: (event: Event) => boolean, most:
     through = logged.position;
     seen += 1;
   }
-  return { again: offer.again, batch, through, seen };
+  return { again: offer.again, batch, through, seen, counted: offer.counted };
+}
+
+/** The number of an event of the batch: of one that comes again the one that it had, if any. */
+export function sequenceOf({ batch, counted }: Portion, index: number): Sequence | undefined {
+  return batch[index]?.sequence ?? countedAfter(counted, index + 1);
+}
+
+/** The number after so many events. */
+export function countedAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
+  return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
 
 /** What a receipt says about a portion. */
@@ -41,6 +54,8 @@ export interface Outcome {
   /** Null when nothing of it is settled. */
   readonly settlement: Settlement | null;
   readonly accepted: number;
+  /** What was rejected of a batch that was only gathered, and is settled later; null where it was not gathered. */
+  readonly gathered: Settlement["rejected"] | null;
   readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
@@ -51,7 +66,7 @@ export interface Outcome {
 export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | undefined): Outcome {
   const { batch, again } = portion;
   const size = batch.length;
-  if (!fits(receipt, size)) {
+  if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
     return keptFrom(
       portion,
       0,
@@ -67,18 +82,21 @@ export function outcomeOf(sink: string, portion: Portion, receipt: Receipt | und
   );
   const rejected = batch.flatMap(({ position }, index) => {
     const reason = reasons.get(index);
-    return reason === undefined ? [] : [{ position, reason: withoutCredentials(reason) }];
+    if (reason === undefined) return [];
+    return [{ position, reason: withoutCredentials(reason), sequence: sequenceOf(portion, index) }];
   });
+  if (receipt.gathered === true) return { settlement: null, accepted: 0, gathered: rejected, kept: null };
+  const counted = countedAfter(portion.counted, from);
   if (from === size) {
-    const settlement = { again, through: portion.through, rejected, documents };
-    return { settlement, accepted: size - rejected.length, kept: null };
+    const settlement = { again, through: portion.through, rejected, counted, documents };
+    return { settlement, accepted: size - rejected.length, gathered: null, kept: null };
   }
   const outcome = keptFrom(portion, from, receipt.kept?.error);
   const lastSettled = batch[from - 1];
   if (lastSettled === undefined) return outcome;
   return {
     ...outcome,
-    settlement: { again, through: lastSettled.position, rejected, documents },
+    settlement: { again, through: lastSettled.position, rejected, counted, documents },
     accepted: from - rejected.length,
   };
 }
@@ -95,8 +113,14 @@ export function memoryChange(sink: string, remembered: Remembered = new Map()): 
 /** The outcome when everything from an index on is kept and nothing else is known. */
 export function keptFrom(portion: Portion, from: number, error: unknown): Outcome {
   const head = portion.batch[from];
-  if (head === undefined) return { settlement: null, accepted: 0, kept: null };
-  return { settlement: null, accepted: 0, kept: { head, count: portion.batch.length - from, error } };
+  if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
+  const kept = { head, count: portion.batch.length - from, error };
+  return { settlement: null, accepted: 0, gathered: null, kept };
+}
+
+/** Only what has a place in the log is offered again by itself when what was gathered is lost. */
+function mayBeGathered({ batch, again }: Portion): boolean {
+  return !again && batch.every(({ position }) => position > 0);
 }
 
 function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {
@@ -104,5 +128,6 @@ function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {
   const isIndex = (value: unknown, end: number) =>
     Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
   if (receipt.kept !== undefined && !isIndex(receipt.kept.from, size + 1)) return false;
+  if (receipt.kept !== undefined && receipt.gathered === true) return false;
   return receipt.rejected.every((each) => isIndex(each?.index, size));
 }

@@ -19,6 +19,8 @@ import { abortable, rest, WOKEN } from "../waiting.ts";
 export interface RestartWatch {
   /** Asks the far end, when it was opened just now or was not asked for a while, and marks what it may have lost. */
   look(sink: "opened" | "open", signal: AbortSignal): Promise<void>;
+  /** After how many milliseconds an open far end is to be asked again; infinite when it is never asked. */
+  dueInMs(): number;
   /** Events that are sent again were delivered once more; before they are settled. */
   deliveredAgain(positions: readonly number[]): Promise<void>;
 }
@@ -157,10 +159,13 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     return save({ ...life, points, life: said.life, seenMs: nowMs() });
   }
 
+  const isAsked = sink.look !== undefined && windowMs > 0;
+  const dueInMs = () => (isAsked ? lookedAtMs + lookEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
+
   return {
+    dueInMs,
     async look(is, signal) {
-      if (sink.look === undefined || windowMs === 0) return;
-      if (is === "open" && clock.monotonic() - lookedAtMs < lookEveryMs()) return;
+      if (!isAsked || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silences = 0;
       lookedAtMs = clock.monotonic();
       try {
@@ -173,7 +178,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
 
     async deliveredAgain(positions) {
       const [first, last] = [positions[0], positions.at(-1)];
-      if (sink.look === undefined || windowMs === 0 || first === undefined || last === undefined) return;
+      if (!isAsked || first === undefined || last === undefined) return;
       const life = await load();
       const before = life.again.at(-1);
       const atMs = nowMs();

@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import type { Picture, Receipt, Remembered, Sink } from "../connector.ts";
+import type { Picture, Receipt, Remembered, Sink, Ticked } from "../connector.ts";
 import { Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
 import { Stopping } from "../lifecycle.ts";
@@ -10,7 +10,17 @@ import { persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
-import { keptFrom, memoryChange, type Outcome, outcomeOf, type Portion, portionOf } from "./offer.ts";
+import { createGathered } from "./gathered.ts";
+import {
+  countedAfter,
+  keptFrom,
+  memoryChange,
+  type Outcome,
+  outcomeOf,
+  type Portion,
+  portionOf,
+  sequenceOf,
+} from "./offer.ts";
 import { createRestartWatch, type Restarted } from "./restart-watch.ts";
 import { createSetbacks } from "./setbacks.ts";
 import type { SinkState } from "./sink-state.ts";
@@ -24,8 +34,8 @@ const LOOK_THROUGH = 500;
 
 export interface Delivery {
   /**
-   * One step; answers after how many milliseconds the next is due if nothing is committed, null when the sink has ended
-   * for good or nothing new may begin.
+   * One step; answers after how many milliseconds the next is due if nothing changes in the state (infinite when none
+   * is), null when the sink has ended for good or nothing new may begin.
    */
   turn(): Promise<number | null>;
   /** Settles what was only looked at, after the last turn. */
@@ -38,14 +48,14 @@ export interface DeliveryOptions {
   readonly config: DeliveryConfig;
   readonly outbox: Outbox;
   readonly state: SinkState;
-  readonly store: Pick<Store, "document" | "commit">;
+  readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: Picture;
   readonly log: Log;
   readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
-  /** How long to rest when there is nothing, before looking for what another process has marked. */
+  /** How long what is believed waits, in milliseconds, before it is looked again whether it is whole. */
   readonly lookEveryMs: number;
   /** Writes down that the far end wants no more, ever. */
   endForGood(reason: string): Promise<void>;
@@ -69,6 +79,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
+  const gathered = createGathered();
   const setbacks = createSetbacks(config, options.random);
   const restarts = createRestartWatch({
     name,
@@ -88,8 +99,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     clock,
     log: options.log,
   });
-  /** When it is looked again whether somebody wants one, on the monotonic clock. */
-  let snapshotLookMs = Number.NEGATIVE_INFINITY;
+  /** Until when what is believed waits, on the monotonic clock; null when it does not. */
+  let snapshotWaitsMs: number | null = null;
   let isOpen = false;
   /** When the sink wants to be called although nothing happens, on the monotonic clock. */
   let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
@@ -109,40 +120,49 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       if (failure !== null) return (await endedBy(failure.error, "tick", null)) ? null : 0;
     }
 
-    if (clock.monotonic() >= snapshotLookMs) {
+    if (snapshotWaitsMs === null || clock.monotonic() >= snapshotWaitsMs) {
       const events = await stored(() => snapshot.next(most));
       if (events === null) return null;
       if (events.length > 0) return tellState(events);
-      snapshotLookMs = clock.monotonic() + options.lookEveryMs;
+      snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
     }
 
-    const offer = await stored(() => outbox.next(name, limit, skipped.through()));
+    const after = Math.max(skipped.through(), gathered.through());
+    const offer = await stored(() => outbox.next(name, limit, after));
     if (offer === null) return null;
-    const portion = portionOf(offer, (event) => matches(config.filter, event), most);
+    const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
+    const portion = portionOf(numbered, (event) => matches(config.filter, event), most);
     if (portion.batch.length === 0) {
-      state.well("idle");
+      if (!isUnproven()) state.well("idle");
       if (portion.seen > 0) {
-        await skipped.add(portion);
+        // The cursor may not pass what is gathered, so what is left out behind it is settled along with it.
+        if (gathered.isEmpty() || portion.again) await skipped.add(portion);
+        else gathered.add(portion, []);
         return 0;
       }
       await skipped.settleIfDue();
-      return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));
+      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+      return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));
     }
 
     const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
-    const { settlement } = outcome;
+    if (outcome.gathered !== null) gathered.add(portion, outcome.gathered);
+    const settlement = outcome.settlement === null ? null : gathered.with(outcome.settlement);
     if (settlement !== null) {
       await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
       skipped.forget(settlement);
       await settle(settlement);
+      if (!settlement.again) countGathered();
     }
-    return after(outcome, `${portion.again} ${outcome.kept?.head.position}`, () => giveUp(portion, outcome));
+    return whatNext(outcome, `${portion.again} ${outcome.kept?.head.position}`, () =>
+      giveUp(portion, outcome),
+    );
   }
 
   /** Tells what is believed already: the same as with the log, but it has its own place to go on from. */
   async function tellState(events: readonly Event[]): Promise<number | null> {
     const batch = events.map((event) => ({ position: 0, committedAt: "", event }));
-    const portion = { again: false, batch, through: 0, seen: batch.length };
+    const portion = { again: false, batch, through: 0, seen: batch.length, counted: undefined };
     const outcome = await write(portion, async () => undefined);
     const settled = batch.length - (outcome.kept?.count ?? 0);
     const rejected = outcome.settlement?.rejected ?? [];
@@ -152,14 +172,14 @@ export function createDelivery(options: DeliveryOptions): Delivery {
         "some of what is believed was refused; it is told when it changes",
       );
     await stored(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
-    return after(outcome, `state ${events[settled]?.id}`, async () => {
+    return whatNext(outcome, `state ${events[settled]?.id}`, async () => {
       options.log.warn({ sink: name, event: events[settled]?.id }, "what is believed was refused too often");
       await stored(() => snapshot.settle(settled + 1, []));
     });
   }
 
   /** What follows from a write; `giveUpHead` lets go of the event whose turn it is, for good. */
-  async function after(
+  async function whatNext(
     outcome: Outcome,
     what: string,
     giveUpHead: () => Promise<void>,
@@ -167,11 +187,16 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     if (outcome.settlement !== null) setbacks.over();
     count(outcome);
     if (outcome.kept === null) {
-      state.well("delivering");
+      if (!isUnproven()) state.well("delivering");
       return 0;
     }
     if (forced.aborted) return null;
     return (await endedBy(outcome.kept.error, what, giveUpHead)) ? null : 0;
+  }
+
+  /** It failed the last time, and has only taken things into its hands since: that shows nothing. */
+  function isUnproven(): boolean {
+    return !gathered.isEmpty() && setbacks.attempts() > 0;
   }
 
   async function write(
@@ -180,7 +205,10 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   ): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     const positions = portion.batch.map(({ position }) => position);
-    const offered = { positions, again: portion.again };
+    const committedAt = portion.batch.map((logged) => logged.committedAt);
+    const sequences = () => portion.batch.map((_, index) => sequenceOf(portion, index) ?? null);
+    const numbered = config.sequence ? { sequences: sequences() } : {};
+    const offered = { positions, committedAt, again: portion.again, ...numbered };
     let receipt: Receipt | undefined;
     const early = createEarly(name, portion, settleEarly);
     state.writing();
@@ -195,11 +223,18 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   async function tick(): Promise<void> {
-    const { inMs, remember: remembered } = await withDeadline(async (signal) => {
-      const ticked = await sink.tick?.(signal);
-      return ticked ?? { inMs: Number.POSITIVE_INFINITY };
+    const ticked = await withDeadline(async (signal): Promise<Ticked> => {
+      return (await sink.tick?.(signal)) ?? { inMs: Number.POSITIVE_INFINITY };
     }, forced);
-    await remember(remembered);
+    const { inMs, remember: remembered } = ticked;
+    if (ticked.settled === true && !gathered.isEmpty()) {
+      const settlement = { ...gathered.settlement(), documents: memoryChange(name, remembered) };
+      skipped.forget(settlement);
+      await settle(settlement);
+      countGathered();
+      setbacks.over();
+      state.well("idle");
+    } else await remember(remembered);
     tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
   }
 
@@ -214,7 +249,10 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     what: string,
     giveUpHead: (() => Promise<void>) | null,
   ): Promise<boolean> {
-    const next = setbacks.judge(error, what, giveUpHead !== null);
+    // What was gathered is offered again from its first event on; the one that was refused is not the first of them.
+    const letGo = gathered.isEmpty() ? giveUpHead : null;
+    gathered.forget();
+    const next = setbacks.judge(error, what, letGo !== null);
     if (next.go === "end") {
       await stored(() => options.endForGood(next.reason));
       state.end(next.reason);
@@ -222,7 +260,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
     if (next.go === "give-up") {
       isOpen = false;
-      await giveUpHead?.();
+      await letGo?.();
       return false;
     }
     if (next.reopen) isOpen = false;
@@ -236,10 +274,22 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     if (kept === null) return;
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
-    const settlement = { again: portion.again, through: position, rejected: [{ position, reason }] };
+    const index = portion.batch.indexOf(kept.head);
+    const settlement = {
+      again: portion.again,
+      through: position,
+      rejected: [{ position, reason, sequence: sequenceOf(portion, index) }],
+      counted: countedAfter(portion.counted, index + 1),
+    };
     skipped.forget(settlement);
     await settle(settlement);
     options.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
+  }
+
+  function countGathered(): void {
+    const events = gathered.taken();
+    if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome: "accepted" }, events);
+    gathered.forget();
   }
 
   function count({ accepted, settlement, kept }: Outcome): void {

@@ -18,8 +18,11 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
     await settle({ again: false, through, rejected: [] });
   }
 
+  /** Whoever rests for this long finds it due: both go by one sum, because others round differently. */
+  const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + SETTLE_MS - clock.monotonic());
+
   async function settleIfDue(): Promise<void> {
-    if (events >= SETTLE_EVENTS || clock.monotonic() - sinceMs >= SETTLE_MS) await settleAll();
+    if (events >= SETTLE_EVENTS || dueInMs() <= 0) await settleAll();
   }
 
   return {
@@ -35,6 +38,8 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
     },
 
     settleIfDue,
+    /** After how many milliseconds that is due; infinite when nothing is to be settled. */
+    dueInMs,
     settle: settleAll,
 
     /** A settlement of what came later has settled this too. */

@@ -27,15 +27,17 @@ export function snapshotWish(sink: string, askedAt: string): DocumentChange {
 
 /** What is believed now, told to one sink, in its order and by its filter; goes on after a restart where it was. */
 export interface Snapshot {
-  /** The next events; empty when none is under way, or nothing is left of it. */
+  /** The next events; empty when none is under way, nothing is left of it, or it waits for a picture that is whole. */
   next(limit: number): Promise<readonly Event[]>;
+  /** Whether it waits for that: then it is to be asked again. */
+  waits(): boolean;
   /** So many of the last `next` are with the sink; what it remembers of them is written with that. */
   settle(count: number, documents: readonly DocumentChange[]): Promise<void>;
 }
 
 export function createSnapshot(options: {
   readonly sink: string;
-  readonly store: Pick<Store, "document" | "commit">;
+  readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: Picture;
   readonly passes: (event: Event) => boolean;
   readonly clock: Pick<Clock, "now">;
@@ -44,6 +46,9 @@ export function createSnapshot(options: {
   const { sink, store, picture, passes, clock, log } = options;
   /** The rest of a part, read once: a page of 100 tags must not read 50,000. */
   let rest: { readonly of: string; readonly events: readonly StateEvent[] } | null = null;
+  let waits = false;
+  /** What had been changed in the state when nobody wanted one: a busy sink asks before each batch. */
+  let unwantedAt: number | null = null;
   let offered: { readonly held: HeldSnapshot; readonly page: readonly StateEvent[] } | null = null;
 
   async function restOf(held: HeldSnapshot): Promise<readonly StateEvent[]> {
@@ -66,13 +71,18 @@ export function createSnapshot(options: {
   return {
     async next(limit) {
       offered = null;
+      waits = false;
+      const changes = await store.changes();
+      if (changes === unwantedAt) return [];
       for (;;) {
         const held = await store.document<HeldSnapshot>(SET, sink);
         if (held === undefined) {
+          unwantedAt = changes;
           rest = null;
           return [];
         }
-        if (!(await mayBegin(held))) return [];
+        waits = !(await mayBegin(held));
+        if (waits) return [];
         const page = (await restOf(held)).slice(0, limit);
         if (page.length > 0) {
           offered = { held, page };
@@ -86,12 +96,12 @@ export function createSnapshot(options: {
       }
     },
 
+    waits: () => waits,
+
     async settle(count, documents) {
       const last = offered?.page[count - 1];
-      if (offered === null || last === undefined) {
-        if (documents.length > 0) await store.commit({ documents });
-        return;
-      }
+      // What the sink remembers where nothing is settled is written by itself (`sink-loop`).
+      if (offered === null || last === undefined) return;
       const { held } = offered;
       const now = await store.document<HeldSnapshot>(SET, sink);
       // Somebody asked for a new one meanwhile: that one begins at its beginning.

@@ -1,8 +1,17 @@
-import type { Picture, Pictured, PicturedAlarm, PicturedValue } from "../connector.ts";
+import type { Picture, Pictured, PicturedAlarm, PicturedTagSystems, PicturedValue } from "../connector.ts";
 import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../event.ts";
 
 /** The parts of what is believed, in the order in which they are told: what something belongs to comes before it. */
-export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "alarm", "value"] as const;
+export const STATE_PARTS = [
+  "site",
+  "gateway",
+  "host",
+  "system",
+  "tag",
+  "tag-systems",
+  "alarm",
+  "value",
+] as const;
 export type StatePart = (typeof STATE_PARTS)[number];
 
 /** An event and the key by which a part is ordered. */
@@ -28,12 +37,13 @@ export async function stateEvents(
 
 async function eventsOf(picture: Picture, part: StatePart, askedAt: string): Promise<readonly Event[]> {
   if (part === "alarm") return (await picture.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
+  if (part === "tag-systems") return (await picture.tagSystems()).map((each) => systemsEvent(each, askedAt));
   if (part === "value") return (await picture.values()).map((value) => valueEvent(value, askedAt));
   const there = (await picture.inventory(part)).filter(({ isThere }) => isThere);
   return there.map((each) => inventoryEvent(part, each, askedAt));
 }
 
-type InventoryPart = Exclude<StatePart, "alarm" | "value">;
+type InventoryPart = Exclude<StatePart, "tag-systems" | "alarm" | "value">;
 
 function inventoryEvent(
   noun: InventoryPart & Noun,
@@ -48,6 +58,18 @@ function inventoryEvent(
     siteId: noun === "site" ? value.id : siteId,
     time: askedAt,
     data: { [noun]: value },
+    askedAt,
+  });
+}
+
+function systemsEvent({ source, siteId, tag, systems }: PicturedTagSystems, askedAt: string): Event {
+  return marked({
+    type: "tag-systems-changed",
+    source,
+    subject: subjectOf("tag", siteId, tag.id),
+    siteId,
+    time: askedAt,
+    data: { tag, systems, before: [] },
     askedAt,
   });
 }

@@ -85,7 +85,11 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
     else if (options.proxy === null) connect(target, done);
     else {
       options.proxy.tunnel(targetOf(target), AbortSignal.timeout(options.timeoutMs)).then(
-        (socket) => connect({ ...target, httpSocket: socket }, done),
+        // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
+        (socket) =>
+          target.protocol === "https:"
+            ? connect({ ...target, httpSocket: socket }, done)
+            : done(null, socket),
         (error: Error) => done(error, null),
       );
     }

@@ -1,6 +1,7 @@
 import type { Alarm } from "../building.ts";
 import { ConfigError } from "../errors.ts";
-import { type AgreedSilence, type Event, makeEvent } from "../event.ts";
+import { type Event, makeEvent } from "../event.ts";
+import type { AgreedSilence } from "../silence-facts.ts";
 import type { Store } from "../store/store.ts";
 
 /**

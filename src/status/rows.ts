@@ -130,6 +130,18 @@ function gistOf(event: AnyEvent): string {
       return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
     case "command-not-restored":
       return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
+    case "tag-systems-changed":
+      return `${nameOf(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
+    case "series-break":
+      return `${nameOf(event)}: other ${event.data.what.join(" and ")} than before`;
+    case "silent-sensors":
+      return `${nameOf(event)}: ${Object.values(event.data.counts).reduce((a, b) => a + b)} findings of ${event.data.tags} tags`;
+    case "history-complete":
+      if ("site" in event.data)
+        return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
+      return `${event.data.tag.displayName}: ${event.data.resolution} of ${event.data.firstDate} to ${event.data.lastDate}`;
+    case "day-sealed":
+      return `${event.data.site.displayName}: ${event.data.date}, revision ${event.data.revision}`;
     case "audit-head":
       return `${event.data.records} records, ${event.data.head.slice(0, 12)}…`;
     case "silence-started":

@@ -37,11 +37,11 @@ export const CHECKED = {
     key: "id",
   },
   dead_letter: {
-    columns: ["sink", "position", "at_ms", "committed_ms", "reason", "body"],
+    columns: ["sink", "position", "at_ms", "committed_ms", "reason", "number", "epoch", "body"],
     part: "sink",
     key: "position",
   },
-  sink: { columns: ["name", "position", "dropped", "ended"], part: "name", key: "''" },
+  sink: { columns: ["name", "position", "dropped", "ended", "counted", "epoch"], part: "name", key: "''" },
   again: { columns: ["sink", "position"], part: "sink", key: "position" },
   gap: {
     columns: ["sink", "reason", "first_time", "last_time", "count", "at_ms", "told_ms"],

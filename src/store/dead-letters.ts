@@ -1,9 +1,10 @@
 import { isoUtc } from "../clock.ts";
 import type { Event } from "../event.ts";
+import type { Sequence } from "../sequence.ts";
 import { checksumOf } from "./checksum.ts";
 import { letterChecksum } from "./damage.ts";
 import type { Database } from "./sqlite.ts";
-import type { DeadLetter } from "./store.ts";
+import type { DeadLetter, Refusal } from "./store.ts";
 
 /**
  * What a sink will never accept, with the reason and a copy of the event, because a letter outlives the log.
@@ -31,13 +32,16 @@ export function createDeadLetters(database: Database) {
         const { id, sink: name, reason, at_ms, body } = row;
         const letter = { id, sink: name, reason, at: isoUtc(at_ms) };
         return isSoundLetter(row)
-          ? { ...letter, event: JSON.parse(body) as Event }
+          ? { ...letter, ...numberOf(row), event: JSON.parse(body) as Event }
           : { ...letter, event: null, bytes: body };
       });
     },
 
-    /** Of an event that has left the log in the meantime nothing is kept: pruning has counted it as lost. */
-    add(sink: string, position: number, reason: string, nowMs: number): void {
+    /**
+     * Of an event that has left the log in the meantime nothing is kept: pruning has counted it as lost. One that comes
+     * back keeps its number.
+     */
+    add(sink: string, { position, reason, sequence }: Refusal, nowMs: number): void {
       const back = database
         .prepare(
           `update dead_letter set reason = ?1, at_ms = ?2, resending = 0,
@@ -48,11 +52,11 @@ export function createDeadLetters(database: Database) {
       if (back > 0) return;
       database
         .prepare(
-          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body, checksum)
-           select ?1, position, ?2, ?3, committed_ms, body, ${letterChecksum("event", OF_EVENT)}
+          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum)
+           select ?1, position, ?2, ?3, committed_ms, ?5, ?6, body, ${letterChecksum("event", OF_EVENT)}
            from event where position = ?4`,
         )
-        .run(sink, reason, nowMs, position);
+        .run(sink, reason, nowMs, position, sequence?.number ?? null, sequence?.epoch ?? null);
     },
 
     remove(sink: string, positions: readonly number[], except: ReadonlySet<number>): void {
@@ -94,11 +98,20 @@ export interface LetterRow {
   readonly reason: string;
   readonly at_ms: number;
   readonly committed_ms: number;
+  readonly number: number | null;
+  readonly epoch: string | null;
   readonly body: string;
   readonly checksum: number | null;
 }
 
-export const LETTER_COLUMNS = "id, sink, position, reason, at_ms, committed_ms, body, checksum";
+export const LETTER_COLUMNS =
+  "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
+
+export function numberOf({ number, epoch }: Pick<LetterRow, "number" | "epoch">): {
+  readonly sequence?: Sequence;
+} {
+  return number === null || epoch === null ? {} : { sequence: { epoch, number } };
+}
 
 /** What the columns of a letter are when it is made of an event. */
 const OF_EVENT = {
@@ -107,6 +120,8 @@ const OF_EVENT = {
   at_ms: "?3",
   committed_ms: "event.committed_ms",
   reason: "?2",
+  number: "?5",
+  epoch: "?6",
   body: "event.body",
 };
 
@@ -117,8 +132,10 @@ export function isSoundLetter({
   at_ms,
   committed_ms,
   reason,
+  number,
+  epoch,
   body,
   checksum,
 }: LetterRow): boolean {
-  return checksumOf(sink, position, at_ms, committed_ms, reason, body) === checksum;
+  return checksumOf(sink, position, at_ms, committed_ms, reason, number, epoch, body) === checksum;
 }

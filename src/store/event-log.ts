@@ -3,6 +3,7 @@ import { type Event, isTelemetry, type Kind } from "../event.ts";
 import { eventIn, eventText } from "../history-event.ts";
 import { checksumOf, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
+import { beginEpoch } from "./epoch.ts";
 import type { Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";
@@ -45,12 +46,18 @@ export const DAMAGED = "damaged: it was not what had been committed when it was 
 export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage, tail?: Tail) {
   /**
    * Takes the damaged events among them out of the log, with their bytes, and makes each a dead letter of the sinks
-   * that were still to get it: what their filters say of it nobody can know.
+   * that were still to get it: what their filters say of it nobody can know, and so not whether it has a number.
    */
   function quarantine(where: string, ...values: readonly number[]): void {
     const nowMs = clock.now();
     tail?.clear();
     database.transaction(() => {
+      beginEpoch(
+        database,
+        `sink.ended is null and exists (select 1 from event
+           where (${where}) and ${unsound("event")} and event.position > sink.position)`,
+        ...values,
+      );
       database
         .prepare(
           `insert into dead_letter (sink, position, reason, at_ms, committed_ms, body)

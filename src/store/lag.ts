@@ -46,7 +46,7 @@ function remembered(database: Database, sink: string): number {
 export function sinkLags(
   database: Database,
   wanted: ReadonlyMap<string, Wanted> | undefined,
-  ahead: ReadonlyMap<string, number>,
+  ahead: ReadonlyMap<string, { readonly through: number }>,
 ): readonly SinkLag[] {
   const sinks = database
     .prepare(
@@ -55,10 +55,11 @@ export function sinkLags(
        from sink order by name`,
     )
     .all<SinkRow>()
-    .map((row) => ({ ...row, position: Math.max(row.position, ahead.get(row.sink) ?? 0) }));
+    .map((row) => ({ ...row, position: Math.max(row.position, ahead.get(row.sink)?.through ?? 0) }));
+  const last = database.number("select coalesce(max(position), 0) from event");
   return sinks.map((row) => {
     const filter = row.ended === null ? wanted?.get(row.sink) : undefined;
-    const ahead = countAfter(database, row.position, filter ?? EVERYTHING);
+    const ahead = row.position >= last ? NONE : countAfter(database, row.position, filter ?? EVERYTHING);
     const again = countAgain(database, row.sink, filter ?? EVERYTHING);
     return {
       ...row,

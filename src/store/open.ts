@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { createBell } from "../waiting.ts";
+import { noticeCopy } from "./copied.ts";
 import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
@@ -167,6 +168,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     database.transaction(() => {
       sinks.repair();
       damage.inspect();
+      noticeCopy(database, documents);
     });
     log.recount();
   }
@@ -183,6 +185,9 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     },
     async version(set) {
       return documents.version(set);
+    },
+    async changes() {
+      return database.changes();
     },
     async damagedKeys(set) {
       return damage.keys(set);

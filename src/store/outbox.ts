@@ -1,4 +1,5 @@
 import type { Clock } from "../clock.ts";
+import type { Sequence } from "../sequence.ts";
 import type { Bell } from "../waiting.ts";
 import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
@@ -10,7 +11,7 @@ import { createRetention } from "./retention.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Soon } from "./soon.ts";
 import type { Database } from "./sqlite.ts";
-import type { Outbox } from "./store.ts";
+import type { LogPressure, Outbox } from "./store.ts";
 
 /** A crash has no sink get more than so many events once more, by the promise. */
 const IN_FLIGHT = 100;
@@ -40,13 +41,22 @@ export function createOutbox(options: {
   const retention = createRetention(database, log, sinks, clock);
   /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
   const durable = new Map<string, number>();
-  const ahead = new Map<string, number>();
+  const ahead = new Map<string, Ahead>();
+  /** What the log weighed, and what had been changed by then. */
+  let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
   function cursorOf(sink: string): number {
     const known = durable.get(sink) ?? sinks.find(sink)?.position;
     if (known === undefined) return log.end();
     durable.set(sink, known);
-    return Math.max(known, ahead.get(sink) ?? 0);
+    return Math.max(known, ahead.get(sink)?.through ?? 0);
+  }
+
+  /** The last number that a sink was offered up to its cursor, as it is now for this process. */
+  function countedOf(sink: string): Sequence | undefined {
+    const known = sinks.counted(sink);
+    const later = ahead.get(sink)?.counted;
+    return known !== undefined && later?.epoch === known.epoch ? later : known;
   }
 
   /** Somebody else, or another part of this store, may have changed cursors and marks. */
@@ -55,19 +65,36 @@ export function createOutbox(options: {
     redeliveries.forgetKnown();
   }
 
-  function moveSoon(sink: string, through: number): void {
-    ahead.set(sink, Math.max(through, ahead.get(sink) ?? 0));
+  function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
+    ahead.set(sink, further(ahead.get(sink), { through, counted }));
     let moved = 0;
     const move = () => {
-      moved = ahead.get(sink) ?? through;
-      sinks.moveTo(sink, moved);
+      const now = ahead.get(sink) ?? { through, counted };
+      moved = now.through;
+      sinks.moveTo(sink, moved, now.counted);
     };
     const onDisk = () => {
       durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
-      if (moved >= (ahead.get(sink) ?? 0)) ahead.delete(sink);
+      if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
     };
     // What could not be moved so is owed, and soon moved at once, with the fault told.
     soon.write(`cursor ${sink}`, move).then(onDisk, () => undefined);
+  }
+
+  database.watch({
+    othersChanged() {
+      forgetKnown();
+      log.forgetTail();
+    },
+  });
+
+  function pressureNow(): LogPressure {
+    const slowest = database.number("select coalesce(min(position), -1) from sink where ended is null");
+    return {
+      bytes: log.bytes(),
+      pendingBytes: slowest < 0 ? 0 : log.bytesAfter(slowest),
+      oldestTelemetry: log.oldestTelemetry(),
+    };
   }
 
   /** How many events a crash would have a sink get once more, were its cursor moved there and not on the disk. */
@@ -80,22 +107,24 @@ export function createOutbox(options: {
     },
 
     async next(sink, limit, after = 0) {
-      if (database.othersChanged()) {
-        forgetKnown();
-        log.forgetTail();
-      }
+      // What others have marked since is looked for.
+      database.changes();
       const again = redeliveries.next(sink, limit);
-      if (again.length > 0) return { again: true, events: again };
+      if (again.length > 0) return { again: true, events: again, counted: undefined };
       const events = log.after(Math.max(cursorOf(sink), after), limit);
       const last = events.at(-1)?.position ?? 0;
       if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
-      return { again: false, events };
+      // After reading: a damaged event that was found by it has the sink count anew.
+      return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
     },
 
-    async settle(sink, { again, through, rejected, documents: changed = [], soon: mayWait = false }) {
+    async settle(
+      sink,
+      { again, through, rejected, counted, documents: changed = [], soon: mayWait = false },
+    ) {
       const isPlain = !again && rejected.length === 0 && changed.length === 0;
       if (mayWait && isPlain && owed(sink, through) <= IN_FLIGHT && !soon.isBehind()) {
-        moveSoon(sink, through);
+        moveSoon(sink, through, counted);
         return;
       }
       database.transaction(() => {
@@ -104,9 +133,9 @@ export function createOutbox(options: {
           const settled = redeliveries.settle(sink, through);
           letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
         } else {
-          sinks.moveTo(sink, through);
+          sinks.moveTo(sink, through, counted);
         }
-        for (const { position: refused, reason } of rejected) letters.add(sink, refused, reason, at);
+        for (const refusal of rejected) letters.add(sink, refusal, at);
         for (const change of changed) documents.change(change);
       });
       if (!again) durable.set(sink, Math.max(through, durable.get(sink) ?? 0));
@@ -153,12 +182,9 @@ export function createOutbox(options: {
     },
 
     async pressure() {
-      const slowest = database.number("select coalesce(min(position), -1) from sink where ended is null");
-      return {
-        bytes: log.bytes(),
-        pendingBytes: slowest < 0 ? 0 : log.bytesAfter(slowest),
-        oldestTelemetry: log.oldestTelemetry(),
-      };
+      const changes = database.changes();
+      if (weighed?.changes !== changes) weighed = { changes, pressure: pressureNow() };
+      return weighed.pressure;
     },
 
     async gaps(sink) {
@@ -181,6 +207,18 @@ export function createOutbox(options: {
 
     changed: (signal) => changes.heard(signal),
   };
+}
+
+/** How far a sink is before the disk says so. */
+interface Ahead {
+  readonly through: number;
+  readonly counted: Sequence | undefined;
+}
+
+function further(before: Ahead | undefined, now: Ahead): Ahead {
+  if (before === undefined) return now;
+  const [first, last] = before.through <= now.through ? [before, now] : [now, before];
+  return { through: last.through, counted: last.counted ?? first.counted };
 }
 
 function sinceMs(since: string): number {

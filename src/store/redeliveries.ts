@@ -1,7 +1,7 @@
 import type { Kind } from "../event.ts";
 import { breath } from "../waiting.ts";
 import type { Damage } from "./damage.ts";
-import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
+import { isSoundLetter, LETTER_COLUMNS, type LetterRow, numberOf } from "./dead-letters.ts";
 import {
   EVENT_COLUMNS,
   type EventLog,
@@ -33,6 +33,14 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
       .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
       .get<LetterRow>(sink, position);
     return letter !== undefined && isSoundLetter(letter) ? letter : null;
+  }
+
+  /** The number that a dead letter used up. Of what is replayed nobody knows the number any more. */
+  function numberBehind(sink: string, position: number): Pick<LoggedEvent, "sequence"> {
+    const letter = database
+      .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
+      .get<LetterRow>(sink, position);
+    return letter !== undefined && isSoundLetter(letter) ? numberOf(letter) : {};
   }
 
   /** What was marked and is damaged now becomes a dead letter, or stays one, that says so. */
@@ -69,7 +77,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
         }
         bytes += row.body.length;
         if (offer.length > 0 && bytes > OFFER_BYTES) break;
-        offer.push(toLoggedEvent(row));
+        offer.push({ ...toLoggedEvent(row), ...numberBehind(sink, position) });
       }
       offered.set(
         sink,

@@ -68,7 +68,7 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
     database.prepare("update log_size set bytes = bytes - ?").run(bytes);
   }
 
-  /** Who loses what when these events go, as far as they wanted it. */
+  /** Who loses what when these events go, as far as they wanted it. Whoever was not offered one yet counts anew. */
   function losses(
     rows: readonly Candidate[],
     reason: Loss["reason"],
@@ -80,6 +80,7 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
     const marked = database.prepare("select 1 from again where sink = ? and position = ?");
     const row = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
     const lost: Loss[] = [];
+    const withoutOffer = new Set<string>();
     for (const { position, committed_ms } of rows) {
       const without = known.filter(
         (sink) => position > sink.position || marked.get(sink.name, position) !== undefined,
@@ -89,10 +90,13 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
       // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
       const event = found !== undefined && isSound(found) ? (JSON.parse(found.body) as Event) : null;
       const time = event?.time ?? isoUtc(committed_ms);
-      for (const { name } of without) {
-        if (event === null || (wanted?.(name, event) ?? true)) lost.push({ sink: name, reason, time });
+      for (const { name, position: cursor } of without) {
+        if (event !== null && wanted?.(name, event) === false) continue;
+        lost.push({ sink: name, reason, time });
+        if (position > cursor) withoutOffer.add(name);
       }
     }
+    for (const name of withoutOffer) sinks.beginEpoch(name);
     return lost;
   }
 

@@ -139,7 +139,7 @@ function isSoundEvent(values: readonly StoredValue[]): boolean {
   return checksumOf(...values.slice(1, BODY + 1)) === values[EVENT_COLUMNS - 1];
 }
 
-/** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum. */
+/** Columns: id (as the rowid), sink, position, reason, at_ms, committed_ms, resending, body, checksum, number, epoch. */
 function isLetter([
   ,
   sink,
@@ -150,18 +150,26 @@ function isLetter([
   ,
   body,
   checksum,
+  ...counted
 ]: readonly StoredValue[]): boolean {
   if (sink === undefined || position === undefined || reason === undefined || body === undefined)
     return false;
   if (at === undefined || committed === undefined) return false;
-  return checksumOf(sink, position, at, committed, reason, body) === checksum;
+  // Before schema 6 letters had no number.
+  if (counted.length !== 0 && counted.length !== 2) return false;
+  return checksumOf(sink, position, at, committed, reason, ...counted, body) === checksum;
 }
 
-/** Columns: name, position, dropped, ended, checksum. */
+/** Columns: name, position, dropped, ended, checksum, counted, epoch; the last two since schema 6. */
 function cursorOf(
   values: readonly StoredValue[],
 ): { readonly sink: string; readonly position: number } | null {
   const [sink, position] = values;
-  if (values.length !== 5 || typeof sink !== "string" || typeof position !== "number") return null;
-  return checksumOf(...values.slice(0, 4)) === values[4] ? { sink, position } : null;
+  if (
+    (values.length !== 5 && values.length !== 7) ||
+    typeof sink !== "string" ||
+    typeof position !== "number"
+  )
+    return null;
+  return checksumOf(...values.slice(0, 4), ...values.slice(5)) === values[4] ? { sink, position } : null;
 }

@@ -1,23 +1,22 @@
 import { ConfigError } from "../errors.ts";
-import { type CheckedName, checksumSql } from "./checksum.ts";
 import { type Database, openDatabase } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
 export const APPLICATION_ID = 0x504c4e4d;
 
-/** The tables whose rows got a checksum with step 4. */
-const FIRST_CHECKED: readonly CheckedName[] = [
-  "document",
-  "record",
-  "event",
-  "dead_letter",
-  "sink",
-  "again",
-  "gap",
-  "age_mark",
-  "quota",
-  "quota_hold",
-];
+/** The tables whose rows got a checksum with step 4, and the columns that it covered then. */
+const FIRST_CHECKED = {
+  document: "set_name, key, body",
+  record: "log, sequence, body",
+  event: "id, kind, telemetry, committed_ms, bytes, body",
+  dead_letter: "sink, position, at_ms, committed_ms, reason, body",
+  sink: "name, position, dropped, ended",
+  again: "sink, position",
+  gap: "sink, reason, first_time, last_time, count, at_ms, told_ms",
+  age_mark: "ran_ms, newest, settled",
+  quota: "bucket, id, sent_ms, counted_ms",
+  quota_hold: "bucket, said_ms, until_ms",
+} as const;
 
 /**
  * Step n brings a file from schema version n to n + 1. A step that has been released is never changed.
@@ -143,10 +142,12 @@ const MIGRATIONS: readonly string[] = [
   `,
   `
   -- What was written, so that a damaged byte is found when the row is read. Null: known to be damaged.
-  ${FIRST_CHECKED.map(
-    (table) => `alter table ${table} add column checksum integer;
-  update ${table} set checksum = ${checksumSql(table)};`,
-  ).join("\n  ")}
+  ${Object.entries(FIRST_CHECKED)
+    .map(
+      ([table, columns]) => `alter table ${table} add column checksum integer;
+  update ${table} set checksum = row_checksum(${columns});`,
+    )
+    .join("\n  ")}
 
   -- Rows that were not what had been written, with their bytes.
   create table damaged (
@@ -158,6 +159,19 @@ const MIGRATIONS: readonly string[] = [
     is_open integer not null default 1, -- for a sink: until it is known whose cursor was lost
     body blob not null
   ) strict;
+  `,
+  `
+  -- How many events each sink was offered in this epoch, up to its cursor. A row that is damaged stays so.
+  alter table sink add column counted integer not null default 0;
+  alter table sink add column epoch text not null default '';
+  update sink set epoch = lower(hex(randomblob(8))) where checksum is row_checksum(${FIRST_CHECKED.sink});
+  update sink set checksum = row_checksum(name, position, dropped, ended, counted, epoch) where epoch <> '';
+
+  -- The number that a refused event used up; null where it had none.
+  alter table dead_letter add column number integer;
+  alter table dead_letter add column epoch text;
+  update dead_letter set checksum = row_checksum(sink, position, at_ms, committed_ms, reason, number, epoch, body)
+    where checksum is row_checksum(${FIRST_CHECKED.dead_letter});
   `,
 ];
 

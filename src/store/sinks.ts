@@ -1,7 +1,9 @@
+import type { Sequence } from "../sequence.ts";
 import { checksumSql } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
+import { beginEpoch, newEpoch } from "./epoch.ts";
 import type { EventLog } from "./event-log.ts";
-import type { Database } from "./sqlite.ts";
+import type { Bindable, Database } from "./sqlite.ts";
 import type { SinkPosition } from "./store.ts";
 
 /**
@@ -14,6 +16,9 @@ import type { SinkPosition } from "./store.ts";
  *
  *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
  *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
+ *
+ * Beside its cursor each sink has the number of the last event that it was offered up to there, and moves both at once:
+ * the next one that passes its filter is that number and 1, also after a crash.
  */
 export function createSinks(database: Database, log: EventLog, damage: Damage) {
   function row(sink: string): SinkPosition | undefined {
@@ -27,28 +32,31 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
   function repair(): void {
     const count = damage.keep("sink", "true");
     if (count === 0) return;
-    const sound = { position: "0", dropped: "0", ended: "null" };
-    database.exec(
-      `update sink set position = 0, dropped = 0, ended = null, checksum = ${checksumSql("sink", sound)}
-       where checksum is not ${checksumSql("sink")}`,
-    );
+    const sound = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1" };
+    database
+      .prepare(
+        `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1,
+           checksum = ${checksumSql("sink", sound)}
+         where checksum is not ${checksumSql("sink")}`,
+      )
+      .run(newEpoch());
   }
 
-  /** Changes columns of a sink that is what was written; a damaged one is repaired first. */
+  /** Changes columns of a sink that is what was written; a damaged one is repaired first. `?1` is the sink's name. */
   function change(
     sink: string,
-    column: "position" | "dropped" | "ended",
-    value: string,
-    by: number | string | null,
+    columns: Readonly<Partial<Record<"position" | "dropped" | "ended" | "counted", string>>>,
+    ...values: readonly Bindable[]
   ) {
     const isSound = `${checksumSql("sink")} is checksum`;
+    const set = Object.entries(columns).map(([column, value]) => `${column} = ${value}`);
     const changing = database.prepare(
-      `update sink set ${column} = ${value}, checksum = ${checksumSql("sink", { [column]: value })}
-       where name = ?2 and ${isSound}`,
+      `update sink set ${set.join(", ")}, checksum = ${checksumSql("sink", columns)}
+       where name = ?1 and ${isSound}`,
     );
-    if (changing.run(by, sink) > 0 || row(sink) === undefined) return;
+    if (changing.run(sink, ...values) > 0 || row(sink) === undefined) return;
     repair();
-    changing.run(by, sink);
+    changing.run(sink, ...values);
   }
 
   function isLost(): boolean {
@@ -76,23 +84,42 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
       const start = from === "now" && !isLost() ? log.end() : 0;
       database
         .prepare(
-          `insert into sink (name, position, checksum) values (?1, ?2, row_checksum(?1, ?2, 0, null))
-           on conflict do nothing`,
+          `insert into sink (name, position, epoch, checksum)
+           values (?1, ?2, ?3, row_checksum(?1, ?2, 0, null, 0, ?3)) on conflict do nothing`,
         )
-        .run(sink, start);
+        .run(sink, start, newEpoch());
       claim(sink);
       return row(sink) ?? { sink, position: start, ended: null };
     },
 
-    /** Never back: what is settled stays settled, in whatever order two settlements arrive. */
-    moveTo: (sink: string, position: number): void =>
-      change(sink, "position", "max(sink.position, ?1)", position),
+    /** The last number that the sink was offered up to its cursor; undefined where it is not known. */
+    counted(sink: string): Sequence | undefined {
+      return database.prepare("select epoch, counted as number from sink where name = ?").get<Sequence>(sink);
+    },
 
-    addDropped: (sink: string, count: number): void => change(sink, "dropped", "sink.dropped + ?1", count),
+    /**
+     * Never back: what is settled stays settled, in whatever order two settlements arrive. A number of an epoch that has
+     * ended meanwhile says nothing of the new one.
+     */
+    moveTo(sink: string, position: number, counted: Sequence | undefined): void {
+      const moved = "max(sink.position, ?2)";
+      if (counted === undefined) {
+        change(sink, { position: moved }, position);
+        return;
+      }
+      const number = "iif(sink.epoch = ?3, max(sink.counted, ?4), sink.counted)";
+      change(sink, { position: moved, counted: number }, position, counted.epoch, counted.number);
+    },
 
+    addDropped: (sink: string, count: number): void => change(sink, { dropped: "sink.dropped + ?2" }, count),
+
+    beginEpoch: (sink: string): void => beginEpoch(database, "name = ?2", sink),
+
+    /** One that goes on may have missed what left the log while it was held for nobody. */
     setEnded(sink: string, reason: string | null): void {
-      change(sink, "ended", "?1", reason);
-      if (reason !== null) claim(sink);
+      change(sink, { ended: "?2" }, reason);
+      if (reason === null) beginEpoch(database, "name = ?2", sink);
+      else claim(sink);
     },
   };
 }

@@ -29,16 +29,18 @@ export interface Database {
   transaction<T>(work: () => T): T;
   /** From now on the witness is told of every transaction. */
   watch(witness: Witness): void;
-  /** True when another process has changed the file since this was asked last. */
-  othersChanged(): boolean;
+  /** Another number whenever anybody has changed the file, in a transaction of ours or elsewhere. */
+  changes(): number;
   close(): void;
 }
 
-/** Told of each transaction: inside it, before its work, and how it ended. */
+/** Told of each transaction: inside it, before its work, and how it ended; and of what others did, by who asks for it. */
 export interface Witness {
   begun?(): void;
-  committed(): void;
-  rolledBack(): void;
+  committed?(): void;
+  rolledBack?(): void;
+  /** `changes` has noticed that another process changed the file. */
+  othersChanged?(): void;
 }
 
 export interface DatabaseOptions {
@@ -58,7 +60,8 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   );
   const statements = new Map<string, Statement>();
   const witnesses: Witness[] = [];
-  let version = 0;
+  let transactions = 0;
+  let othersSeen = 0;
   let open = true;
 
   const self: Database = {
@@ -80,26 +83,31 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       return Number(Object.values(row)[0] ?? 0);
     },
     transaction(work) {
-      self.exec("begin immediate");
+      self.prepare("begin immediate").run();
       let result: ReturnType<typeof work>;
       try {
         for (const witness of witnesses) witness.begun?.();
         result = work();
-        self.exec("commit");
+        self.prepare("commit").run();
       } catch (error) {
-        for (const witness of witnesses) witness.rolledBack();
+        for (const witness of witnesses) witness.rolledBack?.();
         // A full disk makes SQLite roll back by itself.
         if (database.isTransaction) self.exec("rollback");
         throw error;
       }
-      for (const witness of witnesses) witness.committed();
+      transactions += 1;
+      for (const witness of witnesses) witness.committed?.();
       return result;
     },
     watch: (witness) => void witnesses.push(witness),
-    othersChanged() {
-      const before = version;
-      version = self.number("pragma data_version");
-      return version !== before;
+    changes() {
+      // SQLite counts what others do, and leaves out what we do.
+      const others = self.number("pragma data_version");
+      if (others !== othersSeen) {
+        othersSeen = others;
+        for (const witness of witnesses) witness.othersChanged?.();
+      }
+      return transactions + others;
     },
     close() {
       if (!open) return;
@@ -107,7 +115,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
       guarded(path, () => database.close());
     },
   };
-  version = self.number("pragma data_version");
+  othersSeen = self.number("pragma data_version");
   return self;
 }
 

@@ -1,4 +1,5 @@
 import type { Event, Kind } from "../event.ts";
+import type { Sequence } from "../sequence.ts";
 
 /**
  * The durable memory of a worker: what it believes, what it has told, who has heard it, what it has sent.
@@ -17,6 +18,8 @@ export interface Store {
   documents<T>(set: string): Promise<Map<string, T>>;
   /** Another number whenever this process may have changed the set, for whoever keeps what was made of it. */
   version(set: string): Promise<number>;
+  /** Another number whenever anybody may have changed anything, other processes included. */
+  changes(): Promise<number>;
   /** Keys of documents that were damaged and are absent since, for whom it matters that they were there. */
   damagedKeys(set: string): Promise<readonly string[]>;
   /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
@@ -117,6 +120,8 @@ export interface LoggedEvent {
   readonly position: number;
   readonly committedAt: string;
   readonly event: Event;
+  /** Of one that is offered again: the number that it had, where that is known. */
+  readonly sequence?: Sequence;
 }
 
 /** Events of one source about certain subjects, and what lies below them. */
@@ -196,13 +201,17 @@ export interface Offer {
   readonly events: readonly LoggedEvent[];
   /** True when these are marked to be sent again; they may be older than the cursor. */
   readonly again: boolean;
+  /** The number of the last event that the sink was offered before these; of marked ones undefined. */
+  readonly counted: Sequence | undefined;
 }
 
 export interface Settlement {
   readonly again: boolean;
   /** Position of the last event of the offer that is settled (accepted, rejected or filtered out). */
   readonly through: number;
-  readonly rejected: readonly { readonly position: number; readonly reason: string }[];
+  readonly rejected: readonly Refusal[];
+  /** The number of the last event of the offer that is settled and passed the filter; undefined when none did. */
+  readonly counted?: Sequence | undefined;
   /** What the sink wants to be remembered with it, in the same transaction. */
   readonly documents?: readonly DocumentChange[];
   /**
@@ -210,6 +219,13 @@ export interface Settlement {
    * it gets after a crash once more what it had. Only a plain move waits.
    */
   readonly soon?: boolean;
+}
+
+/** An event that a sink will never take, and the number that it used up. */
+export interface Refusal {
+  readonly position: number;
+  readonly reason: string;
+  readonly sequence?: Sequence | undefined;
 }
 
 export interface SinkPosition {
@@ -247,6 +263,8 @@ export interface DeadLetter {
   readonly sink: string;
   readonly reason: string;
   readonly at: string;
+  /** The number that it used up, which a receiver misses; absent where it had none. */
+  readonly sequence?: Sequence;
   /** Null when it is damaged; then it cannot be sent again, and `bytes` is what was found. */
   readonly event: Event | null;
   readonly bytes?: string;

@@ -78,7 +78,7 @@ const Inventory = z.strictObject({
   }),
   tags_of_systems: z.boolean().default(false).meta({
     description:
-      "Learn which tags belong to which system, for selections by system; one listing per system with every poll of tags.",
+      "Learn which tags belong to which system, for selections by system and for `tag-systems-changed`; one listing per system with every poll of tags.",
   }),
 });
 export type InventoryConfig = z.infer<typeof Inventory>;

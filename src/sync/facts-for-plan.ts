@@ -4,7 +4,7 @@ import { documentSet, type Store } from "../store/store.ts";
 import { ledgerFor, wantedSeries } from "./history/book.ts";
 import type { HistoryConfig } from "./history/config.ts";
 import type { LedgerBefore } from "./history/ledger-before.ts";
-import { type BackfillOrders, loadOrders } from "./history/orders.ts";
+import { type BackfillOrder, type BackfillOrders, loadOrders } from "./history/orders.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
 import { compareIds, expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
@@ -91,6 +91,17 @@ export async function pastFromState(
   const { all } = ledgersOf(settings, tags, ledgers, orders, nowMs);
   const values = windowValues(window, { most: settings.valuesMax });
   return { ledgers: all, orders, progress: progressOf(all, orders, values, unprovenTags(all), nowMs) };
+}
+
+/** The ledgers of every series that an order means, also when it is done; the store is only read. */
+export async function ledgersOfOrder(
+  store: Store,
+  settings: PlanSettings,
+  order: BackfillOrder,
+  nowMs: number,
+): Promise<readonly LedgerOf[]> {
+  const { tags, ledgers } = await heldPast(store, settings.source);
+  return ledgersOf(settings, tags, ledgers, { open: [order], paused: false }, nowMs).all;
 }
 
 /** From the service's lists of sites and tags, which cost nothing of the quota. `told` hears how far it is. */

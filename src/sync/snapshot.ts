@@ -1,5 +1,6 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../building.ts";
 import type { Quality } from "../event.ts";
+import type { DayAccount } from "../history-facts.ts";
 
 /**
  * What is held in the store between two polls: the snapshot, as documents. Sets are named by `documentSet`, those
@@ -9,6 +10,7 @@ import type { Quality } from "../event.ts";
 /** Sets of this room alone. */
 export type SyncSet =
   | "tag-system"
+  | "tag-seen"
   | "alarm-site"
   | "sweep"
   | "availability"
@@ -16,9 +18,15 @@ export type SyncSet =
   | "quarantine"
   | "left-out"
   | "history-told"
+  | "history-days"
+  | "history-complete"
+  | "day-sealed"
+  | "day-changed"
   | "history-window"
   | "backfill"
-  | "backfill-pause";
+  | "backfill-pause"
+  | "sensors"
+  | "silent-sensors";
 
 export function syncSet(name: SyncSet, source: string): string {
   return `${name}/${source}`;
@@ -33,12 +41,23 @@ export interface Held<T> {
   readonly since: string;
   /** Since when complete listings do not show it; null while they do. */
   readonly missingSince: string | null;
+  /** Of a tag that is missing: before the last listing that showed it began, UTC. */
+  readonly lastSeen?: string;
 }
 
 /** How a tag hangs together with the building; what the interface lets us learn of it (set `tag-system`, by tag id). */
 export interface HeldTagPlace {
   /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
+  /** When they were told, UTC; absent in what was written before they were, and then they are told anew. */
+  readonly toldAt?: string;
+}
+
+/** When complete listings last showed a site's tags, and those of its systems (set `tag-seen`, by site id). */
+export interface HeldTagSeen {
+  /** Before the listing began, UTC; null where there was none. */
+  readonly tags: string | null;
+  readonly systems: string | null;
 }
 
 /** An alarm that is, or lately was, of interest (set `alarm`), keyed by alarm id. */
@@ -159,6 +178,15 @@ export interface HeldHistory {
   readonly wished: string;
   /** Ascending and disjoint; what lies between them was not asked for yet. */
   readonly spans: readonly HeldSpan[];
+  /**
+   * Points by UTC day, as `src/sync/completeness/counts.ts` writes them; of days that are not here none was answered, or
+   * they are in `HeldDays`. Absent in what was written before points were counted.
+   */
+  readonly days?: string;
+  /** Older days than the first here may be in `HeldDays`. */
+  readonly daysMoved?: true;
+  /** What was answered before this time was not counted; absent where all of it was. */
+  readonly countedFrom?: string;
   /** Where reading again for late data goes on; null while none is under way. */
   readonly rereadFrom: string | null;
   /** When the last day, and the whole look-back, were last read again. */
@@ -235,6 +263,38 @@ export interface HeldTold {
   readonly values: readonly TagValue[];
 }
 
+/** Points of the days that take no more room in the ledger (set `history-days`), keyed as the ledger. */
+export interface HeldDays {
+  /** Another zone cuts other buckets. */
+  readonly timeZone: string;
+  readonly days: string;
+}
+
+/** How far a site is complete, as it was told last (set `history-complete`), keyed by `<site> <resolution> <zone>[ total]`. */
+export interface HeldComplete {
+  /** As in the event, `2026-11-02`. */
+  readonly from: string | null;
+  readonly until: string;
+  /** The latest day of which it was told that something holds it back; null when none was. */
+  readonly heldBack: string | null;
+}
+
+/** A UTC day of a site that was sealed (set `day-sealed`), keyed by `<site> <date>`; the account is that of the event. */
+export interface HeldSealedDay {
+  readonly revision: number;
+  readonly sealedAt: string;
+  readonly series: number;
+  readonly account: DayAccount;
+}
+
+/** That something of a sealed day has changed since (set `day-changed`), keyed as `HeldSealedDay`. */
+export interface HeldDayChange {
+  /** When, UTC; of several changes shortly after each other the first. */
+  readonly at: string;
+  /** Points that came or changed. */
+  readonly points: number;
+}
+
 /** How many values one history request may ask for (set `history-window`, key `values`); learned. */
 export interface HeldWindow {
   /** The most values that were answered at once. */
@@ -247,6 +307,22 @@ export interface HeldWindow {
   readonly streak: number;
   /** Failures in a row at sizes that had been answered before; absent when the last such answer came. */
   readonly failures?: number;
+}
+
+/** The period in which sensors are watched now (set `sensors`, key `period`). */
+export interface HeldSensorPeriod {
+  /** UTC. */
+  readonly from: string;
+  /** How long of it the worker has watched, milliseconds by measured time. */
+  readonly watchedMs: number;
+}
+
+/** What it has shown of up to 250 tags (set `sensors`, by number from 0 on); only of the period that it names. */
+export interface HeldSensors {
+  readonly from: string;
+  readonly ids: readonly string[];
+  /** Columns of src/sync/sensors/sensor-table.ts, one tag after the other. */
+  readonly numbers: readonly number[];
 }
 
 /** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */

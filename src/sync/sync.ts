@@ -13,7 +13,8 @@ import type { SyncConfig } from "./config.ts";
 import type { Follower } from "./follower.ts";
 import { createHolding, withHeld } from "./holding.ts";
 import { createOfflineGateways, type OfflineGateways } from "./inventory/offline-gateways.ts";
-import { createInventoryPoll, createSitePoll, createTagPoll } from "./inventory/poll.ts";
+import { createInventoryPoll, createSitePoll } from "./inventory/poll.ts";
+import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Job } from "./job.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
@@ -57,7 +58,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     ...(["site", "gateway", "host", "system", "tag", "alarm", "poll", "token"] as const).map((name) =>
       documentSet(name, source.name),
     ),
-    ...(["tag-system", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
+    ...(["tag-system", "tag-seen", "alarm-site", "sweep", "availability", "health"] as const).map((name) =>
       syncSet(name, source.name),
     ),
   ]);

@@ -20,6 +20,7 @@ const FROM_STATE: readonly (readonly [args: string, shows: boolean])[] = [
   ["explain ALARM", true],
   ["gaps", true],
   ["gaps 10169", true],
+  ["complete", false],
   ["plan", false],
   ["outbox", false],
   ["outbox dead", true],

@@ -190,6 +190,53 @@ describe("an order", () => {
   }, 120_000);
 });
 
+test("complete: what is known of each day, and 3 while something is not", async () => {
+  const { place: here } = await place({
+    history: [{ name: "log", resolution: "1h", every: "1h", backfill: "3d", look_back: "1h" }],
+  });
+  const worker = await running(here);
+  const today = new Date().toISOString().slice(0, 10);
+  const open = await here.plenum("complete", "--date", today, "--site", "6");
+  expect(open.code).toBe(3);
+  expect(open.stdout).toMatch(
+    /^site +day \(UTC\) +state +expected +had +null +absent +no log +refused +pending +worst\n/,
+  );
+  expect(open.stdout).toMatch(new RegExp(`^6 +${today} +incomplete .*(not closed yet|not known yet)`, "m"));
+  const yesterday = new Date(Date.now() - 86_400_000).toISOString().slice(0, 10);
+  const of = async () => {
+    const { code, stdout } = await here.plenum("complete", "--date", yesterday, "--json");
+    return {
+      code,
+      row: (JSON.parse(stdout) as { pending: number; had: number; absent: number; expected: number }[])[0],
+    };
+  };
+  await expect.poll(async () => (await of()).code, { timeout: 60_000, interval: 1_000 }).toBe(0);
+  const { row } = await of();
+  expect(row).toMatchObject({
+    date: yesterday,
+    complete: true,
+    expected: 8 * 24,
+    pending: 0,
+    refused: 0,
+    worst: [],
+  });
+  expect((row?.had ?? 0) + (row?.absent ?? 0)).toBe(8 * 24);
+  for (const [line, sentence] of [
+    [["--date", "2026-02-30"], "Write a UTC day as 2026-11-02."],
+    [["--date", today, "--to", today], "Say either --date, or --from and --to."],
+    [["--from", "2026-03-02", "--to", "2026-03-01"], "The first day is after the last one."],
+  ] as const) {
+    const slip = await here.plenum("complete", ...line);
+    expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining(sentence)]);
+  }
+  const nowhere = await here.plenum("complete", "--site", "7");
+  expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([
+    78,
+    expect.stringContaining("No history of a site 7 is followed in main."),
+  ]);
+  await stopped(worker);
+}, 120_000);
+
 test("gaps: what is followed, by reason; one line for each tag that is named; every one as JSON", async () => {
   const { place: here } = await place({
     history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import { describe, expect, test } from "vitest";
-import { isScalar, parse, parseDocument, visit } from "yaml";
+import { isMap, isNode, isScalar, type Pair, parse, parseDocument, visit } from "yaml";
 import { Config } from "#src/config/config.ts";
 import { configJsonSchema } from "#src/config/json-schema.ts";
 import { loadYaml, parseYaml } from "#src/config/load.ts";
@@ -34,6 +34,7 @@ describe("config/example.yaml", () => {
       "broker",
       "lake",
       "old-lake",
+      "lake-stream",
       "tickets",
       "chat",
       "alerts",
@@ -44,7 +45,11 @@ describe("config/example.yaml", () => {
       "incidents-abroad",
       "pager",
       "own-requests",
+      "database",
+      "more-in-database",
       "files",
+      "tables",
+      "tables-in-s3",
       "pipe",
     ]);
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
@@ -83,7 +88,12 @@ describe("config/example.yaml", () => {
         issues: { jira: { url: "https://x", user: "u", token: { env: "T" }, project: "P" } },
         incidents: { servicenow: { url: "https://x", user: "u", password: { env: "P" } } },
         pager: { webhook: { format: "pagerduty", key: { env: "K" } } },
+        database: { postgres: { host: "x", database: "d", user: "u" } },
         files: { file: { folder: "f" } },
+        tables: { parquet: { folder: "f" } },
+        "tables-in-s3": {
+          parquet: { s3: { bucket: "lake", access_key_id: { env: "I" }, secret_access_key: { env: "K" } } },
+        },
       },
     });
     const different: string[] = [];
@@ -104,6 +114,10 @@ describe("config/example.yaml", () => {
         "sources.campus.inventory.tags_of_systems",
         "sources.campus.read",
         "sources.campus.history",
+        "sources.campus.silent_sensors.exclude",
+        ...["classes", "ids", "sites", "systems"].map(
+          (name) => `sources.campus.silent_sensors.may_rest.${name}`,
+        ),
         ...["url", "client_id", "username", "password", "tls"].map((name) => `sinks.broker.mqtt.${name}`),
         "sinks.broker.mqtt.commands.enabled",
         ...["url", "org", "bucket", "token", "measurement_prefix", "tags", "proxy", "ca_file"].map(
@@ -112,6 +126,11 @@ describe("config/example.yaml", () => {
         ...["url", "secrets", "unsigned", "headers", "allow_networks", "proxy", "ca_file"].map(
           (name) => `sinks.tickets.webhook.${name}`,
         ),
+        "sinks.tables.parquet.folder",
+        ...[
+          ...["endpoint", "region", "prefix", "path_style", "proxy", "ca_file", "session_token"],
+          ...["access_key_id.file", "access_key_id.env", "secret_access_key.env"],
+        ].map((name) => `sinks.tables-in-s3.parquet.s3.${name}`),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
         ...[
           "token.file",
@@ -142,7 +161,12 @@ describe("config/example.yaml", () => {
         ...["url", "key.env", "key.file", "fold.storm", "quiet", "words", "status_url"].map(
           (name) => `sinks.pager.webhook.${name}`,
         ),
+        ...["host", "port", "database", "user", "password", "sslmode", "ca_file"].map(
+          (name) => `sinks.database.postgres.${name}`,
+        ),
+        "sinks.database.from",
         "sinks.files.file.folder",
+        "sinks.files.file.path",
         "sinks.files.from",
         "commands.rehearsal",
         "commands.approval",
@@ -167,6 +191,19 @@ describe("config/example.yaml", () => {
     const document = parseDocument(text);
     const known = new Set(optionPaths(Config));
     const seen = new Set<string>();
+    const sinks = document.get("sinks");
+    const parts = isMap(sinks) ? sinks.items.map((pair) => rangeOf(pair)) : [];
+    /** Of the sinks only the one that this place is in, or the first, each line where it was: to read them all takes long. */
+    const around = (whole: string, at: number) => {
+      const mine = parts.find(({ from, to }) => from <= at && at < to) ?? parts[0];
+      return parts.reduce(
+        (rest, { from, to }) =>
+          from === mine?.from
+            ? rest
+            : `${rest.slice(0, from)}${rest.slice(from, to).replaceAll(/[^\n]/g, " ")}${rest.slice(to)}`,
+        whole,
+      );
+    };
     visit(document, {
       Pair(_, pair) {
         if (!isScalar(pair.key) || seen.has(String(pair.key.value)) || pair.key.range == null) return;
@@ -174,7 +211,8 @@ describe("config/example.yaml", () => {
         if (![...known].some((path) => path === key || path.endsWith(`.${key}`))) return;
         seen.add(key);
         const [start, end] = pair.key.range;
-        const slipped = `${text.slice(0, start)}${key}x${text.slice(end)}`;
+        const rest = around(text, start);
+        const slipped = `${rest.slice(0, start)}${key}x${rest.slice(end)}`;
         const before = text.slice(0, start).split("\n");
         const place = `f:${before.length}:${(before.at(-1) ?? "").length + 1} `;
         expect(() => parseYaml({ schema: Config, file: "f", text: slipped, environment }), key).toThrow(
@@ -185,6 +223,11 @@ describe("config/example.yaml", () => {
       },
     });
     expect(seen.size).toBeGreaterThan(100);
+
+    function rangeOf({ key, value }: Pair): { readonly from: number; readonly to: number } {
+      const from = isScalar(key) ? (key.range?.[0] ?? 0) : 0;
+      return { from, to: isNode(value) ? (value.range?.[1] ?? from) : from };
+    }
   });
 
   test("begins with the line by which editors find the schema", () => {

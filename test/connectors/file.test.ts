@@ -240,7 +240,7 @@ describe("the names of the files", () => {
 
   test("numbers above 999 still count", () => {
     const file = parseOwnFile("events", "events-2026-11-21-1000.jsonl");
-    expect(file).toEqual({ fileName: "events-2026-11-21-1000.jsonl", day: "2026-11-21", number: 1000 });
+    expect(file).toMatchObject({ fileName: "events-2026-11-21-1000.jsonl", day: "2026-11-21", number: 1000 });
   });
 
   test("the total stays below the bound with the open file at its full size", () => {

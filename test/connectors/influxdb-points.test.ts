@@ -153,6 +153,40 @@ describe("influxdb: points", () => {
     expect(keys.size).toBe(count - 1);
   });
 
+  test("what changed, who made a silence, and when a command ends are fields", () => {
+    const fields = (event: Event) => pointsOf(event)[0]?.fields;
+    const changed = sampleEvent("tag-changed");
+    expect(
+      fields({ ...changed, data: { ...changed.data, before: { displayName: "VS1-GT10", unit: null } } }),
+    ).toMatchObject({
+      changed: "displayName,unit",
+      before: '{"displayName":"VS1-GT10","unit":null}',
+    });
+    const raised = sampleEvent("alarm-raised");
+    const tickets = [
+      { sink: "jira", ticket: "OPS-7", link: null },
+      { sink: "chat", ticket: null, link: null },
+    ];
+    expect(fields({ ...raised, data: { ...raised.data, tickets } })).toMatchObject({
+      tickets: "jira OPS-7, chat",
+      trigger_enabled: raised.data.alarm.trigger.enabled,
+      triggered_on: raised.data.alarm.lastActiveEvent?.triggeredOn,
+    });
+    const value = valueEvent(1, "10042", true);
+    const type = { before: "number", now: "boolean" } as const;
+    expect(fields({ ...value, data: { ...value.data, type } })).toMatchObject({
+      type_before: "number",
+      type_now: "boolean",
+    });
+    const silence = sampleEvent("silence-started");
+    expect(fields(silence)).toMatchObject({ made_by: silence.data.silence.madeBy, by: silence.data.by });
+    const accepted = sampleEvent("command-accepted");
+    expect(fields(accepted)).toMatchObject({
+      expires_at: accepted.data.expiresAt,
+      needs_second: accepted.data.needsSecond,
+    });
+  });
+
   test("a prefix and further tags go on every point", () => {
     const settings = { prefix: "plenum_", tags: { environment: "test site" } };
     for (const event of sampleOfEveryKind()) {

@@ -39,6 +39,21 @@ describeSink("stdout", {
   },
 });
 
+test("stdout: a line has the number of its event", async () => {
+  const stream = new PassThrough();
+  const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }];
+  await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, {
+    positions: [8],
+    committedAt: [],
+    again: false,
+    sequences,
+  });
+  expect(JSON.parse(String(stream.read()))).toMatchObject({
+    sequence: "0000000000004711",
+    sequenceepoch: "0123456789abcdef",
+  });
+});
+
 describe("stdout", () => {
   test("waits for a slow reader instead of filling memory", async () => {
     const stream = new PassThrough({ highWaterMark: 16 });

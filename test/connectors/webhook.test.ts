@@ -56,6 +56,34 @@ test("webhook: every event is told as accepted with its own 2xx, before the next
   expect(receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
 });
 
+test.each(["cloudevents", "standard"])(
+  "webhook: the number of an event is a header, and in a body of the format %s",
+  async (format) => {
+    const stub = await startStub();
+    onTestFinished(() => stub.stop());
+    const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, format, ...LOOPBACK });
+    onTestFinished(() => sink.close());
+    await sink.write([valueEvent(1), valueEvent(2)], never(), undefined, {
+      positions: [8, 9],
+      committedAt: [],
+      again: false,
+      sequences: [{ epoch: "0123456789abcdef", number: 4_711 }, null],
+    });
+    const [first, second] = stub.seen;
+    expect(first?.headers).toMatchObject({
+      "plenum-sequence": "0000000000004711",
+      "plenum-sequence-epoch": "0123456789abcdef",
+    });
+    expect(JSON.parse(first?.body.toString() ?? "")).toMatchObject({
+      id: valueEvent(1).id,
+      sequence: "0000000000004711",
+      sequenceepoch: "0123456789abcdef",
+    });
+    expect(Object.keys(second?.headers ?? {}).filter((name) => name.startsWith("plenum-"))).toEqual([]);
+    expect(JSON.parse(second?.body.toString() ?? "")).not.toHaveProperty("sequence");
+  },
+);
+
 describe("webhook: signature", () => {
   test("the library of the standard verifies 1,000 payloads", async () => {
     const { stub, sink, keys } = await signed();

@@ -104,6 +104,31 @@ describe("delivery", () => {
     expect((await lag()).again).toBe(0);
   });
 
+  test("while nothing happens one look a second serves all sinks, and no sink wakes", async () => {
+    const asked: number[] = [];
+    const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
+    const asking: Sink = {
+      ...sinks.a,
+      open: async () => undefined,
+      write: async () => ({ rejected: [] }),
+      close: async () => undefined,
+      async look(before) {
+        asked.push(workshop.clock.monotonic());
+        return { life: "1", isNew: before === null };
+      },
+    };
+    await started({ ...sinks, a: asking });
+    await workshop.clock.advance(60_000);
+    const woken = workshop.clock.woken();
+    const from = workshop.clock.monotonic();
+    await workshop.clock.advance(600_000);
+    // 600 looks, 120 for the lag, and every 30 s the question whether the far end was restarted.
+    expect(workshop.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
+    const gaps = asked.slice(1).map((atMs, n) => atMs - (asked[n] ?? 0));
+    expect(asked.filter((atMs) => atMs > from)).toHaveLength(20);
+    expect(new Set(gaps.slice(-20))).toEqual(new Set([30_000]));
+  });
+
   test("a trouble of this machine is no attempt of the far end's: it is tried every five seconds", async () => {
     const attempts: number[] = [];
     const ours = new OwnTrouble("The broker could not be reached, because of this machine (EMFILE).");
@@ -218,6 +243,7 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([
       { state: "stopped", lastError: "The token is wrong. Renew it." },
     ]);
+    expect(workshop.lines.at(-1)?.msg).toContain("a person has to change something");
     await workshop.clock.advance(299_999);
     expect(sink.writes).toHaveLength(1);
     sink.answer = () => ({ rejected: [] });

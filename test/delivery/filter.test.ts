@@ -76,6 +76,7 @@ describe("the configuration of a delivery", () => {
       batch: 100,
       retry: { first: 1_000, max: 300_000 },
       replay_after_restart: 900_000,
+      sequence: false,
       deadline: 30_000,
     });
   });

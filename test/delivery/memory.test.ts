@@ -108,7 +108,8 @@ describe("the place of a batch in the log", () => {
     expect(first).toMatchObject({ again: false });
     expect([...(first?.positions ?? [])]).toEqual([...(first?.positions ?? [])].sort((a, b) => a - b));
     expect(first?.positions).toHaveLength(3);
-    expect(again).toEqual({ positions: first?.positions, again: true });
+    expect(first?.committedAt.map(Date.parse)).toEqual(Array(3).fill(workshop.clock.now()));
+    expect(again).toEqual({ ...first, again: true });
   });
 });
 

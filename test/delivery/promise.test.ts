@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { Receipt } from "#src/connector.ts";
 import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
 import { type Event, orderKey } from "#src/event.ts";
+import type { Sequence } from "#src/sequence.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink } from "./workshop.ts";
@@ -14,6 +15,8 @@ import { openWorkshop, type ScriptedSink, scriptedSink } from "./workshop.ts";
  * I2 committed ∖ (expired ∪ dead letters) ⊆ delivered, once the trouble has ended
  * I3 same id ⇒ same bytes
  * I4 the first deliveries of one key are in the order of commits
+ * I5 within an epoch the numbers are 1, 2, 3 …, each is one event's, and no event is missing between two of them but what
+ *    was lost before the epoch began
  *
  * PROMISE_RUNS sets how many schedules are tried, PLENUM_SEED replays a failed one.
  */
@@ -75,17 +78,27 @@ async function keepsThePromise(
 ): Promise<void> {
   const workshop = await openWorkshop();
   const { clock, store } = workshop;
-  const delivery = { batch: 7, deadline: "20s", filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
+  const delivery = {
+    batch: 7,
+    deadline: "20s",
+    sequence: true,
+    filter: { kinds: alarmsOnly ? ["alarm-*"] : [] },
+  };
   const wanted = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
   const accepted: Event[] = [];
   const refused = new Set<string>();
   const sinks: ScriptedSink[] = [];
+  const numbered = new Map<string, string[]>();
+  /** How many had been committed when the log was last made smaller. */
+  let pruned = 0;
   let calls = 0;
   let wellBehaved = false;
 
   function chaotic(): ScriptedSink {
-    const sink = scriptedSink((batch, signal) => {
+    const sink = scriptedSink((batch, signal, _, offer) => {
+      for (const [index, { id }] of batch.entries())
+        noteNumber(numbered, id, offer?.sequences?.[index] ?? null);
       const deed = wellBehaved ? "accept" : misdeeds[calls % misdeeds.length];
       calls += 1;
       const take = (events: readonly Event[]) => accepted.push(...events);
@@ -116,6 +129,7 @@ async function keepsThePromise(
         dispatcher = await begin();
       } else if (each.do === "prune") {
         const { maxBytes } = each;
+        pruned = committed.length;
         await store.outbox.prune({
           maxBytes,
           ranMs: 0,
@@ -153,10 +167,31 @@ async function keepsThePromise(
       expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderKey(event)) ?? 0);
       latest.set(orderKey(event), place);
     }
+    for (const ids of numbered.values()) {
+      const own = ids.filter((id) => placeOf.has(id));
+      const isOwn = new Set(own);
+      const order = committed
+        .filter((event, place) => wanted(event) && (place >= pruned || isOwn.has(event.id)))
+        .map(({ id }) => id);
+      const from = order.indexOf(own[0] ?? "");
+      expect(order.slice(from, from + own.length), "I5").toEqual(own);
+    }
+    if (committed.some(wanted)) expect(numbered.size, "I5").toBeGreaterThan(0);
     for (const sink of sinks) expect(sink.faults).toEqual([]);
   } finally {
     await workshop.dispose();
   }
+}
+
+/** The ids of an epoch by their numbers, as they are offered; the first has number 1. */
+function noteNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
+  if (sequence === null) return;
+  const ids = numbered.get(sequence.epoch) ?? [];
+  numbered.set(sequence.epoch, ids);
+  const at = sequence.number - 1;
+  expect(at, "I5").toBeLessThanOrEqual(ids.length);
+  ids[at] ??= id;
+  expect(ids[at], "I5").toBe(id);
 }
 
 function nextEvent(n: number): Event {

@@ -151,6 +151,20 @@ describe("a far end that was restarted", () => {
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
   });
 
+  test("gets again what it had taken before the worker was started anew, in time that workers ran", async () => {
+    const sink = mortalSink();
+    const first = await started(sink);
+    await minutes(0, 10);
+    await stop(first);
+    const next = mortalSink();
+    await started(next);
+    await minutes(10, 2);
+    const before = next.writes.flat().length;
+    next.life = "2";
+    await workshop.clock.advance(MINUTE);
+    expect(since(next, before)).toEqual(ids(values(0, 12)));
+  });
+
   test("again while it is sent again loses nothing of the first time", async () => {
     const sink = mortalSink();
     await started(sink, { batch: 5 });

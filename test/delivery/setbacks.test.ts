@@ -62,6 +62,12 @@ describe("the setbacks of a sink", () => {
     expect(waitMs(judge(new Throttled("Slower.", null), "1", true))).toBe(4_000);
   });
 
+  test("one that orders a wait and does not say how long is left alone ever longer", () => {
+    const { judge } = setbacks();
+    const waits = Array.from({ length: 3 }, () => waitMs(judge(new Throttled("Slower.", null), "1", true)));
+    expect(waits).toEqual([1_000, 2_000, 4_000]);
+  });
+
   test("a settings error is looked at every five minutes; a far end that is gone is the end", () => {
     const { judge } = setbacks();
     expect(judge(new ConfigError("No such channel."), "1", true)).toMatchObject({

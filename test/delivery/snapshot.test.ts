@@ -4,7 +4,7 @@ import { snapshotWish } from "#src/delivery/snapshot.ts";
 import { Rejected, Retryable } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
 import { documentSet } from "#src/store/store.ts";
-import { ALARM, GATEWAY, SITE, TAG, valueEvent } from "../sample-events.ts";
+import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
 
 const AT = "2026-11-01T00:00:00.000Z";
@@ -33,6 +33,18 @@ beforeEach(async () => {
         put: [
           ["1", held(SITE, null)],
           ["9", held({ ...SITE, id: 9 }, null, AT)],
+        ],
+      },
+      {
+        set: documentSet("system", "main"),
+        put: [[SYSTEM.id, held(SYSTEM)]],
+      },
+      {
+        set: "tag-system/main",
+        put: [
+          ["20007", { systemIds: [SYSTEM.id], toldAt: AT }],
+          ["20008", { systemIds: [], toldAt: AT }],
+          ["99999", { systemIds: [SYSTEM.id], toldAt: AT }],
         ],
       },
       { set: documentSet("gateway", "main"), put: [[GATEWAY.id, held(GATEWAY)]] },
@@ -72,7 +84,15 @@ const counts = (events: readonly Event[]) => {
   for (const { type } of events) all[type] = (all[type] ?? 0) + 1;
   return all;
 };
-const ALL = { "site-added": 1, "gateway-added": 1, "tag-added": 250, "alarm-raised": 1, "tag-value": 1 };
+const ALL = {
+  "site-added": 1,
+  "gateway-added": 1,
+  "system-added": 1,
+  "tag-added": 250,
+  "tag-systems-changed": 1,
+  "alarm-raised": 1,
+  "tag-value": 1,
+};
 
 describe("what is believed now", () => {
   test("is where a sink that comes later begins: everything once, marked, what contains before what is contained", async () => {
@@ -85,6 +105,15 @@ describe("what is believed now", () => {
     expect([...new Set(events.map(({ type }) => type))]).toEqual(Object.keys(ALL));
     expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
     expect(events.find(({ type }) => type === "alarm-raised")?.data).toMatchObject({ initial: true });
+    expect(events.find(({ type }) => type === "tag-systems-changed")).toMatchObject({
+      subject: "site/1/tag/20007",
+      siteid: "1",
+      data: {
+        tag: { id: "20007" },
+        systems: [{ id: SYSTEM.id, code: SYSTEM.code, displayName: SYSTEM.displayName }],
+        before: [],
+      },
+    });
     expect(events.find(({ type }) => type === "tag-value")).toMatchObject({
       time: AT,
       siteid: "1",
@@ -137,8 +166,8 @@ describe("what is believed now", () => {
     const next = scriptedSink();
     await started(next);
     seen.push(...next.writes.flat().map(({ id }) => id));
-    expect(seen).toHaveLength(254);
-    expect(new Set(seen).size).toBe(254);
+    expect(seen).toHaveLength(256);
+    expect(new Set(seen).size).toBe(256);
   });
 
   test("one that the far end refuses is let go by the schedule, and the rest comes", async () => {

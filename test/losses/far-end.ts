@@ -1,4 +1,5 @@
 import type { AnyEvent } from "#src/event.ts";
+import type { LoggedEvent } from "#src/store/store.ts";
 import type { Stage } from "./stage.ts";
 
 /** What a sink would have got so far, as far as a judge needs it. Times are milliseconds since 1970. */
@@ -11,6 +12,8 @@ export interface FarEnd {
   readonly added: ReadonlyMap<string, number>;
   /** Takes what was committed since the last look. */
   look(): Promise<void>;
+  /** The same, where somebody has read it already, the oldest first. */
+  take(fresh: readonly LoggedEvent[]): void;
 }
 
 export interface ToldPoint {
@@ -35,7 +38,7 @@ export function createFarEnd(stage: Stage): FarEnd {
   const added = new Map<string, number>();
   let seen = 0;
 
-  function take(event: AnyEvent, atMs: number): void {
+  function takeOne(event: AnyEvent, atMs: number): void {
     if (event.type === "tag-value") {
       const { tag, time, value } = event.data;
       const own = values.get(tag.id) ?? [];
@@ -55,19 +58,23 @@ export function createFarEnd(stage: Stage): FarEnd {
     }
   }
 
+  function take(fresh: readonly LoggedEvent[]): void {
+    // Where rows have left the log, so many reach back further than the last look.
+    for (const { event, committedAt, position } of fresh)
+      if (position > seen) takeOne(event as AnyEvent, Date.parse(committedAt));
+    seen = fresh.at(-1)?.position ?? seen;
+  }
+
   return {
     points,
     values,
     added,
+    take,
     async look() {
       const { outbox } = stage.virtual.worker.store;
       const [last] = await outbox.latest(1);
       if (last === undefined || last.position === seen) return;
-      const fresh = await outbox.latest(last.position - seen);
-      // Where rows have left the log, so many reach back further than the last look.
-      for (const { event, committedAt, position } of fresh.toReversed())
-        if (position > seen) take(event as AnyEvent, Date.parse(committedAt));
-      seen = last.position;
+      take((await outbox.latest(last.position - seen)).toReversed());
     },
   };
 }

@@ -24,15 +24,27 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/delivery/sink-loop.ts",
-    before: "return Math.max(0, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));",
-    after: "return Math.max(1, Math.min(options.lookEveryMs, tickAtMs - clock.monotonic()));",
-    reason: "A tick that is due waits a millisecond.",
+    before: "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
+    after: "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
+    reason: "What is due waits a millisecond.",
   },
   {
     file: "src/delivery/restart-watch.ts",
     before: "held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };",
     after: "held = kept ?? { nowMs: 0, life: null, seenMs: 1, points: [first], again: [] };",
     reason: "A millisecond of a window of a minute at least.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "let silences = 0;",
+    after: "let silences = 1;",
+    reason: "Each look at an open far end comes after the one at its opening, which sets it.",
+  },
+  {
+    file: "src/delivery/sink-loop.ts",
+    before: "const portion = { again: false, batch, through: 0, seen: batch.length };",
+    after: "const portion = { again: false, batch, through: 1, seen: batch.length };",
+    reason: "What is believed has no place in the log, so its position settles nothing.",
   },
   {
     file: "src/delivery/skipped.ts",

@@ -72,6 +72,8 @@ export const ROOMS: readonly Room[] = [
     files: ["src/delivery/!(config).ts"],
     tests: [
       "test/delivery/filter.test.ts",
+      "test/delivery/skipped.test.ts",
+      "test/delivery/setbacks.test.ts",
       "test/delivery/back-pressure.test.ts",
       "test/delivery/pruning.test.ts",
       "test/delivery/lag.test.ts",

@@ -32,7 +32,11 @@ export function receiving(
 
   async function write(events: readonly Event[], from: number, again = false): Promise<Receipt> {
     const positions = events.map((_, index) => from + index);
-    return sink.write(events, never(), undefined, { positions, again });
+    return sink.write(events, never(), undefined, {
+      positions,
+      committedAt: positions.map(() => ""),
+      again,
+    });
   }
 
   return {

@@ -185,7 +185,8 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
     const events = portion.batch.map(({ event }) => event);
     let receipt: Receipt;
     try {
-      receipt = await sink.write(events, signal, undefined, { positions, again: portion.again });
+      const committedAt = portion.batch.map((logged) => logged.committedAt);
+      receipt = await sink.write(events, signal, undefined, { positions, committedAt, again: portion.again });
     } catch (error) {
       if (error instanceof Kill) throw error;
       return keptFrom(portion, 0, error);
@@ -319,7 +320,7 @@ function sinkMaker(
   const config = definition.Config.parse({ ...(contestant.options(end) as object), ...options });
   return () => {
     const made = definition.sink?.(config, contextFor(SINK, clock, store));
-    if (made === undefined) throw new Error("It makes no sink.");
+    if (made === undefined || made instanceof Promise) throw new Error("It makes no sink.");
     return made;
   };
 }

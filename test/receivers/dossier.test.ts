@@ -32,11 +32,15 @@ async function telling(contestant: Contestant, options: object, names: readonly 
   end = await contestant.start(clock.now);
   const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
   const config = definition?.Config.parse({ ...(contestant.options(end) as object), ...options });
-  sink = definition?.sink?.(config, contextFor("people", clock, store));
+  sink = await definition?.sink?.(config, contextFor("people", clock, store));
   let position = 0;
   const offer = async (event: Event) => {
     position += 1;
-    const receipt = await sink?.write([event], never(), undefined, { positions: [position], again: false });
+    const receipt = await sink?.write([event], never(), undefined, {
+      positions: [position],
+      committedAt: [""],
+      again: false,
+    });
     expect(receipt).toEqual({ rejected: [] });
   };
   const seen = () => end?.things().flatMap(({ texts }) => texts) ?? [];

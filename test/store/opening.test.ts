@@ -146,6 +146,8 @@ describe("a file of an older version", () => {
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
       return (await store.outbox.pressure()).pendingBytes;
     });
+    for (const column of ["counted", "epoch"]) edit(`alter table sink drop column ${column}`);
+    for (const column of ["number", "epoch"]) edit(`alter table dead_letter drop column ${column}`);
     for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
     edit(
       "drop table damaged; alter table event drop column written; alter table log_size drop column written",
@@ -155,6 +157,8 @@ describe("a file of an older version", () => {
     await withStore(async (store) => {
       expect((await store.outbox.pressure()).pendingBytes).toBe(kept);
       expect((await store.describe()).damaged).toEqual([]);
+      const { counted } = await store.outbox.next("a", 1);
+      expect(counted).toEqual({ epoch: expect.stringMatching(/^[0-9a-f]{16}$/) as string, number: 0 });
       expect((await store.outbox.next("a", 100)).events.map(({ event }) => event)).toEqual(
         Array.from({ length: 50 }, (_, n) => valueEvent(n)),
       );

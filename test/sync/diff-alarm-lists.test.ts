@@ -2,15 +2,11 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/building.ts";
 import type { Event } from "#src/event.ts";
 import { begin } from "#src/sync/alarms/diff-alarm.ts";
-import {
-  type AlarmDiffOptions,
-  type AlarmObservation,
-  absentees,
-  diffAlarms,
-} from "#src/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
 import { diffResolved, endOf, type ResolvedDiffOptions } from "#src/sync/alarms/diff-resolved.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
+import { diffOf } from "./diff-of.ts";
 
 /** What one list of alarms changes in what is held, case by case. */
 const AT = "2026-11-02T08:00:00.000Z";
@@ -53,7 +49,7 @@ const poll = (
   observation: Partial<AlarmObservation>,
   options: Partial<AlarmDiffOptions> = {},
 ) => {
-  const { put, events } = diffAlarms(known, seen(observation), { ...OPTIONS, ...options });
+  const { put, events } = diffOf(known, seen(observation), { ...OPTIONS, ...options });
   return { told: told(events), events, held: put.get(ALARM.id) };
 };
 

@@ -14,6 +14,7 @@ import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/sync/alarms/episode.ts";
 import type { HeldAlarm } from "#src/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
+import { diffOf } from "./diff-of.ts";
 
 /**
  * The pure diffs against a world that we know: any sequence of changes and observations, complete ones, moving ones
@@ -173,11 +174,11 @@ function createWorld() {
         isTakenOver: () => true,
       };
       const announcing = { ...options, startup: "announce" as const, isTakenOver: () => false };
-      expect(diffAlarms(held, { ...observation, listed: asHeld }, announcing)).toEqual(
-        diffAlarms(held, observation, announcing),
+      expect(diffOf(held, { ...observation, listed: asHeld }, announcing)).toEqual(
+        diffOf(held, observation, announcing),
       );
-      const diff = diffAlarms(held, observation, options);
-      expect(diffAlarms(held, { ...observation, listed: asHeld }, options)).toEqual(diff);
+      const diff = diffOf(held, observation, options);
+      expect(diffOf(held, { ...observation, listed: asHeld }, options)).toEqual(diff);
       keep(diff);
       for (const siteId of SITES) if (gradeOf(siteId) === "complete" && scope.has(siteId)) known.add(siteId);
     },
@@ -306,7 +307,7 @@ function follow(...observations: readonly Partial<AlarmObservation>[]): readonly
   let held: ReadonlyMap<string, HeldAlarm> = new Map();
   return observations.map((observation, minute) => {
     const at = `2026-01-01T00:${String(minute).padStart(2, "0")}:00.000Z`;
-    const diff = diffAlarms(
+    const diff = diffOf(
       held,
       {
         listed: [],
@@ -427,7 +428,7 @@ describe("an absent alarm", () => {
       silent: false,
     });
     expect(swept.events).toEqual([]);
-    const polled = diffAlarms(
+    const polled = diffOf(
       swept.put,
       { listed: [ACTIVE], coverage: () => "complete", found: [], searched: new Set(), scope: null },
       {
@@ -468,8 +469,8 @@ describe("trap 18: words that the interface does not name", () => {
     };
     const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
     const active: Alarm = { ...ALARM, status: "active", resolvedAt: null };
-    const first = diffAlarms(held, { ...seen, listed: [active] }, options);
-    return diffAlarms(first.put, { ...seen, listed: [alarm] }, options).events.map((event) => event.type);
+    const first = diffOf(held, { ...seen, listed: [active] }, options);
+    return diffOf(first.put, { ...seen, listed: [alarm] }, options).events.map((event) => event.type);
   };
 
   test.each(["paused", "", "RESOLVED?", "closed"])("the status %j alone is not resolved", (status) => {
@@ -495,6 +496,32 @@ describe("trap 41: times", () => {
     const first = episodeOf({ ...ALARM, triggeredAt: a });
     expect(first === episodeOf({ ...ALARM, triggeredAt: b })).toBe(same);
   });
+});
+
+test("a difference stops after each alarm that may be news, and at none that is as it was", () => {
+  const alarms = Array.from(
+    { length: 300 },
+    (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }),
+  );
+  const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
+  const options = {
+    source: "/sources/main",
+    at: "2026-01-01T00:00:00.000Z",
+    late: false,
+    behindGateway: () => null,
+    vanishAfterMisses: 2,
+    isKnownSite: () => true,
+    startup: "reconcile" as const,
+    startedAt: "2026-01-01T00:00:00.000Z",
+    isTakenOver: () => true,
+  };
+  const stops = (held: ReadonlyMap<string, HeldAlarm>, listed: readonly Alarm[]) =>
+    [...diffAlarms(held, { ...seen, listed }, options)].length;
+  expect(stops(new Map(), alarms)).toBe(300);
+  const { put } = diffOf(new Map(), { ...seen, listed: alarms }, options);
+  const asHeld = [...put.values()].map(({ alarm }) => alarm);
+  expect(stops(put, asHeld)).toBe(0);
+  expect(stops(put, asHeld.slice(100))).toBe(100);
 });
 
 describe("a difference in parts", () => {

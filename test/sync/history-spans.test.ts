@@ -237,6 +237,7 @@ describe("following", () => {
       watermark: "2026-11-03T23:55:00.000Z",
       wished: "2026-11-01T00:00:00.000Z",
       spans: [],
+      days: "",
       rereadFrom: null,
       dailyAt: "2026-11-04T00:01:00.000Z",
       weeklyAt: "2026-11-04T00:01:00.000Z",

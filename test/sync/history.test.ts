@@ -3,6 +3,7 @@ import { DateTime } from "luxon";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { NoLog, Retryable } from "#src/errors.ts";
 import type { AnyEvent, Event } from "#src/event.ts";
+import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
@@ -544,6 +545,27 @@ describe("an order for a stretch of the past", () => {
     expectComplete(told, ["101", "102"], START - 3 * DAY_MS, START);
     expect([...told.values.keys()].toSorted()).toEqual(["101 5m", "102 5m"]);
     expect((await order("a"))?.doneAt).not.toBeNull();
+  });
+
+  test("is looked for every five seconds where nothing is followed, and begins then; else nothing wakes", async () => {
+    const tags = ids(5);
+    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const history = await pull(tags, []);
+    const { asked } = service;
+    const stop = new AbortController();
+    const signals = { draining: stop.signal, forced: stop.signal };
+    const following = history.follow({ ...signals, well: () => undefined });
+    await clock.advance(0);
+    const before = clock.woken();
+    await clock.advance(10 * MINUTE_MS);
+    expect(clock.woken() - before).toBe(120);
+    expect(asked).toEqual([]);
+    await wish("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
+    await clock.advance(6_000);
+    expect(asked.length).toBeGreaterThan(0);
+    stop.abort(new Stopping());
+    await clock.advance(1_000);
+    await following;
   });
 
   test("inside a configured backfill is fetched first, and not again", async () => {

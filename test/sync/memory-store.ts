@@ -119,6 +119,8 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       return committed;
     },
     version: async (set) => versions.get(set) ?? 0,
+    // Every commit counts, and what the outbox does goes through it.
+    changes: async () => commits + (await inner.changes()),
     damagedKeys: (set) => inner.damagedKeys(set),
     records: (log, after, limit) => inner.records(log, after, limit),
     lastRecord: (log) => inner.lastRecord(log),

@@ -1,6 +1,7 @@
 import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/building.ts";
 import { NoLog, Retryable } from "#src/errors.ts";
-import type { AnyEvent, TagHistoryFact } from "#src/event.ts";
+import type { AnyEvent } from "#src/event.ts";
+import type { TagHistoryFact } from "#src/history-facts.ts";
 import type { HistoryQuery, Source } from "#src/source/source.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createTrialQuota, tagNamed, trialSource } from "./trial-building.ts";

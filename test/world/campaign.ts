@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
@@ -126,16 +126,18 @@ async function play(seed: number, random: SeededRandom): Promise<CampaignResult>
   const raised: string[] = [];
   let crashes = 0;
 
+  let known = 0;
   async function look(): Promise<void> {
-    await far.look();
     const { outbox } = virtual.worker.store;
-    const known = [...committed.values()].at(-1)?.position ?? 0;
     const [last] = await outbox.latest(1);
     if (last === undefined || last.position <= known) return;
-    for (const { event, position } of (await outbox.latest(last.position - known)).toReversed()) {
+    const fresh = (await outbox.latest(last.position - known)).toReversed();
+    far.take(fresh);
+    for (const { event, position } of fresh) {
       if (position > known)
         committed.set(event.id, { position, event: event as AnyEvent, json: JSON.stringify(event) });
     }
+    known = last.position;
   }
 
   const lasting: { readonly one: Lasting; readonly endMs: number }[] = [];
@@ -385,9 +387,10 @@ function flip(
 
 function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
-  const told = Object.values(ends).map(({ taken }) => taken);
-  return createHash("sha256")
-    .update(JSON.stringify([asked, told]))
-    .digest("hex")
-    .slice(0, 16);
+  // The text of an event says its id and its subject.
+  const told = Object.values(ends).flatMap(({ name, taken }) => [
+    name,
+    ...taken.map(({ atMs, json }) => `${atMs} ${json}`),
+  ]);
+  return hash("sha256", [...asked, ...told].join("\n")).slice(0, 16);
 }

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import type { Clock } from "#src/clock.ts";
 import { ACCEPTED, type Receipt, type Sink } from "#src/connector.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/errors.ts";
@@ -70,7 +70,7 @@ export interface FarEndOfSink {
 
 /** An event that a picky far end never takes. */
 export function isUnwelcome(id: string): boolean {
-  return createHash("sha256").update(id).digest().readUInt8(0) < 8;
+  return hash("sha256", id, "buffer").readUInt8(0) < 8;
 }
 
 export function createFarEndOfSink(

@@ -36,9 +36,8 @@ export function createAuditSpace(options: {
     return free === null ? maxBytes : Math.min(maxBytes, size.bytes() + free);
   }
 
-  function notice(): string | null {
+  function notice(most = limit()): string | null {
     const bytes = size.bytes();
-    const most = limit();
     if (bytes < SCARCE * most) return null;
     const used = `The audit log of commands has ${inMebibytes(bytes)} of the ${inMebibytes(most)} MiB that are there for it`;
     const remedy = most < maxBytes ? "free some space on its disk" : "raise commands.audit_max_bytes";
@@ -52,13 +51,14 @@ export function createAuditSpace(options: {
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
-    notice,
+    notice: () => notice(),
     look() {
+      const most = limit();
       metrics.auditBytes.set(size.bytes());
-      metrics.auditLimitBytes.set(limit());
-      const isScarce = notice() !== null;
+      metrics.auditLimitBytes.set(most);
+      const isScarce = notice(most) !== null;
       if (isScarce && !isTold) {
-        log.warn({ bytes: size.bytes(), limit: limit() }, "the audit log of commands is nearly full");
+        log.warn({ bytes: size.bytes(), limit: most }, "the audit log of commands is nearly full");
       }
       isTold = isScarce;
     },

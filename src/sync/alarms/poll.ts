@@ -3,7 +3,7 @@ import { isoUtc } from "../../clock.ts";
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
 import { sourceUri } from "../../event.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { type OneAtATime, othersTurn } from "../../waiting.ts";
+import { type OneAtATime, othersTurn, withOthersTurns } from "../../waiting.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
@@ -27,7 +27,7 @@ export interface AlarmPoll {
 const SCOPE_CHECK_MS = 300_000;
 /** How long an episode without a known time of its end is remembered after it, in milliseconds. */
 const REMEMBER_MS = 7 * 86_400_000;
-/** Of so many alarms at most what is new is committed at once, so that 5,000 do not stop everything for half a second. */
+/** Of so many alarms at most what is new is compared or committed at once: 5,000 would stop everything for half a second. */
 const PART = 250;
 /** How many ends that nobody acknowledged are remembered longer than the sweep needs: some 4 MB. */
 const UNACKNOWLEDGED = 2_000;
@@ -126,7 +126,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
 
     const sites = holding.get<HeldAlarmSite>(siteSet);
     const at = isoUtc(clock.now());
-    const diff = diffAlarms(
+    const compared = diffAlarms(
       held(),
       {
         listed,
@@ -151,6 +151,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
         isTakenOver: (siteId) => takenOver.has(siteId),
       },
     );
+    const diff = await withOthersTurns(compared, PART, clock, signal);
     const covered = [
       ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
     ].filter((siteId) => seen.coverage(siteId) === "complete");

@@ -49,6 +49,7 @@ export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
     watermark: since,
     wished: isoUtc(bucketStart(nowMs - rules.backfillMs, resolution, timeZone)),
     spans: [],
+    days: "",
     rereadFrom: null,
     dailyAt: isoUtc(nowMs),
     weeklyAt: isoUtc(nowMs),

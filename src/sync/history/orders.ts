@@ -33,14 +33,20 @@ export async function loadOrders(store: Store, source: string): Promise<Backfill
     store.document<HeldPause>(syncSet("backfill-pause", source), "pause"),
   ]);
   const open = [...orders].flatMap(([id, held]): readonly BackfillOrder[] => {
-    const select = Selection.safeParse(held.select);
-    if (hasEnded(held) || !select.success || !RESOLUTIONS.includes(held.resolution)) return [];
-    return [{ id, held, resolution: held.resolution, matches: selects(select.data) }];
+    const order = hasEnded(held) ? null : orderOf(id, held);
+    return order === null ? [] : [order];
   });
   return {
     open: open.toSorted((a, b) => (a.held.askedAt < b.held.askedAt ? -1 : 1)),
     paused: pause?.pausedAt != null,
   };
+}
+
+/** Null where nobody can read it. */
+export function orderOf(id: string, held: HeldBackfill): BackfillOrder | null {
+  const select = Selection.safeParse(held.select);
+  if (!select.success || !RESOLUTIONS.includes(held.resolution)) return null;
+  return { id, held, resolution: held.resolution, matches: selects(select.data) };
 }
 
 /** An order that ended before refusals were told from answers may have ended for nothing: it is asked for again. */

@@ -11,6 +11,7 @@ import { followingPerMinute, learningPerMinute } from "../plan/share.ts";
 import { standInLine } from "../standing.ts";
 import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./ask.ts";
 import { createHistoryBook, followedSeries, isFollowed, type Series } from "./book.ts";
+import { createCompleteDays } from "./complete-days.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLearnedWindow } from "./learned-window.ts";
 import { ms } from "./ledger.ts";
@@ -19,7 +20,7 @@ import { createHistoryProbe } from "./probe.ts";
 import { type HistoryProgress, progressOf, showStates } from "./progress.ts";
 import { createRefusalReasons, type HistoryScope } from "./refusal-reasons.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
-import { createHistorySettle } from "./settle.ts";
+import { createHistorySettle, type OnLogged } from "./settle.ts";
 import { createTakeBack } from "./take-back.ts";
 
 /**
@@ -49,13 +50,16 @@ export interface HistoryPullOptions {
   readonly mayFetchPast?: () => Promise<boolean>;
   /** Values that one request may ask for at most: those that fit into the largest reply that is read. */
   readonly valuesMax: number;
+  readonly onLogged?: OnLogged;
 }
 
 const REFRESH_MS = 60_000;
 /** How often it is looked whether somebody ordered something, or the sinks fell behind, in milliseconds. */
 const LOOK_MS = 1_000;
-/** The same where nothing is followed and nothing was ordered: 20 idle sources would wake the worker 40 times a second. */
-const IDLE_LOOK_MS = 2_500;
+/** The same where nothing is followed and nothing was ordered: 20 idle sources would wake the worker 20 times a second. */
+const IDLE_LOOK_MS = 5_000;
+/** How often it is noted whether something is due, in milliseconds: nobody starves within less than three minutes. */
+const NOTE_DUE_MS = 5_000;
 /** History replies are large: few at once. */
 const UNDER_WAY_MAX = 3;
 /** Failures in a row after which the history store is taken to be down. */
@@ -76,7 +80,15 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
   const isInSight = ({ placed }: Series) => placed.outOfSight !== "tag" && scope.sees(placed.siteId);
   const probe = createHistoryProbe(book, TAGS_PER_REQUEST, wantedFrom, isInSight);
-  const settle = createHistorySettle({ store, clock, source: source.name });
+  const days = createCompleteDays({ store, clock, source: source.name, book });
+  const { onLogged } = options;
+  const settle = createHistorySettle({
+    store,
+    clock,
+    source: source.name,
+    sealed: days.sealed,
+    ...(onLogged === undefined ? {} : { onLogged }),
+  });
   const counted = metrics === undefined ? {} : { metrics };
   const reasons = createRefusalReasons({ scope, clock, log, source: source.name, ...counted });
   const requests = createHistoryRequests({
@@ -97,6 +109,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let wasAlone = false;
   /** Since when something is due that has not had its turn, on the monotonic clock. */
   let dueSinceMs: number | null = null;
+  let notedDueMs = Number.NEGATIVE_INFINITY;
   let probing = false;
   let failures = 0;
   let isHeld = false;
@@ -118,8 +131,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await orders.end();
   }
 
+  const isIdle = () => classes.length === 0 && book.series().length === 0;
+  /** Rings when something is to be fetched where nothing was: until then nobody stands in line. */
+  const wanted = createBell();
+
   function lookMs(): number {
-    return classes.length === 0 && book.series().length === 0 ? IDLE_LOOK_MS : LOOK_MS;
+    return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
   }
 
   /** Whether what is to be fetched may be another than at the last refresh. */
@@ -179,6 +196,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     signal: AbortSignal,
     well: () => void,
   ) {
+    while (isIdle() && !signal.aborted) await wanted.heard(signal);
+    signal.throwIfAborted();
     let task: Task | null = null;
     const decide = ({ own }: SlotOffer): Task | null => {
       // A slot that the live reads did not let pass is for what happens now, not for the past.
@@ -254,9 +273,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (mayBegin || (await isOld())) await refresh();
     else if (orders.now().open.length > 0) await orders.end();
     if (book.series().length === 0) return;
+    wanted.ring();
     isHeld = !((await options.mayFetchPast?.()) ?? true);
+    if (clock.monotonic() - notedDueMs < NOTE_DUE_MS) return;
+    notedDueMs = clock.monotonic();
     // Also while no slot is offered it is noted since when something is due.
     nextTask("series", false);
+    await days.look();
   }
 }
 

@@ -1,14 +1,15 @@
-import type { TagLog, TagTotal } from "../../building.ts";
+import type { Resolution, TagLog, TagTotal } from "../../building.ts";
 import { type Clock, isoUtc } from "../../clock.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
 import { historyEvent } from "../../history-event.ts";
-import { Points } from "../../points.ts";
+import { codeOf, Points } from "../../points.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
 import { breath } from "../../waiting.ts";
 import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
 import type { Ask } from "./ask.ts";
 import type { Series } from "./book.ts";
 import { bucketEnd, rangeTime } from "./buckets.ts";
+import { createDayNotes, type DayNotes, NO_SEALED_DAYS, type SealedDays } from "./day-book.ts";
 import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
 import type { Range } from "./ranges.ts";
 import { answeredSpans, type Span } from "./spans.ts";
@@ -35,12 +36,19 @@ const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
 /** A bucket that is told later than this after its end was not followed live, in milliseconds. */
 const LIVE_MS = 24 * 3_600_000;
 
+/** Is told of each answer of what is followed: ascending, and as it came, so beyond what was asked for too. */
+export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
+/** What a ledger is told that changed without an answer of points. */
+const NOTHING_TOLD = { fresh: new Points(), revised: new Points(), before: new Map() };
+
 /** What one transaction takes. */
 interface Portion {
   readonly put: Map<Series, HeldHistory>;
   readonly putTold: (readonly [string, HeldTold])[];
   readonly removeTold: string[];
   readonly events: Event<"tag-history">[];
+  /** What it means for the days. */
+  readonly days: DayNotes;
   points: number;
 }
 
@@ -48,8 +56,12 @@ export function createHistorySettle(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
+  readonly onLogged?: OnLogged;
+  /** The days of each site that were sealed; none by default. */
+  readonly sealed?: SealedDays;
 }): HistorySettle {
-  const { store, clock, source } = options;
+  const { store, clock, source, onLogged, sealed = NO_SEALED_DAYS } = options;
+  const notesAt = (nowMs: number) => createDayNotes({ store, source, nowMs, sealed });
   const ledgerSet = documentSet("history", source);
   const toldSet = syncSet("history-told", source);
 
@@ -75,7 +87,11 @@ export function createHistorySettle(options: {
     const spans = spansOf(Math.max(range.fromMs, ms(held.rememberedFrom)), range.toMs, resolution);
     const told = await loadTold(series, spans);
     const settled = settle(held, told);
-    portion.put.set(series, settled.held);
+    const { fresh, revised } = settled;
+    portion.put.set(
+      series,
+      await portion.days.count(series, held, settled.held, { fresh, revised, before: told }),
+    );
     const rememberedMs = ms(settled.held.rememberedFrom);
     const touched = new Set<number>();
     for (const points of [settled.fresh, settled.revised]) {
@@ -101,16 +117,21 @@ export function createHistorySettle(options: {
       const nowMs = clock.now();
       const byId = new Map(logs.map((log) => [log.id, log]));
       const answered: Series[] = [];
-      let portion = emptyPortion();
+      let portion = emptyPortion(notesAt(nowMs));
       let more = also;
       const commit = async () => {
-        const { put, putTold, removeTold, events } = portion;
+        const { put, putTold, removeTold, events, days } = portion;
         const ledgers = [...put].map(([series, held]) => [series.key, held] as const);
         const toldChange = { set: toldSet, put: putTold, remove: removeTold };
-        portion = emptyPortion();
-        await store.commit({ documents: [{ set: ledgerSet, put: ledgers }, toldChange, ...more], events });
+        portion = emptyPortion(notesAt(nowMs));
+        await store.commit({
+          documents: [{ set: ledgerSet, put: ledgers }, toldChange, ...days.documents(), ...more],
+          // What is complete is told after what it is complete with.
+          events: [...events, ...days.events],
+        });
         more = [];
         for (const [series, held] of put) series.held = held;
+        days.committed();
       };
       const commitIfFull = async () => {
         if (portion.points < ENOUGH_FOR_COMMIT) return;
@@ -124,6 +145,7 @@ export function createHistorySettle(options: {
         answered.push(series);
         const points = Points.of(log.measurements).ascending();
         if (ask.kind === "following") {
+          onLogged?.(log.id, series.rules.resolution, points, nowMs);
           const settle = (held: HeldHistory, told: ToldValues) =>
             settleFollowing(held, series.rules, points, range, told, nowMs);
           await add(portion, series, range, nowMs, settle);
@@ -144,30 +166,47 @@ export function createHistorySettle(options: {
 
     async totals(ask, totals) {
       const byId = new Map(totals.map((total) => [total.id, total]));
-      const settled = ask.series.flatMap((series) => {
+      const days = notesAt(clock.now());
+      const settled: { series: Series; held: HeldHistory; event: Event<"tag-total"> }[] = [];
+      for (const series of ask.series) {
         const total = byId.get(series.placed.tag.id);
         const range = ask.ranges.get(series.key);
-        if (total === undefined || range === undefined) return [];
+        if (total === undefined || range === undefined) continue;
         const had = settleTotal(series.held, range, total.total);
-        const held: HeldHistory = { ...had, state: "following", refusal: null };
-        return [{ series, held, event: totalEvent(series, total, range.fromMs, range.toMs) }];
-      });
+        const fresh = new Points();
+        fresh.push(range.fromMs, codeOf(total.total));
+        const told = { fresh, revised: new Points(), before: new Map() };
+        const answered: HeldHistory = { ...had, state: "following", refusal: null };
+        const held = await days.count(series, series.held, answered, told);
+        settled.push({ series, held, event: totalEvent(series, total, range.fromMs, range.toMs) });
+      }
       await store.commit({
-        documents: [{ set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) }],
-        events: settled.map(({ event }) => event),
+        documents: [
+          { set: ledgerSet, put: settled.map(({ series, held }) => [series.key, held] as const) },
+          ...days.documents(),
+        ],
+        events: [...settled.map(({ event }) => event), ...days.events],
       });
       for (const { series, held } of settled) series.held = held;
+      days.committed();
       return settled.map(({ series }) => series);
     },
 
     async ledgers(changed) {
       if (changed.size === 0) return;
+      const days = notesAt(clock.now());
+      const put: (readonly [Series, HeldHistory])[] = [];
+      for (const [series, held] of changed)
+        put.push([series, await days.count(series, series.held, held, NOTHING_TOLD)]);
       await store.commit({
         documents: [
-          { set: ledgerSet, put: [...changed].map(([series, held]) => [series.key, held] as const) },
+          { set: ledgerSet, put: put.map(([series, held]) => [series.key, held] as const) },
+          ...days.documents(),
         ],
+        events: days.events,
       });
-      for (const [series, held] of changed) series.held = held;
+      for (const [series, held] of put) series.held = held;
+      days.committed();
     },
   };
 
@@ -236,8 +275,8 @@ function spansOf(
   return spans;
 }
 
-function emptyPortion(): Portion {
-  return { put: new Map(), putTold: [], removeTold: [], events: [], points: 0 };
+function emptyPortion(days: DayNotes): Portion {
+  return { put: new Map(), putTold: [], removeTold: [], events: [], days, points: 0 };
 }
 
 /** A range in parts of about so many points as one transaction takes, ascending; never within what one event tells. */

@@ -1,15 +1,15 @@
-import type { Host, Site, System, Tag } from "../../building.ts";
+import type { Host, Site, Tag } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../../clock-doubt.ts";
 import { sourceUri } from "../../event.ts";
 import type { Page, Held as Shown } from "../../source/source.ts";
-import { documentSet } from "../../store/store.ts";
+import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { othersTurn } from "../../waiting.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { collect, type Listing, shownBy } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Held, type HeldTagPlace, syncSet } from "../snapshot.ts";
+import { type Held, type HeldTagPlace, type HeldTagSeen, syncSet } from "../snapshot.ts";
 import { hostsBehind } from "./behind-gateway.ts";
 import {
   type InventoryNoun,
@@ -19,20 +19,19 @@ import {
   inventorySteps,
   isToBeRemoved,
 } from "./diff.ts";
+import { createDropDoubt, type Drop } from "./drop-doubt.ts";
+import { commitSeen } from "./sight.ts";
+import { type TagCompanyHeld, withTagCompany } from "./tag-company.ts";
 
 export interface Poll {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-/** A list that lost more than half, and so many at least, is read again for this long before it is believed, milliseconds. */
-const DROP_LEAST = 5;
-const DROP_BELIEVED_MS = 600_000;
-
 type SiteNoun = Exclude<InventoryNoun, "site">;
 type Read<T> = (siteId: number, signal: AbortSignal, held: Shown<T>) => AsyncIterable<Page<T>>;
 
 /** So many things at most are looked through, and so many changed in one transaction, before others have their turn. */
-const SLICE = 250;
+export const SLICE = 250;
 
 /** The list of sites; one list for everything. */
 export function createSitePoll(parts: PollParts): Poll {
@@ -61,35 +60,38 @@ export function createInventoryPoll<N extends SiteNoun>(
   noun: N,
   read: Read<InventoryNouns[N]>,
 ): Poll {
-  const { source, scope, holding, clock, log } = parts;
+  const { source, scope, holding, clock } = parts;
   const held = () => holding.get<Held<InventoryNouns[N]>>(documentSet(noun, source.name));
   const shown = shownAsHeld<InventoryNouns[N]>(parts, noun);
-  /** By site, since when its list has been without most of what it showed, on the monotonic clock. */
-  const dropped = new Map<number, number>();
+  const isDropDoubted = createDropDoubt(clock, parts.log);
+  const isDoubted = (siteId: number, items: readonly { readonly id: string | number }[]) =>
+    isDropDoubted(String(siteId), dropOf(held(), siteId, items), { job, site: siteId, shown: items.length });
 
-  /** Whether a list that is much shorter than before is not believed yet: it is read again, for some minutes. */
-  function isDoubted(siteId: number, items: readonly { readonly id: string | number }[]): boolean {
-    if (!hasDropped(held(), siteId, items)) {
-      dropped.delete(siteId);
-      return false;
-    }
-    const sinceMs = dropped.get(siteId) ?? clock.monotonic();
-    if (!dropped.has(siteId))
-      log.warn(
-        { job, site: siteId, shown: items.length },
-        "most of a list is gone at once: it is read again",
-      );
-    dropped.set(siteId, sinceMs);
-    return clock.monotonic() - sinceMs < DROP_BELIEVED_MS;
+  /** Where a list showed all that is held of its site, each of them was there when it began. */
+  async function rememberSight(
+    seen: ReadonlyMap<number, Listing<InventoryNouns[N]>>,
+    begunAt: ReadonlyMap<number, string>,
+  ): Promise<void> {
+    const whole = [...seen].filter(
+      ([siteId, list]) => list.complete && dropOf(held(), siteId, list.items).gone === 0,
+    );
+    await commitSeen(
+      parts,
+      job,
+      "tags",
+      new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])),
+    );
   }
 
   return {
     async run(signal) {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
+      const begunAt = new Map<number, string>();
       const visits = await perSite(
         sites,
         async (siteId) => {
+          begunAt.set(siteId, isoUtc(clock.now()));
           const list = await readList(() => read(siteId, signal, shown));
           // What a list shows is told at once, because the lists of many sites take minutes at their pace. What it
           // does not show is missing only where the scope says so, after all of them.
@@ -117,65 +119,10 @@ export function createInventoryPoll<N extends SiteNoun>(
         }),
       );
       await commitDiff(parts, job, noun, observations, signal);
+      if (noun === "tag") await rememberSight(visits.seen, begunAt);
       const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const doubts = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
       return outcomeOf(visits.failures, [...doubts, ...reasons]);
-    },
-  };
-}
-
-/** As the list of tags, and after it, where wanted, which tags each system has: one list for each system. */
-export function createTagPoll(parts: PollParts): Poll {
-  const { source, config, holding } = parts;
-  const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, held) =>
-    source.tags({ siteId }, signal, held),
-  );
-  const shown = shownAsHeld<Tag>(parts, "tag");
-  const placeSet = syncSet("tag-system", source.name);
-
-  async function learnPlaces(signal: AbortSignal): Promise<JobOutcome> {
-    const systems = [...holding.get<Held<System>>(documentSet("system", source.name)).values()].filter(
-      (held) => held.missingSince === null,
-    );
-    const visits = await perSite(
-      followedSites(parts),
-      async (siteId) => {
-        const members: (readonly [systemId: string, list: Listing<{ id: string }>])[] = [];
-        for (const system of systems.filter((held) => held.siteId === siteId)) {
-          const systemId = system.value.id;
-          members.push([systemId, await readList(() => source.tags({ siteId, systemId }, signal, shown))]);
-        }
-        return members;
-      },
-      signal,
-    );
-    const known = holding.get<HeldTagPlace>(placeSet);
-    const places = new Map([...known].map(([id, place]) => [id, new Set(place.systemIds)]));
-    const reasons: string[] = [];
-    for (const [systemId, list] of [...visits.seen.values()].flat()) {
-      if (!list.complete) {
-        reasons.push(list.reason);
-        continue;
-      }
-      const members = new Set(list.items.map((tag) => tag.id));
-      for (const [id, systemIds] of places) if (!members.has(id)) systemIds.delete(systemId);
-      for (const id of members) places.set(id, (places.get(id) ?? new Set()).add(systemId));
-    }
-    const put = [...places].flatMap(([id, systemIds]) => {
-      const next: HeldTagPlace = { systemIds: [...systemIds].sort() };
-      const same = next.systemIds.join() === (known.get(id)?.systemIds ?? []).join();
-      return same ? [] : [[id, next] as const];
-    });
-    await parts.commit("tags", { documents: [{ set: placeSet, put }] });
-    return outcomeOf(visits.failures, reasons);
-  }
-
-  return {
-    async run(signal) {
-      const outcome = await tags.run(signal);
-      if (!config.inventory.tags_of_systems) return outcome;
-      const places = await learnPlaces(signal);
-      return outcome.kind === "ok" ? places : outcome;
     },
   };
 }
@@ -190,7 +137,7 @@ export function followedSites(parts: PollParts): readonly number[] {
 }
 
 /** What is held of one kind, for the list that shows it again. */
-function shownAsHeld<T>({ holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
+export function shownAsHeld<T>({ holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
   return (id) => holding.get<Held<T>>(documentSet(noun, source.name)).get(id)?.value;
 }
 
@@ -225,17 +172,20 @@ async function commitDiff<N extends InventoryNoun>(
   at = isoUtc(parts.clock.now()),
 ): Promise<void> {
   const set = documentSet(noun, parts.source.name);
-  const commit = (steps: readonly InventoryStep<InventoryNouns[N]>[]) =>
-    parts.commit(job, {
+  const commit = (found: readonly InventoryStep<InventoryNouns[N]>[]) => {
+    const { steps, documents } = inCompany(parts, noun, found, at);
+    return parts.commit(job, {
       documents: [
         {
           set,
           put: steps.flatMap(({ id, held }) => (held === null ? [] : [[id, held] as const])),
           remove: steps.flatMap(({ id, held }) => (held === null ? [id] : [])),
         },
+        ...documents,
       ],
       events: steps.flatMap(({ events }) => events),
     });
+  };
   let found: InventoryStep<InventoryNouns[N]>[] = [];
   const steps = inventorySteps(noun, parts.holding.get<Held<InventoryNouns[N]>>(set), observations, {
     source: sourceUri(parts.source.name),
@@ -256,6 +206,31 @@ async function commitDiff<N extends InventoryNoun>(
   await commit(found);
 }
 
+/** Of tags there is more to tell than their records. */
+function inCompany<N extends InventoryNoun>(
+  { holding, source: { name } }: PollParts,
+  noun: N,
+  steps: readonly InventoryStep<InventoryNouns[N]>[],
+  at: string,
+): { readonly steps: typeof steps; readonly documents: readonly DocumentChange[] } {
+  if (noun !== "tag") return { steps, documents: [] };
+  const placeSet = syncSet("tag-system", name);
+  const seen = holding.get<HeldTagSeen>(syncSet("tag-seen", name));
+  const held: TagCompanyHeld = {
+    tags: holding.get<Held<Tag>>(documentSet("tag", name)),
+    places: holding.get<HeldTagPlace>(placeSet),
+    placeSet,
+    seenAt: (siteId) => seen.get(String(siteId))?.tags ?? null,
+  };
+  const company = (steps as readonly InventoryStep<Tag>[]).map((step) =>
+    withTagCompany(step, held, { source: sourceUri(name), at }),
+  );
+  return {
+    steps: company.map(({ step }) => step) as unknown as typeof steps,
+    documents: company.flatMap(({ documents }) => documents),
+  };
+}
+
 /** By a clock that differs from the service's nobody knows how long something has been missing. */
 function removeAfterMs({ config, source }: PollParts): number {
   const isInDoubt = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
@@ -263,7 +238,7 @@ function removeAfterMs({ config, source }: PollParts): number {
 }
 
 /** A list that moved while it was read is read once more; inventories rarely move twice. */
-async function readList<T extends { readonly id: string | number }>(
+export async function readList<T extends { readonly id: string | number }>(
   read: () => AsyncIterable<Page<T>>,
 ): Promise<Listing<T>> {
   const options = { idOf: (item: T) => String(item.id) };
@@ -271,19 +246,18 @@ async function readList<T extends { readonly id: string | number }>(
   return first.complete || first.shown === null ? first : await collect(read(), options);
 }
 
-/** Whether more than half of what a site showed, and five at least (fewer go in everyday life), is gone at once. */
-function hasDropped<T>(
+/** What a site showed, and how much of it is not on its list now. */
+function dropOf<T>(
   held: ReadonlyMap<string, Held<T>>,
   siteId: number,
   items: readonly { readonly id: string | number }[],
-): boolean {
+): Drop {
   const isPresent = (known: Held<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
-  let present = 0;
-  for (const known of held.values()) if (isPresent(known)) present += 1;
+  let before = 0;
+  for (const known of held.values()) if (isPresent(known)) before += 1;
   let there = 0;
   for (const { id } of items) if (isPresent(held.get(String(id)))) there += 1;
-  const gone = present - there;
-  return gone >= DROP_LEAST && gone > present / 2;
+  return { before, gone: before - there };
 }
 
 /**

@@ -1,3 +1,4 @@
+import type { TagValue } from "../../building.ts";
 import { type Clock, isoUtc } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
 import type { Log } from "../../log.ts";
@@ -28,6 +29,8 @@ export interface ReadCommitOptions {
   readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
   /** Our clock minus the service's, milliseconds; null when unknown. */
   readonly clockSkewMs?: () => number | null;
+  /** Is told of each value that was read, once it is committed. */
+  readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
   /** Shared by all sources. */
   readonly together: Together;
 }
@@ -99,6 +102,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
       settled();
       for (const id of asked) {
         const value = values.get(id);
+        if (value !== undefined) options.onRead?.(id, value, reply.receivedAtMs);
         board.answered(id, value === undefined ? "absent" : value === null ? "null" : "value", nowMs);
       }
     },

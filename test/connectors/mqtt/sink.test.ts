@@ -191,6 +191,27 @@ describe.skipIf(missing)("against Mosquitto", () => {
     expect(state.packet.properties?.messageExpiryInterval).toBe(604_800);
   });
 
+  test("gives each message the number of its event", async () => {
+    const server = await broker();
+    const observer = await observe(server.url, "plenum/main/#");
+    onTestFinished(() => observer.leave());
+    const sink = await openSink(server.url);
+    await sink.write([valueEvent(1), sampleEvent("alarm-resolved")], never(), undefined, {
+      positions: [8, 9],
+      committedAt: [],
+      again: false,
+      sequences: [null, { epoch: "0123456789abcdef", number: 4_711 }],
+    });
+    const attributes = { sequence: "0000000000004711", sequenceepoch: "0123456789abcdef" };
+    const event = await observer.until(({ topic }) => topic.endsWith("/event/alarm-resolved"));
+    expect(event.packet.properties?.userProperties).toMatchObject(attributes);
+    expect(event.json).toMatchObject(attributes);
+    const state = await observer.until(({ topic }) => topic.endsWith("/alarm/500001/state"));
+    expect(state.packet.properties?.userProperties).toMatchObject(attributes);
+    const value = await observer.until(({ topic }) => topic.endsWith("/value"));
+    expect(value.packet.properties?.userProperties).not.toHaveProperty("sequence");
+  });
+
   test("lets the broker forget what is gone", async () => {
     const server = await broker();
     const sink = await openSink(server.url);

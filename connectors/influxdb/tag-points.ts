@@ -1,0 +1,77 @@
+import type { Event } from "../../src/event.ts";
+import type { Parts } from "./line.ts";
+
+export function tagSystemsPoint({ id, type, time, data }: Event<"tag-systems-changed">): Parts {
+  return {
+    measurement: "inventory_event",
+    tags: { type, object: "tag", object_id: data.tag.id },
+    fields: {
+      display_name: data.tag.displayName,
+      description: data.tag.description,
+      unit: data.tag.unit,
+      systems: data.systems.map((system) => system.id).join(","),
+      systems_before: data.before.join(","),
+      event_id: id,
+    },
+    time,
+  };
+}
+
+/** For an annotation in a graph: from here on the values are others. */
+export function breakPoint({ id, time, data }: Event<"series-break">): Parts {
+  const { tag, before, since, systems } = data;
+  return {
+    measurement: "series_break",
+    tags: { tag_id: tag.id },
+    fields: {
+      what: data.what.join(","),
+      display_name: tag.displayName,
+      display_name_before: before.displayName,
+      unit: tag.unit,
+      unit_before: before.unit,
+      systems: systems?.join(","),
+      systems_before: before.systems?.join(","),
+      last_before: since.lastBefore,
+      event_id: id,
+    },
+    time,
+  };
+}
+
+/** One for the report, and one for each finding. */
+export function* sensorPoints({ id, data }: Event<"silent-sensors">): Generator<Omit<Parts, "time">> {
+  const { counts, findings, part } = data;
+  yield {
+    measurement: "silent_sensors",
+    tags: { part: String(part) },
+    fields: {
+      tags: data.tags,
+      judged: data.judged,
+      watched_hours: data.watchedHours,
+      never_moved: counts["never-moved"],
+      always_null: counts["always-null"],
+      log_differs: counts["log-differs"],
+      log_clock_off: counts["log-clock-off"],
+      from: data.from,
+      parts: data.parts,
+      event_id: id,
+    },
+  };
+  for (const { finding, tag, message, readings, value, logged, pairs, lagMs, resolution } of findings)
+    yield {
+      measurement: "silent_sensor",
+      tags: { tag_id: tag.id, finding },
+      fields: {
+        display_name: tag.displayName,
+        unit: tag.unit,
+        message,
+        readings,
+        value,
+        logged,
+        pairs,
+        lag_ms: lagMs,
+        resolution,
+        event_id: id,
+      },
+    };
+}

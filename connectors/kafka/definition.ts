@@ -1,0 +1,10 @@
+import type { ConnectorDefinition } from "../../src/connector.ts";
+import { KafkaConfig } from "./config.ts";
+
+export const kafka = {
+  name: "kafka",
+  summary: "Events as CloudEvents in Kafka topics, acknowledged by all replicas in sync.",
+  Config: KafkaConfig,
+  carriesSequence: true,
+  sink: async (config, context) => (await import("./sink.ts")).createKafkaSink(config, context),
+} satisfies ConnectorDefinition<KafkaConfig>;

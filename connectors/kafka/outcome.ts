@@ -1,0 +1,195 @@
+import { GenericError, MultipleErrors, protocolErrorsCodesById } from "@platformatic/kafka";
+import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/errors.ts";
+import { type FarEnd, failureOfConnection } from "../../src/tls-trouble.ts";
+import type { Address } from "./config.ts";
+
+/**
+ * What a broker's error codes and a connection's errors mean.
+ * Codes: Apache Kafka protocol guide, "Error Codes" (https://kafka.apache.org/protocol#protocol_error_codes).
+ */
+
+/** The connection ended before it had been answered; wrong-door.ts finds out whether it is the wrong one. */
+export class HungUp extends Retryable {}
+
+/** The name of a code, such as `MESSAGE_TOO_LARGE` for 10. */
+export function nameOfCode(code: number): string {
+  return protocolErrorsCodesById[code] ?? `error ${code}`;
+}
+
+/** What is wrong with the content of a batch, and with no other: alone, a record with it becomes a dead letter. */
+const REFUSED: Readonly<Record<string, string>> = {
+  MESSAGE_TOO_LARGE: "it is larger than the topic takes (max.message.bytes)",
+  RECORD_LIST_TOO_LARGE: "it is larger than a segment of the topic (segment.bytes)",
+  INVALID_TIMESTAMP: "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
+  INVALID_RECORD: "the topic does not take such a record",
+};
+
+/** Why a single record will never be taken; null where something else is wrong. */
+export function refusal(code: number, topic: string, said: string | null): string | null {
+  const name = nameOfCode(code);
+  const why = REFUSED[name];
+  if (why === undefined) return null;
+  return `Topic ${topic}: ${why}. The broker says ${name}${said === null || said === "" ? "" : `: ${said}`}.`;
+}
+
+type Complaint = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
+
+/** About a topic. A person has to change something: here or at the brokers. */
+const TOPIC: Readonly<Record<string, Complaint>> = {
+  UNKNOWN_TOPIC_OR_PARTITION: [
+    "does not exist",
+    "Create it, or set create_topics: true where the brokers create topics by themselves.",
+    "settings",
+  ],
+  TOPIC_AUTHORIZATION_FAILED: [
+    "may not be written by us, or does not exist",
+    "Allow Describe and Write on it for our user; with create_topics also Create.",
+    "forbidden",
+  ],
+  CLUSTER_AUTHORIZATION_FAILED: [
+    "may not be written by us with an idempotent producer",
+    "Allow IdempotentWrite on the cluster for our user, or set idempotent: false.",
+    "forbidden",
+  ],
+  INVALID_TOPIC_EXCEPTION: [
+    "is refused by the brokers as a name",
+    "Choose another template in topic.",
+    "settings",
+  ],
+  POLICY_VIOLATION: ["goes against a policy of the brokers", "Ask whoever runs them.", "settings"],
+  INVALID_REPLICATION_FACTOR: [
+    "cannot be created: there are too few brokers for its replicas",
+    "Create it by hand, or change default.replication.factor.",
+    "settings",
+  ],
+  UNSUPPORTED_COMPRESSION_TYPE: ["does not take this compression", "Choose another compression.", "settings"],
+};
+
+/** Where it passes by itself, for a person who wonders how long. */
+const PASSES: Readonly<Record<string, string>> = {
+  NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+    "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
+};
+
+/** Why a topic took nothing, or is not there. */
+export function topicFailure(code: number, topic: string): Failure {
+  const name = nameOfCode(code);
+  const complaint = TOPIC[name];
+  if (complaint !== undefined) {
+    const [message, hint, reason] = complaint;
+    return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
+  }
+  const hint = PASSES[name];
+  return new Retryable(
+    `Topic ${topic} took nothing at the moment (${name}).`,
+    hint === undefined ? {} : { hint },
+  );
+}
+
+/**
+ * Why a batch was not taken. That the broker does not know the topic any more is not believed here: leaders move, and
+ * the next look at the cluster says whether it is gone.
+ */
+export function batchFailure(code: number, topic: string): Failure {
+  return nameOfCode(code) === "UNKNOWN_TOPIC_OR_PARTITION"
+    ? new Retryable(`Topic ${topic} is not at this broker (any more).`)
+    : topicFailure(code, topic);
+}
+
+/** Why we were given no producer id. */
+export function producerIdFailure(code: number): Failure {
+  const name = nameOfCode(code);
+  if (name === "CLUSTER_AUTHORIZATION_FAILED") {
+    return new ConfigError(`The Kafka cluster does not let us use an idempotent producer (${name}).`, {
+      hint: "Allow Write on the topics for our user, before Kafka 2.8 also IdempotentWrite on the cluster; or set idempotent: false.",
+      reason: "forbidden",
+      field: "idempotent",
+    });
+  }
+  return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
+}
+
+/** What a connection or a request ended with. */
+export function connectionFailure(error: unknown, address: Address): Failure {
+  const known = meaningOf(error);
+  if (known === error) return known;
+  const farEnd = brokerAt(address);
+  const codes = apiIdsIn(error);
+  if (codes.includes("SASL_AUTHENTICATION_FAILED")) {
+    return new ConfigError(`${farEnd.name} does not accept the user name or password.`, {
+      hint: "Check sasl.username, sasl.password and sasl.mechanism.",
+      reason: "unauthenticated",
+      field: "sasl",
+    });
+  }
+  if (codes.includes("UNSUPPORTED_SASL_MECHANISM")) {
+    return new ConfigError(`${farEnd.name} does not offer this way of authentication.`, {
+      hint: "Choose another sasl.mechanism.",
+      field: "sasl.mechanism",
+    });
+  }
+  if (codes.includes("ILLEGAL_SASL_STATE")) {
+    return new ConfigError(`${farEnd.name} does not ask for a password at this port.`, {
+      hint: "Check the port in brokers, or leave sasl out.",
+      field: "brokers",
+    });
+  }
+  const cause = rootOf(error);
+  if (cause instanceof GenericError || cause instanceof MultipleErrors)
+    return byLibrary(cause, farEnd, codes);
+  return failureOfConnection(cause, farEnd);
+}
+
+/** What the library says itself, without a system's error behind it. */
+function byLibrary(error: GenericError | MultipleErrors, farEnd: FarEnd, codes: readonly string[]): Failure {
+  const { name } = farEnd;
+  if (error.message === "Broker requires TLS.") return speaksTlsOnly(farEnd);
+  if (error.code === "PLT_KFK_AUTHENTICATION") {
+    return new ConfigError(`${name} could not prove that it knows our password, or spoke no SCRAM.`, {
+      hint: "Check the port in brokers and sasl.mechanism; otherwise somebody may be in between.",
+      reason: "unauthenticated",
+      field: "sasl",
+    });
+  }
+  if (/timed out/i.test(error.message)) return new Retryable(`${name} gave no answer in time.`);
+  if (/closed/i.test(error.message)) {
+    return new HungUp(`${name} broke the connection.`, {
+      hint: "If that stays so, check its port, tls.enabled and sasl.",
+    });
+  }
+  const [code] = codes;
+  return new Retryable(`${name} could not do it at the moment (${code ?? error.code}).`);
+}
+
+export function speaksTlsOnly({ name }: FarEnd): ConfigError {
+  return new ConfigError(`${name} speaks TLS, and was talked to without.`, {
+    hint: "Set tls.enabled: true, or another port in brokers.",
+    field: "tls",
+  });
+}
+
+/** The broker in the words of src/tls-trouble.ts. */
+export function brokerAt({ host, port }: Address): FarEnd {
+  return {
+    name: `The Kafka broker at ${host.includes(":") ? `[${host}]` : host}:${port}`,
+    failed: "could not be reached",
+    addressOption: "brokers",
+    authorityOption: "tls.ca_file",
+    secureScheme: "tls.enabled: true",
+    plainScheme: "tls.enabled: false",
+  };
+}
+
+/** The broker's codes anywhere in an error of the library. */
+function apiIdsIn(error: unknown): readonly string[] {
+  if (!(error instanceof Error)) return [];
+  const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];
+  const parts: readonly unknown[] = error instanceof AggregateError ? error.errors : [];
+  return [...own, ...parts.flatMap(apiIdsIn), ...apiIdsIn(error.cause)];
+}
+
+/** The innermost cause: the library wraps what the system said. */
+function rootOf(error: unknown): unknown {
+  return error instanceof Error && error.cause instanceof Error ? rootOf(error.cause) : error;
+}

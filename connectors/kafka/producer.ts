@@ -1,0 +1,261 @@
+import {
+  type CompressionAlgorithmValue,
+  compatibilityPartitioner,
+  NumericMap,
+  ProduceAcks,
+  produceV3,
+  produceV4,
+  produceV5,
+  produceV6,
+  produceV7,
+  produceV8,
+  produceV9,
+  produceV10,
+  produceV11,
+  ResponseError,
+} from "@platformatic/kafka";
+import type { Failure } from "../../src/errors.ts";
+import type { Cluster, ProducerId, Topic } from "./cluster.ts";
+import type { Address } from "./config.ts";
+import type { Connections } from "./connections.ts";
+import { batchFailure, connectionFailure, nameOfCode, refusal, topicFailure } from "./outcome.ts";
+import type { KafkaRecord } from "./records.ts";
+
+/** What became of a record: all replicas in sync have it, it will never be taken, or it was not sent or not answered. */
+export type Fate =
+  | { readonly is: "acknowledged" }
+  | { readonly is: "refused"; readonly reason: string }
+  | { readonly is: "open"; readonly error?: Failure };
+
+export interface Producer {
+  /** Sees that everything is there that sending needs, short of the topics. */
+  prepare(): Promise<void>;
+  /**
+   * Sends the records and says what became of each. Of one partition nothing is sent before what comes earlier was
+   * answered, and after a failure nothing more at all, so that order within a key is kept.
+   */
+  send(records: readonly KafkaRecord[]): Promise<readonly Fate[]>;
+}
+
+export interface ProducerOptions {
+  readonly cluster: Cluster;
+  readonly connections: Connections;
+  readonly idempotent: boolean;
+  readonly compression: CompressionAlgorithmValue;
+  /** Most bytes of the records in one batch. */
+  readonly maxBatchBytes: number;
+  /** How long the brokers may wait for their replicas, in milliseconds. */
+  readonly ackWithinMs: number;
+}
+
+type ProduceResponse = produceV11.ProduceResponse;
+
+/** Records of one partition, as many as are sent together. */
+type Run = { readonly index: number; readonly record: KafkaRecord }[];
+
+interface Lane {
+  readonly topic: string;
+  readonly partition: number;
+  readonly leader: Address;
+  readonly runs: Run[];
+}
+
+const PRODUCE = [
+  produceV11.api,
+  produceV10.api,
+  produceV9.api,
+  produceV8.api,
+  produceV7.api,
+  produceV6.api,
+  produceV5.api,
+  produceV4.api,
+  produceV3.api,
+] as unknown as readonly (typeof produceV11.api)[];
+
+const ACKNOWLEDGED: Fate = { is: "acknowledged" };
+const LEADER_NOT_AVAILABLE = 5;
+/** The largest epoch of a producer id (16 bits), and the largest number of a record of one (31 bits). */
+const MAX_EPOCH = 32_767;
+const MAX_SEQUENCE = 0x7fff_ffff;
+
+export function createProducer(options: ProducerOptions): Producer {
+  const { cluster, connections } = options;
+  /** Null where the brokers are to give us a new one. */
+  let producer: ProducerId | null = null;
+  /** The number of the next record, by topic and partition. */
+  const sequences = new NumericMap();
+
+  async function prepare(): Promise<void> {
+    if (!options.idempotent || producer !== null) return;
+    sequences.clear();
+    producer = await cluster.producerId();
+  }
+
+  /**
+   * After a failure nobody knows what the brokers have. A later epoch shuts out whatever is still on its way: a batch
+   * that comes late, after newer ones, is refused by the broker and does not make an old value the last one.
+   */
+  function closeEpoch(forgotten: boolean): void {
+    cluster.forget();
+    sequences.clear();
+    if (producer === null) return;
+    producer =
+      forgotten || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
+  }
+
+  async function send(records: readonly KafkaRecord[]): Promise<readonly Fate[]> {
+    const fates: Fate[] = records.map(() => ({ is: "open" }));
+    await prepare();
+    const topics = await cluster.topics([...new Set(records.map(({ topic }) => topic))]);
+    const lanes = lanesOf(records, topics, options.maxBatchBytes, fates);
+    let forgotten = false;
+    let failed = false;
+    while (!failed) {
+      const waiting = [...lanes.values()].filter(({ runs }) => runs.length > 0);
+      if (waiting.length === 0) break;
+      const answers = await Promise.all(
+        [...Map.groupBy(waiting, ({ leader }) => `${leader.host} ${leader.port}`).values()].map(produce),
+      );
+      for (const { lane, run, code, said, error } of answers.flat()) {
+        const why = code === null ? null : refusal(code, lane.topic, said);
+        const [first] = run;
+        if (code === 0) {
+          for (const { index } of run) fates[index] = ACKNOWLEDGED;
+          const name = placeOf(lane);
+          sequences.set(name, (sequences.getWithDefault(name, 0) + run.length) & MAX_SEQUENCE);
+        } else if (why === null || first === undefined) {
+          failed = true;
+          forgotten ||= code !== null && FORGOTTEN.has(nameOfCode(code));
+          for (const { index } of run) fates[index] = { is: "open", error };
+        } else if (run.length === 1) {
+          fates[first.index] = { is: "refused", reason: why };
+        } else {
+          // Which of them is it? Halves are sent one after the other, so that the others are stored.
+          const half = Math.ceil(run.length / 2);
+          lane.runs.unshift(run.slice(0, half), run.slice(half));
+        }
+      }
+    }
+    if (failed) closeEpoch(forgotten);
+    // What is known of a topic that had no leader, or was not there, was known a moment ago.
+    else if (fates.some(({ is }) => is === "open")) cluster.forget();
+    return fates;
+  }
+
+  /** One request to one broker, with the next run of each of its partitions. */
+  async function produce(lanes: readonly Lane[]): Promise<readonly Answered[]> {
+    const sent = lanes.map((lane) => ({ lane, run: lane.runs.shift() ?? [] }));
+    const [{ leader } = { leader: { host: "", port: 0 } }] = lanes;
+    try {
+      const broker = await connections.to(leader);
+      const answer = await asAnswer(() =>
+        broker.ask(
+          PRODUCE,
+          ProduceAcks.ALL,
+          options.ackWithinMs,
+          sent.flatMap(({ lane, run }) => run.map(({ record }) => wireRecord(record, lane.partition))),
+          {
+            compression: options.compression,
+            ...(producer === null
+              ? {}
+              : { producerId: producer.id, producerEpoch: producer.epoch, sequences }),
+          },
+        ),
+      );
+      return sent.map(({ lane, run }) => {
+        const partition = answer.responses
+          .find(({ name }) => name === lane.topic)
+          ?.partitionResponses.find(({ index }) => index === lane.partition);
+        const code = partition?.errorCode ?? NOTHING_SAID;
+        const [about] = partition?.recordErrors ?? [];
+        const said = partition?.errorMessage ?? about?.batchIndexErrorMessage ?? null;
+        return { lane, run, code, said, error: batchFailure(code, lane.topic) };
+      });
+    } catch (error) {
+      const failure = connectionFailure(error, leader);
+      return sent.map(({ lane, run }) => ({ lane, run, code: null, said: null, error: failure }));
+    }
+  }
+
+  return { prepare, send };
+}
+
+interface Answered {
+  readonly lane: Lane;
+  readonly run: Run;
+  /** Null where there was no answer. */
+  readonly code: number | null;
+  readonly said: string | null;
+  readonly error: Failure;
+}
+
+/** What the broker calls it when it says nothing about a partition that it was asked about: UNKNOWN_SERVER_ERROR. */
+const NOTHING_SAID = -1;
+
+/** With these the broker does not know any more, or does not like, what we count under our number. */
+const FORGOTTEN = new Set([
+  "OUT_OF_ORDER_SEQUENCE_NUMBER",
+  "DUPLICATE_SEQUENCE_NUMBER",
+  "INVALID_PRODUCER_EPOCH",
+  "UNKNOWN_PRODUCER_ID",
+  "INVALID_PRODUCER_ID_MAPPING",
+  "PRODUCER_FENCED",
+]);
+
+/**
+ * Every record in its partition, which follows from its key as in the Java clients (murmur2). From the first one on that
+ * has nowhere to go nothing is sent, and its fate says why: what comes later would only be sent twice.
+ */
+function lanesOf(
+  records: readonly KafkaRecord[],
+  topics: ReadonlyMap<string, Topic>,
+  maxBatchBytes: number,
+  fates: Fate[],
+): ReadonlyMap<string, Lane> {
+  const lanes = new Map<string, Lane & { bytes: number }>();
+  for (const [index, record] of records.entries()) {
+    const topic = topics.get(record.topic);
+    const leaders = topic?.leaders ?? [];
+    const partition =
+      leaders.length === 0 ? 0 : compatibilityPartitioner(record, record.key) % leaders.length;
+    const leader = leaders[partition];
+    if (topic === undefined || topic.code !== 0 || leader === undefined || leader === null) {
+      const code = topic === undefined || topic.code === 0 ? LEADER_NOT_AVAILABLE : topic.code;
+      fates[index] = { is: "open", error: topicFailure(code, record.topic) };
+      break;
+    }
+    const name = placeOf({ topic: record.topic, partition });
+    const lane = lanes.get(name) ?? { topic: record.topic, partition, leader, runs: [], bytes: 0 };
+    lanes.set(name, lane);
+    const last = lane.runs.at(-1);
+    if (last === undefined || lane.bytes + record.bytes > maxBatchBytes) {
+      lane.runs.push([{ index, record }]);
+      lane.bytes = record.bytes;
+    } else {
+      last.push({ index, record });
+      lane.bytes += record.bytes;
+    }
+  }
+  return lanes;
+}
+
+function wireRecord({ topic, key, value, headers, timestampMs }: KafkaRecord, partition: number) {
+  return { topic, partition, key, value, headers, timestamp: BigInt(timestampMs) };
+}
+
+/** As the library names a partition where it looks for its sequence. */
+function placeOf({ topic, partition }: Pick<Lane, "topic" | "partition">): string {
+  return `${topic}:${partition}`;
+}
+
+/** What the broker answered, also where that says that a partition took nothing. */
+async function asAnswer(question: () => Promise<ProduceResponse | boolean>): Promise<ProduceResponse> {
+  try {
+    return (await question()) as ProduceResponse;
+  } catch (error) {
+    if (error instanceof ResponseError && error.response !== undefined) {
+      return error.response as ProduceResponse;
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,119 @@
+import { createHash } from "node:crypto";
+import {
+  ACCEPTED,
+  type ConnectorContext,
+  type Offered,
+  type Receipt,
+  type Sink,
+} from "../../src/connector.ts";
+import { ConfigError, Retryable } from "../../src/errors.ts";
+import type { Event } from "../../src/event.ts";
+import { createClient } from "./client.ts";
+import type { KafkaConfig } from "./config.ts";
+import { topicFailure } from "./outcome.ts";
+import type { Fate } from "./producer.ts";
+import { type KafkaRecord, recordOf } from "./records.ts";
+import { createTopics } from "./topics.ts";
+
+/** Accepted means: all replicas in sync have the record (acks=all). */
+export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
+  const topics = createTopics(config.topic);
+  const client = createClient(config, context.clock);
+  /**
+   * What was acknowledged although something before it was not, so that it is offered again: it is not sent again.
+   * Names only; a restart forgets them.
+   */
+  let ahead = new Set<string>();
+
+  async function deliver(batch: readonly Event[], offered: Offered | undefined): Promise<Receipt> {
+    const names = batch.map(({ id }, n) => `${offered?.positions[n] ?? ""} ${id}`);
+    const hasIt = (n: number) => offered?.again !== true && ahead.has(names[n] ?? "");
+    const records = batch.map((event, n) => recordOf(event, topics.of(event), offered?.sequences?.[n]));
+    const fates = records.map((record, n): Fate => (hasIt(n) ? { is: "acknowledged" } : judged(record)));
+    const due = fates.flatMap(({ is }, n) => (is === "open" ? [n] : []));
+    if (due.length > 0) {
+      const sent = await client.producer.send(due.map((n) => records[n] as KafkaRecord));
+      for (const [nth, n] of due.entries()) fates[n] = sent[nth] ?? { is: "open" };
+    }
+    const receipt = receiptOf(fates);
+    const from = receipt.kept?.from ?? batch.length;
+    const passed = receipt.kept === undefined && !names.some((name) => ahead.has(name));
+    ahead = passed ? new Set() : ahead;
+    for (const [n, name] of names.entries()) {
+      if (n >= from && fates[n]?.is === "acknowledged") ahead.add(name);
+      else ahead.delete(name);
+    }
+    if (receipt.kept?.from === 0) throw receipt.kept.error;
+    return receipt;
+  }
+
+  /** What can be said without asking anybody. */
+  function judged({ bytes, timestampMs }: KafkaRecord): Fate {
+    if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
+    if (bytes <= config.max_message_bytes) return { is: "open" };
+    return {
+      is: "refused",
+      reason: `It takes ${bytes} bytes, and max_message_bytes is ${config.max_message_bytes}.`,
+    };
+  }
+
+  return {
+    maxBatch: 1_000,
+    farEnd: createHash("sha256").update(config.brokers.toSorted().join(" ")).digest("hex"),
+
+    open: (signal) =>
+      client.during(signal, async () => {
+        await client.cluster.look([]);
+        await client.producer.prepare();
+      }),
+
+    write: (batch, signal, _accepted, offered) => client.during(signal, () => deliver(batch, offered)),
+
+    async close() {
+      client.end();
+    },
+
+    async probe(signal) {
+      const asking = createClient(config, context.clock);
+      try {
+        await asking.during(signal, async () => {
+          await asking.producer.prepare();
+          const seen = await asking.cluster.look(topics.all);
+          const ours = seen.filter(({ name }) => topics.fits(name));
+          const there = ours.filter(({ code }) => code === 0);
+          if (there.some(({ mayWrite }) => mayWrite !== false)) {
+            const missing = ours.flatMap(({ name, code }) => (code === 0 ? [] : [name]));
+            if (missing.length > 0) context.log.info({ missing }, "topics that are not there");
+            return;
+          }
+          const forbidden = there[0] ?? ours.find(({ code }) => code === MAY_NOT_WRITE);
+          if (forbidden !== undefined) throw topicFailure(MAY_NOT_WRITE, forbidden.name);
+          if (config.create_topics) return;
+          throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, {
+            hint: "Create them, or set create_topics: true where the brokers create topics by themselves.",
+            field: "topic",
+          });
+        });
+      } finally {
+        asking.end();
+      }
+    },
+  };
+}
+
+/** TOPIC_AUTHORIZATION_FAILED */
+const MAY_NOT_WRITE = 29;
+
+/** In commit order: everything before the first record that is still open is settled. */
+export function receiptOf(fates: readonly Fate[]): Receipt {
+  const first = fates.findIndex(({ is }) => is === "open");
+  const from = first < 0 ? fates.length : first;
+  const rejected = fates
+    .slice(0, from)
+    .flatMap((fate, index) => (fate.is === "refused" ? [{ index, reason: fate.reason }] : []));
+  if (first < 0) return rejected.length === 0 ? ACCEPTED : { rejected };
+  const error =
+    fates.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ??
+    new Retryable("The Kafka cluster did not acknowledge it.");
+  return { rejected, kept: { from, error } };
+}

@@ -1,0 +1,122 @@
+import { createHash } from "node:crypto";
+import { type Event, KINDS, sourceName } from "../../src/event.ts";
+
+/**
+ * Names of topics, out of a template such as `plenum.{noun}`. Kafka takes letters, digits, `.`, `_` and `-`, and 249
+ * of them at most.
+ *
+ * Two different things never get one topic by accident: in what a placeholder stands for, letters, digits and `-` stay,
+ * and every other byte of its UTF-8 becomes `_` and two hexadecimal digits, also `_` and `.` themselves (`north_2` is
+ * `north_5f2`). So a point always comes from the template, and placeholders have one between them. What belongs to no
+ * source is `_worker` and what belongs to no site `_none`, which no text becomes, because `_w` and `_n` are no
+ * hexadecimal digits. Of a text that becomes longer than 64 characters, the first 31 stay, with `_h` and its hash.
+ */
+export interface Topics {
+  of(event: Event): string;
+  /** Every topic that there can be; null where that depends on sources and sites. */
+  readonly all: readonly string[] | null;
+  /** Whether a topic can be one of ours. */
+  fits(topic: string): boolean;
+}
+
+/** What a subject is about. One key has one noun, so its order is kept in a topic by noun. */
+const NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "command", "worker"] as const;
+type TopicNoun = (typeof NOUNS)[number];
+
+const PLACEHOLDERS = ["noun", "kind", "source", "site"] as const;
+type Placeholder = (typeof PLACEHOLDERS)[number];
+
+const MAX_TOPIC = 249;
+const MAX_VALUE = 64;
+const KEPT_OF_LONG = 31;
+const PLACEHOLDER = /\{([^{}]*)\}/g;
+
+const longest = (texts: readonly string[]) => Math.max(...texts.map(({ length }) => length));
+const LONGEST: Readonly<Record<Placeholder, number>> = {
+  noun: longest(NOUNS),
+  kind: longest(KINDS),
+  source: MAX_VALUE,
+  site: MAX_VALUE,
+};
+
+/** What is wrong with a template, for a person; null when it is fine. */
+export function templateComplaint(template: string): string | null {
+  const used = [...template.matchAll(PLACEHOLDER)].map(([, name = ""]) => name);
+  const unknown = used.find((name) => !isPlaceholder(name));
+  if (unknown !== undefined) {
+    return `There is no {${unknown}}; use ${PLACEHOLDERS.map((name) => `{${name}}`).join(", ")}.`;
+  }
+  if (new Set(used).size < used.length) return "Use each placeholder once.";
+  const literals = template.split(PLACEHOLDER).filter((_, n) => n % 2 === 0);
+  const strange = literals.join("").match(/[^A-Za-z0-9._-]/)?.[0];
+  if (strange !== undefined) {
+    return `A topic consists of letters, digits, ".", "_" and "-"; "${strange}" is none of them.`;
+  }
+  if (literals.slice(1, -1).some((literal) => !literal.includes("."))) {
+    return "Put a point between two placeholders, so that no two things get one topic.";
+  }
+  if (template === "" || /^\.{1,2}$/.test(template)) return 'A topic needs a name; "." and ".." are none.';
+  if (template.startsWith("__")) return 'Topics that begin with "__" are those of Kafka itself.';
+  const length =
+    literals.join("").length + used.filter(isPlaceholder).reduce((sum, n) => sum + LONGEST[n], 0);
+  if (length > MAX_TOPIC) return `Topics could become ${length} characters long; Kafka takes ${MAX_TOPIC}.`;
+  return null;
+}
+
+export function createTopics(template: string): Topics {
+  const parts = template.split(PLACEHOLDER);
+  const filled = (value: (name: Placeholder) => string) =>
+    parts.map((part, n) => (n % 2 === 0 ? part : value(part as Placeholder))).join("");
+  const uses = (name: Placeholder) => template.includes(`{${name}}`);
+  const nouns: readonly string[] = uses("noun") ? NOUNS : [""];
+  const kinds: readonly string[] = uses("kind") ? KINDS : [""];
+  const depends = uses("source") || uses("site");
+  const pattern = new RegExp(
+    `^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`,
+  );
+  return {
+    of: (event) => filled((name) => VALUES[name](event)),
+    all: depends
+      ? null
+      : nouns.flatMap((noun) => kinds.map((kind) => filled((name) => (name === "noun" ? noun : kind)))),
+    fits: (topic) => pattern.test(topic),
+  };
+}
+
+const VALUES: Readonly<Record<Placeholder, (event: Event) => string>> = {
+  noun: ({ subject }) => nounOf(subject),
+  kind: ({ type }) => type,
+  source: (event) => {
+    const name = sourceName(event);
+    return name === null ? "_worker" : legal(name);
+  },
+  site: ({ siteid }) => (siteid === undefined ? "_none" : legal(siteid)),
+};
+
+/** `site/1/alarm/500001` is an alarm, `site/1` a site, `audit` the worker's own. */
+export function nounOf(subject: string): TopicNoun {
+  const [first = "", , third] = subject.split("/");
+  const noun = first === "site" && third !== undefined ? third : first;
+  return NOUNS.find((known) => known === noun) ?? "worker";
+}
+
+/** A text in Kafka's legal characters, another one for every other text. */
+export function legal(text: string): string {
+  const bytes = Buffer.from(text);
+  const written = [...bytes]
+    .map((byte) => {
+      const letter = String.fromCharCode(byte);
+      return /[A-Za-z0-9-]/.test(letter) ? letter : `_${byte.toString(16).padStart(2, "0")}`;
+    })
+    .join("");
+  if (written.length <= MAX_VALUE) return written;
+  const hash = createHash("sha256")
+    .update(bytes)
+    .digest("hex")
+    .slice(0, MAX_VALUE - KEPT_OF_LONG - 2);
+  return `${written.slice(0, KEPT_OF_LONG)}_h${hash}`;
+}
+
+function isPlaceholder(name: string): name is Placeholder {
+  return (PLACEHOLDERS as readonly string[]).includes(name);
+}

@@ -1,0 +1,133 @@
+import { randomBytes } from "node:crypto";
+import type { ConnectorContext, Remembered } from "../../src/connector.ts";
+import type { ObjectStore } from "./object-store.ts";
+import { lifeOf } from "./paths.ts";
+import type { Seal } from "./sealed-day.ts";
+
+/**
+ * What the sink remembers, so that what is repeated after a crash overwrites what was there and nothing else.
+ *
+ * A landing is written down before its first object is put: which positions it holds, and under which keys. It counts
+ * as settled when the cursor has passed it, which is the same transaction. After a crash in between, events are offered
+ * from the cursor on, and gathered into the very same landings:
+ *
+ *     cursor 100    landings 101–200, 201–350    offered 101 102 … → land at 200, land at 350, go on as usual
+ */
+export interface Book {
+  /** Random, and part of every name: what one state has landed, no other overwrites. */
+  readonly life: string;
+  /** Landings that were begun and are not settled, by position. */
+  readonly landings: readonly Landing[];
+  /** Days to be sealed, oldest first. */
+  readonly seals: readonly Seal[];
+  /** A compaction that was begun. */
+  readonly compaction: Compaction | null;
+}
+
+export interface Landing {
+  readonly from: number;
+  readonly through: number;
+  /** What was, or shall be, put. */
+  readonly keys: readonly string[];
+}
+
+export interface Compaction {
+  readonly result: string;
+  readonly sources: readonly string[];
+}
+
+const LIFE = "life";
+const LANDINGS = "landings";
+const COMPACTION = "compaction";
+const SEAL = "seal ";
+
+interface Life {
+  readonly id: string;
+  /** Last position that is settled. */
+  readonly through: number;
+}
+
+/**
+ * What is remembered. A new life begins where there is none, and where the lake shows that this one has landed more than
+ * is remembered here: the state is an older copy, and its positions mean other events from here on.
+ */
+export async function openBook(
+  { memory, log }: Pick<ConnectorContext, "memory" | "log">,
+  store: ObjectStore,
+  signal: AbortSignal,
+): Promise<Book> {
+  const all = await memory.all<unknown>();
+  const landings = (all.get(LANDINGS) ?? []) as readonly Landing[];
+  const seals = [...all].filter(([key]) => key.startsWith(SEAL)).map(([, seal]) => seal as Seal);
+  const rest = {
+    seals: seals.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
+    compaction: (all.get(COMPACTION) ?? null) as Compaction | null,
+  };
+  const known = all.get(LIFE) as Life | undefined;
+  if (known !== undefined) {
+    const landed = await landedThrough(known.id, store, signal);
+    if (landed <= Math.max(known.through, landings.at(-1)?.through ?? 0)) {
+      return { life: known.id, landings, ...rest };
+    }
+    log.warn(
+      { remembered: known.through, landed },
+      "the lake has more than this state remembers, so the state is an older copy; what is told again lies there twice, with the same event_id",
+    );
+  }
+  const life: Life = { id: randomBytes(6).toString("hex"), through: 0 };
+  await memory.put(
+    new Map<string, unknown>([
+      [LIFE, life],
+      [LANDINGS, null],
+    ]),
+  );
+  return { life: life.id, landings: [], ...rest };
+}
+
+async function landedThrough(life: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
+  const bytes = await store.get(lifeOf(life), signal);
+  if (bytes === null) return 0;
+  const { through } = JSON.parse(Buffer.from(bytes).toString()) as { through?: unknown };
+  return typeof through === "number" ? through : 0;
+}
+
+/** Says in the lake how far a life goes, before anything of it is put. */
+export async function tellLife(
+  { life, store }: { readonly life: string; readonly store: ObjectStore },
+  through: number,
+  signal: AbortSignal,
+): Promise<void> {
+  await store.put(lifeOf(life), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
+}
+
+/** Landings that are begun. */
+export function begun(landings: readonly Landing[]): Remembered {
+  return new Map([[LANDINGS, landings]]);
+}
+
+/** All of them are in the lake, and the cursor passes them; days are to be sealed. */
+export function settled(life: string, through: number, seals: readonly Seal[]): Remembered {
+  const known: Life = { id: life, through };
+  return new Map<string, unknown>([[LIFE, known], [LANDINGS, null], ...toSeal(seals)]);
+}
+
+export function toSeal(seals: readonly Seal[]): Remembered {
+  return new Map(seals.map((seal) => [keyOf(seal), seal]));
+}
+
+/** Of two seals of a day the later one counts. */
+export function withSeals(seals: readonly Seal[], more: readonly Seal[]): readonly Seal[] {
+  return [...new Map([...seals, ...more].map((seal) => [keyOf(seal), seal])).values()];
+}
+
+export function compacting(compaction: Compaction | null): Remembered {
+  return new Map([[COMPACTION, compaction]]);
+}
+
+export function sealed(seal: Seal): Remembered {
+  return new Map([[keyOf(seal), null]]);
+}
+
+function keyOf({ site, day }: Seal): string {
+  return `${SEAL}${day} ${site ?? ""}`;
+}

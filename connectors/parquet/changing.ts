@@ -1,0 +1,34 @@
+import type { Row } from "../../src/lake/table.ts";
+import { withNews } from "../../src/lake/versions.ts";
+import { type Columns, createColumns, sorting } from "./columns.ts";
+import type { Change } from "./hand.ts";
+import { parquetOf, readParquet } from "./parquet-file.ts";
+
+export interface Replacement {
+  readonly bytes: Uint8Array;
+  readonly columns: Columns;
+  /** In the order of the file. */
+  readonly rows: Uint32Array;
+}
+
+/**
+ * The file that replaces those of a partition whose rows change; null where the news say nothing new. To be told the same
+ * twice changes nothing, so a repetition after a crash needs no care.
+ */
+export async function replacementOf(
+  { news, partition: { table } }: Change,
+  keys: readonly string[],
+  read: (key: string) => Promise<Uint8Array | null>,
+  nameOf: (key: string) => string,
+): Promise<Replacement | null> {
+  const held: Row[] = [];
+  for (const key of keys) {
+    const bytes = await read(key);
+    if (bytes !== null) await readParquet(bytes, { table, add: (row) => held.push(row) }, nameOf(key));
+  }
+  const merged = withNews(table, held, news);
+  if (merged === held) return null;
+  const columns = createColumns(table);
+  const rows = sorting(columns)(merged.map((row) => columns.add(row)));
+  return { bytes: await parquetOf(columns, rows), columns, rows };
+}

@@ -1,0 +1,101 @@
+import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { isLoopback } from "../../src/loopback.ts";
+import { ProxyConfig } from "../../src/proxy.ts";
+import { SecretRef } from "../../src/secret.ts";
+
+const Endpoint = z
+  .url({ protocol: /^https?$/, error: "Write a whole address, such as https://s3.example.com." })
+  .refine((text) => !URL.canParse(text) || new URL(text).username === "", {
+    error: "Leave the keys out of the address; use access_key_id and secret_access_key.",
+  })
+  .refine((text) => !URL.canParse(text) || /^\/?$/.test(new URL(text).pathname), {
+    error: "Leave the path out of the address; the bucket and the prefix have options of their own.",
+  });
+
+export const S3Config = z
+  .strictObject({
+    endpoint: Endpoint.optional().meta({
+      description: "Address of the storage; left out, it is that of Amazon in the region.",
+    }),
+    region: z
+      .string()
+      .regex(/^[a-z0-9-]{1,64}$/, "Write a region such as eu-north-1.")
+      .default("us-east-1")
+      .meta({ description: "Region by which requests are signed; many storages do not mind." }),
+    bucket: z
+      .string()
+      .regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, "A bucket has 3 to 63 of a-z, 0-9, `.` and `-`.")
+      .meta({ description: "Bucket, which has to exist." }),
+    prefix: z
+      .string()
+      .max(512)
+      .default("")
+      .meta({ description: "Put before every key, such as `plenum/lake`; a folder of the sink's own." }),
+    path_style: z.boolean().default(false).meta({
+      description:
+        "True where the bucket stands in the path and not before the host, as MinIO and Ceph have it.",
+    }),
+    access_key_id: SecretRef.meta({ description: "Name of the key." }),
+    secret_access_key: SecretRef.meta({ description: "The key itself." }),
+    session_token: SecretRef.optional().meta({ description: "Token of temporary keys." }),
+    allow_plain_http: z.boolean().default(false).meta({
+      description: "Allow http:// to another machine: what is written is readable for everybody on the way.",
+    }),
+    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
+      .prefault("20s")
+      .meta({ description: "Total time of one request; at most 2m." }),
+    proxy: ProxyConfig.optional(),
+    ca_file: z
+      .string()
+      .min(1)
+      .optional()
+      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
+    const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
+    if (url?.protocol === "http:" && leaves && !config.allow_plain_http) {
+      complain("endpoint", "Use https://; set allow_plain_http: true to send everything readable anyway.");
+    }
+    if (url?.protocol === "https:" && !config.path_style && config.bucket.includes(".")) {
+      complain("bucket", "A name with dots fits no certificate before the host; set path_style: true.");
+    }
+  })
+  .meta({ description: "S3-compatible storage." });
+export type S3Config = z.infer<typeof S3Config>;
+
+export const ParquetConfig = z
+  .strictObject({
+    folder: z
+      .string()
+      .min(1)
+      .refine((text) => !text.includes("\0"), "A folder name cannot hold a NUL character.")
+      .optional()
+      .meta({ description: "Folder of the lake. Created when missing; it has to be the sink's own." }),
+    s3: S3Config.optional(),
+    table_format: z.enum(["plain", "delta"]).default("plain").meta({
+      description:
+        "plain: all Parquet files in the folder of a table are the table. delta: each folder is a Delta Lake table, to be read through its log.",
+    }),
+    max_rows: z.int().min(1).max(1_000_000).default(100_000).meta({
+      description:
+        "Rows are written as files when there are so many. A hundred thousand take about 30 MB of memory.",
+    }),
+    max_age: Duration.refine((ms) => ms >= 1_000 && ms <= 86_400_000, "Choose between 1s and 24h.")
+      .prefault("15m")
+      .meta({
+        description: "Or when the oldest of them has waited so long, in the log of events, where it is safe.",
+      }),
+    mode: z.enum(["0600", "0640", "0644"]).default("0640").meta({
+      description: "Permission of files in a folder: for the owner, its group as well, or everybody.",
+    }),
+  })
+  .refine((config) => (config.folder === undefined) !== (config.s3 === undefined), {
+    path: ["folder"],
+    message: "Say where the lake is: folder, or s3, and not both.",
+  })
+  .meta({ description: "Tables as Parquet files in a folder or in S3-compatible storage." });
+export type ParquetConfig = z.infer<typeof ParquetConfig>;

@@ -1,0 +1,9 @@
+import type { ConnectorDefinition } from "../../src/connector.ts";
+import { ParquetConfig } from "./config.ts";
+
+export const parquet = {
+  name: "parquet",
+  summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
+  Config: ParquetConfig,
+  sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
+} satisfies ConnectorDefinition<ParquetConfig>;

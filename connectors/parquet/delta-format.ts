@@ -1,0 +1,275 @@
+import { randomBytes } from "node:crypto";
+import type { ConnectorContext } from "../../src/connector.ts";
+import { ConfigError, Retryable } from "../../src/errors.ts";
+import type { Table } from "../../src/lake/table.ts";
+import { TABLES } from "../../src/lake/tables.ts";
+import { compacting } from "./book.ts";
+import { replacementOf } from "./changing.ts";
+import type { Columns } from "./columns.ts";
+import { compact } from "./compaction.ts";
+import type { AddedFile } from "./delta/change.ts";
+import { statisticsOf } from "./delta/statistics.ts";
+import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
+import type { Change, Portion } from "./hand.ts";
+import { digestOf, putPortions } from "./landing.ts";
+import type { ObjectStore } from "./object-store.ts";
+import { folderOf, isDivided, type Partition } from "./paths.ts";
+import type { Arrived, LandingWork, TableFormat } from "./table-format.ts";
+import { createVacuumTime } from "./vacuum-time.ts";
+
+/** A change of rows that somebody else changed meanwhile is made anew so often in one go. */
+const CONFLICTS = 5;
+
+/** Files that are removed in one go: 5 s of a storage far away. */
+const MOST_REMOVED = 100;
+
+const NO_CHANGE = {
+  add: [],
+  remove: [],
+  txn: null,
+  operation: "WRITE",
+  dataChange: true,
+  basedOn: null,
+} as const;
+
+/**
+ * A file counts by the Delta log of its table. Each table is committed for itself: a crash in the middle of a landing
+ * leaves some tables with its rows and others without. The landing is then made again from the same positions, for they
+ * are written down (book.ts), so a table has all of its rows or none, and its log says which:
+ *
+ *     landing 101–200   value: txn 200 in its log → left out      alarm: txn 100 → landed now
+ */
+export function createDeltaFormat(
+  store: ObjectStore,
+  { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
+): TableFormat {
+  /** Of this process: what one before it has put, and perhaps committed, is never overwritten. */
+  const own = randomBytes(4).toString("hex");
+  const tables = new Map<Table, DeltaTable>();
+  const vacuumTime = createVacuumTime(clock);
+  let toVacuum: readonly Table[] = [];
+  const where = (key: string) => `${store.where}/${key}`;
+
+  function deltaOf(table: Table): DeltaTable {
+    const known = tables.get(table);
+    if (known !== undefined) return known;
+    const partitionColumns = isDivided(table) ? (["date", "site"] as const) : [];
+    const opened = openDeltaTable({ store, table, prefix: folderOf(table), partitionColumns, clock, log });
+    tables.set(table, opened);
+    return opened;
+  }
+
+  async function read(key: string, signal: AbortSignal): Promise<Uint8Array> {
+    const bytes = await store.get(key, signal);
+    if (bytes !== null) return bytes;
+    throw new ConfigError(`${where(key)} is a file of its Delta table and is not there.`, {
+      hint: "Put it back; or take it out of the table (DELETE, or FSCK REPAIR TABLE), and its rows with it.",
+    });
+  }
+
+  async function isIn(table: Table, { positions }: LandingWork, signal: AbortSignal): Promise<boolean> {
+    if (positions === null || !positions.isRepeated) return false;
+    const last = await deltaOf(table).lastVersionOf(positions.life, signal);
+    return last !== null && last >= positions.through;
+  }
+
+  async function append(
+    table: Table,
+    portions: readonly Portion[],
+    { arrived, name, positions }: LandingWork,
+    signal: AbortSignal,
+  ): Promise<readonly string[]> {
+    const keyFor = ({ partition }: Portion, digest: string) =>
+      newKey(keyIn(partition, name), digest, arrived);
+    const files = await putPortions({ portions, keyFor, store, arrived, signal });
+    const add: AddedFile[] = [];
+    for (const { key, bytes, portion, rows } of files) {
+      add.push(await added(key, bytes, portion.partition, portion.columns, rows));
+    }
+    const { outcome } = await deltaOf(table).commit({ ...NO_CHANGE, add, txn: txnOf(positions) }, signal);
+    return outcome === "committed" ? add.map(({ key }) => key) : [];
+  }
+
+  async function replace(
+    table: Table,
+    changes: readonly Change[],
+    { arrived, name, positions }: LandingWork,
+    signal: AbortSignal,
+  ): Promise<readonly string[]> {
+    for (let tried = 0; tried < CONFLICTS; tried++) {
+      const { version, files } = await deltaOf(table).files(signal);
+      const add: AddedFile[] = [];
+      const remove: string[] = [];
+      for (const change of changes) {
+        const { partition } = change;
+        const held = keysIn(partition, files);
+        const replacement = await replacementOf(change, held, (key) => read(key, signal), where);
+        if (replacement === null) continue;
+        const { bytes, columns, rows } = replacement;
+        const digest = digestOf(bytes);
+        const key = newKey(keyIn(partition, name), digest, arrived);
+        if (!arrived.has(key)) await store.put(key, bytes, signal);
+        arrived.set(key, digest);
+        add.push(await added(key, bytes.length, partition, columns, rows));
+        remove.push(...held);
+      }
+      if (add.length === 0) return [];
+      const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
+      const { outcome } = await deltaOf(table).commit({ ...change, basedOn: version }, signal);
+      if (outcome === "committed") return add.map(({ key }) => key);
+      if (outcome === "done-before") return [];
+      const keys = add.map(({ key }) => key);
+      await format.discard(keys, signal);
+      for (const key of keys) arrived.delete(key);
+    }
+    throw new Retryable(`The Delta table ${where(folderOf(table))} is changed by others faster than we can.`);
+  }
+
+  /** Throws ConfigError where somebody put a file of another place into the table. */
+  function keysIn(
+    { table, of }: Partition,
+    files: Awaited<ReturnType<DeltaTable["files"]>>["files"],
+  ): readonly string[] {
+    const wanted = valuesOf(of);
+    const keys = files
+      .filter(({ partitionValues }) =>
+        Object.entries(wanted).every(([name, v]) => partitionValues[name] === v),
+      )
+      .map(({ key }) => key);
+    if (!keys.includes(null)) return keys.filter((key) => key !== null).sort();
+    throw new ConfigError(
+      `The Delta table ${where(folderOf(table))} has a file that lies outside of its folder, and cannot be read from here.`,
+      { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
+    );
+  }
+
+  const format: TableFormat = {
+    name: "delta",
+
+    async make(table, signal) {
+      const { version } = await deltaOf(table).files(signal);
+      const there = version < 0 ? await store.list(folderOf(table), signal) : [];
+      const file = there.find(({ key }) => key.endsWith(".parquet"));
+      if (file !== undefined) {
+        throw new ConfigError(`${where(file.key)} is there, and no Delta log that it belongs to.`, {
+          hint: "Choose a new folder or prefix for table_format: delta.",
+        });
+      }
+      await deltaOf(table).make(signal);
+    },
+
+    nameOf: (landing) => `${landing}-${own}`,
+    keysOf: ({ changes, portions }, name) =>
+      [...portions, ...changes].map(({ partition }) => keyIn(partition, name)),
+
+    async land(work, signal) {
+      const made: string[] = [];
+      for (const [table, portions] of byTable(work.portions)) {
+        if (!(await isIn(table, work, signal))) made.push(...(await append(table, portions, work, signal)));
+      }
+      for (const [table, changes] of byTable(work.changes)) {
+        if (!(await isIn(table, work, signal))) made.push(...(await replace(table, changes, work, signal)));
+      }
+      return made;
+    },
+
+    async discard(keys, signal) {
+      for (const table of TABLES) {
+        const inFolder = keys.filter((key) => key.startsWith(folderOf(table)));
+        if (inFolder.length === 0) continue;
+        for (const key of await deltaOf(table).unnamed(inFolder, signal)) await store.remove(key, signal);
+      }
+    },
+
+    async filesOf(partition, signal) {
+      const { files } = await deltaOf(partition.table).files(signal);
+      return keysIn(partition, files);
+    },
+    read,
+
+    /** In one commit, so a reader meets each row once at every moment. */
+    async compact(partition, signal) {
+      await compact(partition, await format.filesOf(partition, signal), {
+        read: (key) => read(key, signal),
+        nameOf: where,
+        signal,
+        async replace({ bytes, columns, rows, sources }) {
+          const result = keyIn(partition, `day-${randomBytes(8).toString("hex")}`);
+          await memory.put(compacting({ result, sources: [] }));
+          await store.put(result, bytes, signal);
+          const isTheSame = rows.length === columns.length;
+          const { outcome } = await deltaOf(partition.table).commit(
+            {
+              ...NO_CHANGE,
+              add: [await added(result, bytes.length, partition, columns, rows)],
+              remove: sources,
+              operation: isTheSame ? "OPTIMIZE" : "MERGE",
+              dataChange: !isTheSame,
+            },
+            signal,
+          );
+          if (outcome === "conflict") {
+            throw new Retryable(`Somebody else changed ${where(partition.folder)} while it was compacted.`);
+          }
+          await memory.put(compacting(null));
+        },
+      });
+    },
+
+    async finishCompaction({ result }, signal) {
+      await format.discard([result], signal);
+      await memory.put(compacting(null));
+    },
+
+    /** Some files of a table at a time, so that nothing waits for long. */
+    async tidy(signal) {
+      if (vacuumTime.isDue()) toVacuum = TABLES;
+      const [table] = toVacuum;
+      if (table === undefined || !vacuumTime.isTrusted()) return;
+      const removed = await deltaOf(table).vacuum(signal, MOST_REMOVED);
+      if (removed < MOST_REMOVED) toVacuum = toVacuum.slice(1);
+    },
+  };
+  return format;
+}
+
+function keyIn({ folder }: Partition, name: string): string {
+  return `${folder}${name}.parquet`;
+}
+
+/**
+ * A key under which nothing else was put: a file that is there may be in the log already, though the answer was lost, and
+ * readers may hold on to it.
+ */
+function newKey(key: string, digest: string, arrived: Arrived): string {
+  let free = key;
+  for (let n = 2; arrived.has(free) && arrived.get(free) !== digest; n++) {
+    free = key.replace(/\.parquet$/, `-${n}.parquet`);
+  }
+  return free;
+}
+
+async function added(
+  key: string,
+  bytes: number,
+  { of, table }: Partition,
+  columns: Columns,
+  rows: Uint32Array,
+): Promise<AddedFile> {
+  const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n] ?? 0));
+  return { key, bytes, rows: rows.length, partitionValues: valuesOf(of), stats };
+}
+
+/** As the log has them: no site is null there, and not a word. */
+function valuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
+  if (of === null) return {};
+  return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
+}
+
+function txnOf(positions: LandingWork["positions"]) {
+  return positions === null ? null : { appId: positions.life, version: positions.through };
+}
+
+function byTable<T extends { readonly partition: Partition }>(all: readonly T[]): ReadonlyMap<Table, T[]> {
+  return Map.groupBy(all, ({ partition }) => partition.table);
+}

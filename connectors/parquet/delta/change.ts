@@ -1,0 +1,143 @@
+import { randomUUID } from "node:crypto";
+import type { Table } from "../../../src/lake/table.ts";
+import { VERSION } from "../../../src/version.ts";
+import type { Action } from "./actions.ts";
+import { decodedPath, pathOf } from "./paths.ts";
+import { checkAppendOnly, fitted, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
+import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
+import type { Statistics } from "./statistics.ts";
+
+/** A change of a table: what it is, whether it can be made on top of what others did, and what is written for it. */
+
+export interface AddedFile {
+  /** In the storage. Never that of a file which has been in the table: readers may hold on to it. */
+  readonly key: string;
+  /** Size of the file. */
+  readonly bytes: number;
+  readonly rows: number;
+  readonly partitionValues: PartitionValues;
+  readonly stats: Statistics;
+}
+
+export interface Change {
+  readonly add: readonly AddedFile[];
+  /** Keys of files that no longer count. */
+  readonly remove: readonly string[];
+  /**
+   * How far the application has come with this change: done before, where the log has this version or a higher one. An
+   * application that counts anew needs another id, or nothing of it would ever land. Null where doing it twice is
+   * impossible anyway, as the files that it removes are gone by then.
+   */
+  readonly txn: { readonly appId: string; readonly version: number } | null;
+  /** What the history of the table calls it: rows added, rows replaced, or the same rows in fewer files. */
+  readonly operation: "WRITE" | "MERGE" | "OPTIMIZE";
+  /** False where the rows are the same as before, as in compaction: who follows the table passes over it. */
+  readonly dataChange: boolean;
+  /**
+   * The version (of `files`) whose rows were read to make this change: a conflict, where somebody changed rows in the
+   * same partitions since. Null where no rows were read, or only those of the files that are removed.
+   */
+  readonly basedOn: number | null;
+}
+
+/** `conflict`: nothing was changed; what the change was made from is not so any more, and has to be read anew. */
+export type Committed =
+  | { readonly outcome: "committed"; readonly version: number }
+  | { readonly outcome: "done-before" }
+  | { readonly outcome: "conflict"; readonly reason: string };
+
+/** What a table is, and where. */
+export interface Place {
+  readonly table: Table;
+  readonly prefix: string;
+  readonly partitionColumns: readonly PartitionColumn[];
+  /** For a person. */
+  readonly where: string;
+}
+
+/** How a change ends without being written; null where it can be written. */
+export function endOf(
+  { add, remove, txn, basedOn }: Change,
+  before: Snapshot,
+  prefix: string,
+): Committed | null {
+  const last = txn === null ? undefined : before.txns.get(txn.appId)?.version;
+  if (last !== undefined && txn !== null && last >= txn.version) return { outcome: "done-before" };
+  const removed = remove.map((key) => before.files.get(decodedPath(pathOf(key, prefix))));
+  if (removed.includes(undefined)) {
+    return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
+  }
+  for (const { key } of add) {
+    if (before.files.has(decodedPath(pathOf(key, prefix)))) {
+      throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
+    }
+  }
+  if (basedOn === null) return null;
+  const partitions = [...add, ...removed.flatMap((file) => file ?? [])];
+  if (partitions.some(({ partitionValues }) => lastChange(before, partitionKey(partitionValues)) > basedOn)) {
+    return { outcome: "conflict", reason: "Somebody else changed rows of the same day and site meanwhile." };
+  }
+  return null;
+}
+
+/** All actions of a commit, which carries `id`. Throws ConfigError where the table does not take them. */
+export function actionsOf(
+  change: Change,
+  before: Snapshot,
+  { table, prefix, partitionColumns, where }: Place,
+  id: string,
+  nowMs: number,
+): readonly Action[] {
+  const { dataChange, txn, operation } = change;
+  const actions: Action[] = [
+    {
+      commitInfo: {
+        timestamp: nowMs,
+        operation,
+        operationParameters: {},
+        // delta-rs cannot show the history of a table where this is below zero.
+        ...(before.version >= 0 && { readVersion: before.version }),
+        isBlindAppend: change.remove.length === 0 && change.basedOn === null,
+        engineInfo: `Plenum/${VERSION}`,
+        txnId: id,
+      },
+    },
+  ];
+  if (before.metaData === null) {
+    actions.push({ protocol: PROTOCOL });
+    actions.push({ metaData: newMetaData(table, partitionColumns, randomUUID(), nowMs) });
+  } else {
+    const metaData = fitted(before.metaData, table, partitionColumns, where);
+    checkAppendOnly(metaData, dataChange && change.remove.length > 0, where);
+    if (metaData !== before.metaData) actions.push({ metaData });
+  }
+  if (txn !== null) actions.push({ txn: { ...txn, lastUpdated: nowMs } });
+  for (const key of change.remove) {
+    const held = before.files.get(decodedPath(pathOf(key, prefix)));
+    if (held === undefined) throw new Error(`The file ${key} is not in the table.`);
+    const { path, partitionValues, size } = held;
+    actions.push({
+      remove: {
+        path,
+        deletionTimestamp: nowMs,
+        dataChange,
+        extendedFileMetadata: true,
+        partitionValues,
+        size,
+      },
+    });
+  }
+  for (const { key, bytes, rows, partitionValues, stats } of change.add) {
+    actions.push({
+      add: {
+        path: pathOf(key, prefix),
+        partitionValues,
+        size: bytes,
+        modificationTime: nowMs,
+        dataChange,
+        stats: JSON.stringify({ numRecords: rows, ...stats }),
+      },
+    });
+  }
+  return actions;
+}

@@ -1,0 +1,166 @@
+import { z } from "zod";
+import { ConfigError } from "../../../src/errors.ts";
+import type { ColumnType, Table } from "../../../src/lake/table.ts";
+import { believed, type MetaData, type Protocol } from "./actions.ts";
+
+/**
+ * The schema of a table as Delta has it, and what to say where somebody else changed the table. Source: PROTOCOL.md,
+ * "Schema Serialization Format", "Column Invariants", "Append-only Tables".
+ */
+
+/** The columns that a table may be divided by; their values stand in the log, not in the files. */
+export const PARTITION_TYPES = { date: "date", site: "string" } as const;
+export type PartitionColumn = keyof typeof PARTITION_TYPES;
+
+/**
+ * The lowest versions: every reader and writer knows them, and what they ask of a writer is respected below. Others raise
+ * them with a feature that a writer has to know, such as constraints or generated columns.
+ */
+export const PROTOCOL: Protocol = { minReaderVersion: 1, minWriterVersion: 2 };
+
+const TYPES: Readonly<Record<ColumnType, string>> = {
+  text: "string",
+  json: "string",
+  time: "timestamp",
+  number: "double",
+  integer: "long",
+  boolean: "boolean",
+};
+
+const Field = z.looseObject({
+  name: z.string(),
+  type: z.unknown(),
+  nullable: z.boolean(),
+  metadata: z.record(z.string(), z.unknown()).nullish(),
+});
+type Field = z.infer<typeof Field>;
+const Schema = z.looseObject({ type: z.literal("struct"), fields: z.array(Field) });
+
+/**
+ * Every column may be null for Delta, also one that never is: a column that comes later is null in the files of before,
+ * and a `nullable: false` is then surely the wish of somebody else.
+ */
+function fieldsOf(table: Table, partitionColumns: readonly PartitionColumn[]): readonly Field[] {
+  const columns = table.columns.map(({ name, type, about }) => [name, TYPES[type], about] as const);
+  const partitions = partitionColumns.map((name) => [name, PARTITION_TYPES[name], PARTITIONS[name]] as const);
+  return [...columns, ...partitions].map(([name, type, about]) => ({
+    name,
+    type,
+    nullable: true,
+    metadata: { comment: about },
+  }));
+}
+
+const PARTITIONS: Readonly<Record<PartitionColumn, string>> = {
+  date: "The day, in UTC, into which the row belongs.",
+  site: "The site's id, by which the files are divided.",
+};
+
+/** The `metaData` of a table that does not exist yet. `id` is a UUID. */
+export function newMetaData(
+  table: Table,
+  partitionColumns: readonly PartitionColumn[],
+  id: string,
+  nowMs: number,
+): MetaData {
+  return {
+    id,
+    name: table.name,
+    description: table.about,
+    format: { provider: "parquet", options: {} },
+    schemaString: JSON.stringify({ type: "struct", fields: fieldsOf(table, partitionColumns) }),
+    partitionColumns: [...partitionColumns],
+    createdTime: nowMs,
+    configuration: {},
+  };
+}
+
+/** Throws ConfigError where the table wants a writer, or a reader, that knows more than we do. */
+export function checkProtocol(protocol: Protocol, where: string): void {
+  const { minReaderVersion: reader, minWriterVersion: writer } = protocol;
+  if (reader <= PROTOCOL.minReaderVersion && writer <= PROTOCOL.minWriterVersion) return;
+  const features = [...new Set([...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])])];
+  const named = features.length === 0 ? "" : ` (${features.join(", ")})`;
+  throw new ConfigError(
+    `The Delta table ${where} was raised to reader version ${reader} and writer version ${writer}${named}; we write reader version 1 and writer version 2.`,
+    { hint: "Take the features off it (ALTER TABLE … DROP FEATURE), or have us write into another folder." },
+  );
+}
+
+/**
+ * The `metaData` with which our rows fit into a table that exists: its own where they do already, otherwise with our new
+ * columns added; what others added stays, and is null in our files. Throws ConfigError where they do not fit.
+ */
+export function fitted(
+  held: MetaData,
+  table: Table,
+  partitionColumns: readonly PartitionColumn[],
+  where: string,
+): MetaData {
+  const schema = believed(`The schema of the Delta table ${where}`, () =>
+    Schema.parse(JSON.parse(held.schemaString)),
+  );
+  if (held.format.provider !== "parquet") {
+    throw misfit(where, `keeps its files as ${held.format.provider}, not as parquet`);
+  }
+  if (!isSame(held.partitionColumns, partitionColumns)) {
+    throw misfit(
+      where,
+      `is divided by ${listed(held.partitionColumns)}, and we write it divided by ${listed(partitionColumns)}`,
+    );
+  }
+  const ours = fieldsOf(table, partitionColumns);
+  for (const field of schema.fields) checkField(field, ours, where);
+  const missing = ours.filter(({ name }) => !schema.fields.some((field) => field.name === name));
+  if (missing.length === 0) return held;
+  return { ...held, schemaString: JSON.stringify({ ...schema, fields: [...schema.fields, ...missing] }) };
+}
+
+function checkField(field: Field, ours: readonly Field[], where: string): void {
+  // Names that differ in nothing but the size of letters would be two columns of the same name.
+  const own = ours.find(({ name }) => name.toLowerCase() === field.name.toLowerCase());
+  if (own !== undefined && own.name !== field.name) {
+    throw misfit(where, `has a column ${field.name}, and ours is written ${own.name}`);
+  }
+  if (own !== undefined && own.type !== field.type) {
+    const type = typeof field.type === "string" ? field.type : JSON.stringify(field.type);
+    throw misfit(where, `has ${type} in its column ${field.name}, where we write ${String(own.type)}`);
+  }
+  if (!field.nullable) {
+    throw misfit(
+      where,
+      `has a column ${field.name} that must not be null, and ours may be or do not have it`,
+    );
+  }
+  if (field.metadata?.["delta.invariants"] !== undefined) {
+    throw misfit(
+      where,
+      `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
+    );
+  }
+}
+
+/** Throws ConfigError where rows would be taken away from a table that only grows. */
+export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: string): void {
+  if (!takesAway || metaData.configuration?.["delta.appendOnly"] !== "true") return;
+  throw new ConfigError(
+    `The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`,
+    {
+      hint: "Set the table's property delta.appendOnly to false.",
+    },
+  );
+}
+
+function misfit(where: string, how: string): ConfigError {
+  return new ConfigError(`The Delta table ${where} ${how}: somebody else changed or made it.`, {
+    hint: "Change it back, or have us write into another folder; nothing was written, and the events wait.",
+  });
+}
+
+function isSame(one: readonly string[], other: readonly string[]): boolean {
+  return one.length === other.length && one.every((name) => other.includes(name));
+}
+
+function listed(names: readonly string[]): string {
+  return names.length === 0 ? "nothing" : names.join(" and ");
+}

@@ -1,0 +1,110 @@
+import { isoUtc } from "../../../src/clock.ts";
+import type { Cell, ColumnType, Table } from "../../../src/lake/table.ts";
+import { breath } from "../../../src/waiting.ts";
+
+type Bound = string | number;
+
+/**
+ * Statistics of a data file, by which a reader leaves out files that cannot have what it looks for. Source: PROTOCOL.md,
+ * "Per-file Statistics": "String columns are cut off at a fixed prefix length. Timestamp columns are truncated down to
+ * milliseconds."
+ */
+export interface Statistics {
+  readonly minValues: Readonly<Record<string, Bound>>;
+  readonly maxValues: Readonly<Record<string, Bound>>;
+  readonly nullCount: Readonly<Record<string, number>>;
+}
+
+/** Of so many columns, the first ones, as Spark has it by default (`delta.dataSkippingNumIndexedCols`). */
+const COLUMNS = 32;
+/** Characters of a text that are kept, as Spark has it. */
+const PREFIX = 32;
+/** So many cells are looked at in one go, in which all else of this process waits: 5 ms of work. */
+const AT_ONCE = 20_000;
+/** The highest character: a text that is cut off and ends with it comes after all that begin like it. */
+const LAST = "\u{10FFFF}";
+
+/**
+ * The statistics of a file with so many rows; `cell` answers by the place of a column in the table and the number of a
+ * row. A column whose cells are all null has no bounds; nor has one of booleans, as they tell no files apart.
+ */
+export async function statisticsOf(
+  table: Table,
+  rows: number,
+  cell: (place: number, row: number) => Cell,
+): Promise<Statistics> {
+  const minValues: Record<string, Bound> = {};
+  const maxValues: Record<string, Bound> = {};
+  const nullCount: Record<string, number> = {};
+  for (const [place, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
+    const { min, max, nulls } = await boundsOf(type, rows, (row) => cell(place, row));
+    nullCount[name] = nulls;
+    if (min !== null) minValues[name] = min;
+    if (max !== null) maxValues[name] = max;
+  }
+  return { minValues, maxValues, nullCount };
+}
+
+async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => Cell) {
+  let nulls = 0;
+  let min: Bound | null = null;
+  let max: Bound | null = null;
+  // JSON has no word for what is no number, and readers disagree about its place among numbers.
+  let isOrdered = type !== "boolean";
+  for (let row = 0; row < rows; row += 1) {
+    if (row % AT_ONCE === AT_ONCE - 1) await breath();
+    const raw = cell(row);
+    // As the file has it: half of a pair is another character there, and no JSON that everybody reads.
+    const value = typeof raw === "string" ? raw.toWellFormed() : raw;
+    if (value === null) nulls += 1;
+    else if (typeof value === "boolean" || (typeof value === "number" && !Number.isFinite(value))) {
+      isOrdered = false;
+    } else if (value !== min && value !== max) {
+      if (min === null || comesBefore(value, min)) min = value;
+      if (max === null || comesBefore(max, value)) max = value;
+    }
+  }
+  if (!isOrdered || min === null || max === null) return { nulls, min: null, max: null };
+  return { nulls, min: shown(type, min, cutBelow), max: shown(type, max, cutAbove) };
+}
+
+function shown(type: ColumnType, bound: Bound, cut: (text: string) => string): Bound {
+  if (typeof bound === "string") return cut(bound);
+  return type === "time" ? isoUtc(Math.floor(bound)) : bound;
+}
+
+/** Cells of one column are of one type. */
+function comesBefore(a: Bound, b: Bound): boolean {
+  return typeof a === "string" && typeof b === "string" ? textComesBefore(a, b) : a < b;
+}
+
+/** By code points, as UTF-8 bytes are compared; JavaScript compares halves of surrogate pairs, which differs above U+D800. */
+function textComesBefore(a: string, b: string): boolean {
+  const length = Math.min(a.length, b.length);
+  for (let at = 0; at < length; at += 1) {
+    const one = a.charCodeAt(at);
+    const other = b.charCodeAt(at);
+    if (one === other) continue;
+    if (one < 0xd800 || other < 0xd800) return one < other;
+    return isHalf(one) === isHalf(other) ? one < other : isHalf(other);
+  }
+  return a.length < b.length;
+}
+
+function isHalf(unit: number): boolean {
+  return unit >= 0xd800 && unit <= 0xdfff;
+}
+
+/** The beginning of a text: not after it. */
+function cutBelow(text: string): string {
+  return text.length <= PREFIX ? text : [...text].slice(0, PREFIX).join("");
+}
+
+/** The beginning of a text with the highest character behind it: not before it. */
+function cutAbove(text: string): string {
+  if (text.length <= PREFIX) return text;
+  const characters = [...text];
+  let kept = PREFIX;
+  while (characters[kept] === LAST) kept += 1;
+  return characters.length <= kept ? text : `${characters.slice(0, kept).join("")}${LAST}`;
+}

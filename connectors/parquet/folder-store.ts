@@ -1,0 +1,192 @@
+import { randomBytes } from "node:crypto";
+import { constants, type Dirent } from "node:fs";
+import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
+import { dirname, join, relative, resolve, sep } from "node:path";
+import { ConfigError } from "../../src/errors.ts";
+import { systemCodeOf } from "../../src/own-trouble.ts";
+import { meaning } from "./folder-trouble.ts";
+import type { ObjectStore, StoredObject } from "./object-store.ts";
+
+/** What a crash leaves of a file that was being written; readers of `*.parquet` do not see it. */
+const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
+/** One that is older than this is nobody's any more, in milliseconds: a file is written in seconds. */
+const ABANDONED_MS = 10 * 60_000;
+
+/**
+ * Files in a folder. A file gets its name when it is on the disk, and the name is on the disk when `put` resolves, so a
+ * power cut leaves the one before or this one, whole.
+ */
+export function createFolderStore(folder: string, mode: number): ObjectStore {
+  const root = resolve(folder);
+  const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
+  /** Folders that were there and were tidied up. */
+  const known = new Set<string>();
+
+  const pathOf = (key: string) => {
+    const path = join(root, key);
+    if (!path.startsWith(root + sep)) throw new Error(`The key ${key} leads out of the folder.`);
+    return path;
+  };
+
+  async function ready(path: string): Promise<void> {
+    if (known.has(path)) return;
+    const first = await mkdir(path, { recursive: true, mode: folderMode });
+    // The names of new folders have to survive a power cut as well.
+    if (first !== undefined) {
+      for (let made = path; made.length >= first.length; made = dirname(made))
+        await syncFolder(dirname(made));
+    } else await tidy(path);
+    known.add(path);
+  }
+
+  async function written(key: string, bytes: Uint8Array): Promise<string> {
+    const path = pathOf(key);
+    await ready(dirname(path));
+    const name = path.slice(dirname(path).length + 1);
+    const draft = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
+    const handle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
+    try {
+      try {
+        await handle.writeFile(bytes);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+    } catch (error) {
+      await rm(draft, { force: true });
+      throw error;
+    }
+    return draft;
+  }
+
+  /** `publish` gives the draft its name; what is left of it afterwards is taken away. */
+  async function publish<T>(
+    key: string,
+    bytes: Uint8Array,
+    named: (draft: string) => Promise<T>,
+  ): Promise<T> {
+    try {
+      const draft = await written(key, bytes);
+      try {
+        return await named(draft);
+      } finally {
+        await rm(draft, { force: true });
+        await syncFolder(dirname(draft));
+      }
+    } catch (error) {
+      // Somebody may have taken the folder away.
+      known.clear();
+      throw meaning(error, root);
+    }
+  }
+
+  return {
+    where: root,
+
+    async put(key, bytes, signal) {
+      signal.throwIfAborted();
+      await publish(key, bytes, (draft) => rename(draft, pathOf(key)));
+    },
+
+    async putIfAbsent(key, bytes, signal) {
+      signal.throwIfAborted();
+      return publish(key, bytes, async (draft) => {
+        try {
+          await link(draft, pathOf(key));
+          return true;
+        } catch (error) {
+          if (systemCodeOf(error) === "EEXIST") return false;
+          throw error;
+        }
+      });
+    },
+
+    async get(key, signal) {
+      signal.throwIfAborted();
+      try {
+        return await readFile(pathOf(key), { signal });
+      } catch (error) {
+        if (systemCodeOf(error) === "ENOENT") return null;
+        throw signal.aborted ? signal.reason : meaning(error, root);
+      }
+    },
+
+    async list(prefix, signal, after) {
+      signal.throwIfAborted();
+      const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+      try {
+        const files = await readdir(top, { recursive: true, withFileTypes: true }).catch(nobody);
+        const found: StoredObject[] = [];
+        for (const file of files) {
+          const path = join(file.parentPath, file.name);
+          const key = relative(root, path).split(sep).join("/");
+          if (!file.isFile() || UNFINISHED.test(file.name) || !key.startsWith(prefix)) continue;
+          if (after !== undefined && byBytes(key, after) <= 0) continue;
+          const { size } = (await stat(path).catch(() => null)) ?? {};
+          if (size !== undefined) found.push({ key, bytes: size });
+        }
+        return found.sort((a, b) => byBytes(a.key, b.key));
+      } catch (error) {
+        throw meaning(error, root);
+      }
+    },
+
+    async remove(key, signal) {
+      signal.throwIfAborted();
+      const path = pathOf(key);
+      try {
+        await unlink(path);
+        await syncFolder(dirname(path));
+      } catch (error) {
+        if (systemCodeOf(error) !== "ENOENT") throw meaning(error, root);
+      }
+    },
+  };
+}
+
+/** Checks the folder, or the nearest one above it that exists, without creating anything. */
+export async function probeFolder(folder: string): Promise<void> {
+  const path = resolve(folder);
+  try {
+    const found = await stat(path).catch((error: unknown) => {
+      if (systemCodeOf(error) === "ENOENT" && dirname(path) !== path) return null;
+      throw error;
+    });
+    if (found === null) {
+      await probeFolder(dirname(path));
+      return;
+    }
+    if (!found.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
+    await access(path, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw meaning(error, path);
+  }
+}
+
+/** Takes away what a crash has left behind. */
+async function tidy(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) {
+    if (!UNFINISHED.test(name)) continue;
+    const path = join(folder, name);
+    const found = await stat(path).catch(() => null);
+    if (found !== null && Date.now() - found.mtimeMs > ABANDONED_MS) await rm(path, { force: true });
+  }
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+function nobody(error: unknown): Dirent[] {
+  if (systemCodeOf(error) === "ENOENT") return [];
+  throw error;
+}
+
+function byBytes(a: string, b: string): number {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+}

@@ -1,0 +1,232 @@
+import { createHash } from "node:crypto";
+import { AwsV4Signer } from "aws4fetch";
+import { Agent, buildConnector, type Dispatcher } from "undici";
+import type { Clock } from "../../src/clock.ts";
+import { Retryable } from "../../src/errors.ts";
+import { proxyOf, targetOf } from "../../src/proxy.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
+import { failureOfConnection } from "../../src/tls-trouble.ts";
+import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import type { S3Config } from "./config.ts";
+import type { ObjectStore, StoredObject } from "./object-store.ts";
+import { endpointOf, failureOfAnswer, type S3Answer } from "./s3-answer.ts";
+
+/** Time for lookup, connection and handshake, in milliseconds. */
+const CONNECT_MS = 10_000;
+/** Connections to the storage at most: a landing puts so many objects at a time. */
+const CONNECTIONS = 8;
+/** A conditional put that met another one is tried so often; by then that one is over, and the answer is yes or no. */
+const CONFLICTS = 3;
+
+export interface S3Store extends ObjectStore {
+  /** Asks for one key: shows address, credentials, bucket and the right to list, and writes nothing. */
+  probe(signal: AbortSignal): Promise<void>;
+  close(): Promise<void>;
+}
+
+interface S3Request {
+  readonly method: "GET" | "PUT" | "DELETE";
+  /** Relative to the prefix; null for the bucket itself. */
+  readonly key: string | null;
+  readonly query?: Readonly<Record<string, string>>;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array;
+  /** Statuses beside 2xx that the caller understands. */
+  readonly allow?: readonly number[];
+}
+
+/**
+ * Objects of a bucket. One request, one answer: nothing is repeated here, and an object is there whole or not at all by
+ * the storage's own promise. Requests are signed with AWS Signature Version 4, their content included.
+ */
+export function createS3Store(config: S3Config, clock: Clock): S3Store {
+  const endpoint = new URL(endpointOf(config));
+  const prefix = config.prefix === "" ? "" : `${config.prefix.replace(/^\/+|\/+$/g, "")}/`;
+  const base = config.path_style
+    ? `${endpoint.origin}/${config.bucket}`
+    : `${endpoint.protocol}//${config.bucket}.${endpoint.host}`;
+  const accessKeyId = keptSecret(config.access_key_id, clock);
+  const secretAccessKey = keptSecret(config.secret_access_key, clock);
+  const sessionToken = config.session_token === undefined ? null : keptSecret(config.session_token, clock);
+  const proxy = proxyOf(config.proxy, clock);
+  let agent: Agent | null = null;
+
+  function connected(): Agent {
+    agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
+    return agent;
+  }
+
+  function connector(): buildConnector.connector {
+    const connect = buildConnector({
+      ...VERIFIED_TLS,
+      timeout: CONNECT_MS,
+      allowH2: false,
+      ...(config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "s3.ca_file") }),
+    });
+    if (proxy === null) return connect;
+    return (target, done) => {
+      proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_MS)).then(
+        // Without TLS the tunnel is the connection; undici takes one only to put TLS on it.
+        (socket) =>
+          target.protocol === "https:"
+            ? connect({ ...target, httpSocket: socket }, done)
+            : done(null, socket),
+        (error: Error) => done(error, null),
+      );
+    };
+  }
+
+  /** Secrets are read again for every request, so an exchanged key needs no restart. */
+  async function signed({ method, key, query = {}, headers = {}, body }: S3Request) {
+    const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
+    for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+    const content = createHash("sha256")
+      .update(body ?? "")
+      .digest("hex");
+    const signer = new AwsV4Signer({
+      method,
+      url: url.href,
+      headers: { ...headers, "x-amz-content-sha256": content },
+      accessKeyId: accessKeyId().reveal(),
+      secretAccessKey: secretAccessKey().reveal(),
+      ...(sessionToken === null ? {} : { sessionToken: sessionToken().reveal() }),
+      service: "s3",
+      region: config.region,
+      datetime: new Date(clock.now()).toISOString().replace(/[:-]|\.\d{3}/g, ""),
+    });
+    const { headers: all } = await signer.sign();
+    // As it was signed: the library encodes what URLSearchParams leaves alone, such as `*`.
+    const search = signer.encodedSearch === "" ? "" : `?${signer.encodedSearch}`;
+    return { origin: url.origin, path: `${url.pathname}${search}`, headers: Object.fromEntries(all) };
+  }
+
+  async function ask(request: S3Request, signal: AbortSignal): Promise<S3Answer> {
+    signal.throwIfAborted();
+    const { method, body } = request;
+    const { headers, origin, path } = await signed(request);
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
+    let response: Dispatcher.ResponseData;
+    let bytes: Uint8Array;
+    try {
+      response = await connected().request({
+        origin,
+        path,
+        method,
+        headers: { ...headers, "user-agent": "plenum" },
+        body: body ?? null,
+        signal: limited,
+      });
+      bytes = new Uint8Array(await response.body.arrayBuffer());
+    } catch (error) {
+      throw signal.aborted ? signal.reason : failureOfConnection(error, farEnd);
+    }
+    const answer = { status: response.statusCode, headers: response.headers, bytes };
+    const isFine = answer.status >= 200 && answer.status < 300;
+    if (isFine || request.allow?.includes(answer.status) === true) return answer;
+    throw failureOfAnswer(answer, config, clock.now());
+  }
+
+  const farEnd = {
+    name: endpoint.origin,
+    failed: "could not be reached",
+    addressOption: "s3.endpoint",
+    authorityOption: "s3.ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  } as const;
+
+  async function page(
+    start: string,
+    after: string | undefined,
+    token: string | null,
+    signal: AbortSignal,
+    most = 1_000,
+  ) {
+    const query = {
+      "list-type": "2",
+      // Otherwise a key with a control character makes an answer that is no XML.
+      "encoding-type": "url",
+      "max-keys": String(most),
+      prefix: prefix + start,
+      ...(after === undefined ? {} : { "start-after": prefix + after }),
+      ...(token === null ? {} : { "continuation-token": token }),
+    };
+    const { bytes } = await ask({ method: "GET", key: null, query }, signal);
+    return listed(Buffer.from(bytes).toString(), prefix.length);
+  }
+
+  return {
+    where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
+
+    async put(key, body, signal) {
+      await ask({ method: "PUT", key, body }, signal);
+    },
+
+    async putIfAbsent(key, body, signal) {
+      const headers = { "if-none-match": "*" };
+      for (let tried = 0; tried < CONFLICTS; tried++) {
+        const { status } = await ask({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
+        if (status !== 409) return status !== 412;
+      }
+      throw new Retryable(`Somebody else keeps writing ${key} in the bucket ${config.bucket}.`);
+    },
+
+    async get(key, signal) {
+      const answer = await ask({ method: "GET", key, allow: [404] }, signal);
+      if (answer.status !== 404) return answer.bytes;
+      if (Buffer.from(answer.bytes).includes("<Code>NoSuchBucket</Code>")) {
+        throw failureOfAnswer(answer, config, clock.now());
+      }
+      return null;
+    },
+
+    async list(start, signal, after) {
+      const all: StoredObject[] = [];
+      let token: string | null = null;
+      do {
+        const { objects, next } = await page(start, after, token, signal);
+        all.push(...objects);
+        token = next;
+      } while (token !== null);
+      return all;
+    },
+
+    async remove(key, signal) {
+      await ask({ method: "DELETE", key, allow: [404] }, signal);
+    },
+
+    async probe(signal) {
+      await page("", undefined, null, signal, 1);
+    },
+
+    async close() {
+      const open = agent;
+      agent = null;
+      await open?.destroy();
+    },
+  };
+}
+
+/** As the signature wants it: every character but letters, digits, `-._~` and the slashes between. */
+function escaped(key: string): string {
+  const one = (text: string) =>
+    encodeURIComponent(text).replace(/[!'()*]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase()}`);
+  return key.split("/").map(one).join("/");
+}
+
+/** What a page of a list says; the keys without the prefix. `next` is null on the last page. */
+function listed(xml: string, prefixLength: number): { objects: StoredObject[]; next: string | null } {
+  const objects = [...xml.matchAll(/<Contents>(.*?)<\/Contents>/gs)].map(([, content = ""]) => ({
+    key: decodeURIComponent(within(content, "Key").replaceAll("+", " ")).slice(prefixLength),
+    bytes: Number(within(content, "Size")),
+  }));
+  const isCut = within(xml, "IsTruncated") === "true";
+  return { objects, next: isCut ? within(xml, "NextContinuationToken") : null };
+}
+
+function within(xml: string, tag: string): string {
+  const [, text = ""] = new RegExp(`<${tag}>([^<]*)</${tag}>`).exec(xml) ?? [];
+  return text.replace(/&(amp|lt|gt|quot|apos);/g, (_, name: string) => ENTITIES[name] ?? "");
+}
+
+const ENTITIES: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };

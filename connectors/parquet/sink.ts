@@ -1,0 +1,159 @@
+import type { ConnectorContext, Offered, Receipt, Rejection, Sink } from "../../src/connector.ts";
+import type { Event } from "../../src/event.ts";
+import { createAlone } from "./alone.ts";
+import { openBook, sealed, toSeal, withSeals } from "./book.ts";
+import type { ParquetConfig } from "./config.ts";
+import { createDeltaFormat } from "./delta-format.ts";
+import { createGathering, type Gathering } from "./gathering.ts";
+import { createHand, Untold } from "./hand.ts";
+import { createLakeStore } from "./lake-store.ts";
+import { createPlainFormat } from "./plain-format.ts";
+import { agreeOnSchemas } from "./schemas.ts";
+import { sealDay } from "./seal-day.ts";
+import { type Seal, sealIn } from "./sealed-day.ts";
+import type { Arrived } from "./table-format.ts";
+
+/** Events of one write at most. */
+const MAX_BATCH = 5_000;
+/** A year of backfill is many days to seal: new ones are begun for so long before what is offered has its turn, milliseconds. */
+const SEALING_MS = 500;
+/** How often it is looked, at least, whether something is old enough or a day is to be sealed; in milliseconds. */
+const LOOK_MS = 5_000;
+
+/** Accepted means: the rows are in the lake, in files that are whole. Until then events are only gathered. */
+export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
+  const { clock, memory } = context;
+  const { store, ...lake } = createLakeStore(config, clock);
+  const format =
+    config.table_format === "delta"
+      ? createDeltaFormat(store, context)
+      : createPlainFormat({ store, memory });
+  const alone = createAlone(format, store.where);
+  const arrived: Arrived = new Map();
+  let gathering: Gathering | null = null;
+  let seals: readonly Seal[] = [];
+
+  /** At the start, and after every failure: what is remembered counts, and what is offered from the cursor on. */
+  async function ready(signal: AbortSignal): Promise<Gathering> {
+    if (gathering !== null) return gathering;
+    alone.forget();
+    await agreeOnSchemas(store, format, signal);
+    const book = await openBook(context, store, signal);
+    if (book.compaction !== null) await format.finishCompaction(book.compaction, signal);
+    seals = book.seals;
+    const { max_age: maxAgeMs, max_rows: maxRows } = config;
+    gathering = createGathering({ book, store, format, memory, clock, arrived, maxRows, maxAgeMs });
+    return gathering;
+  }
+
+  async function orForget<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      gathering = null;
+      throw error;
+    }
+  }
+
+  async function gather(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
+    if (gathering?.hasTaken(offer.positions[0] ?? 0) === true) gathering = null;
+    const here = await ready(signal);
+    const rejected = await taken(batch, (event, n) =>
+      here.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
+    );
+    await here.land(signal);
+    const done = settled(here);
+    return done === null ? { rejected, gathered: true } : { rejected, remember: done };
+  }
+
+  /** What goes with a settlement; null where something is not in the lake yet. */
+  function settled(here: Gathering) {
+    const done = here.settle();
+    if (done === null) return null;
+    alone.forget();
+    seals = withSeals(seals, done.seals);
+    return done.remember;
+  }
+
+  /** What comes again, or stands nowhere in the log. */
+  async function landAlone(
+    batch: readonly Event[],
+    offer: Offered | undefined,
+    signal: AbortSignal,
+  ): Promise<Receipt> {
+    await ready(signal);
+    const hand = createHand();
+    const rejected = await taken(batch, async (event, n) =>
+      hand.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
+    );
+    await alone.land(hand, signal);
+    const more = batch.map(sealIn).filter((seal) => seal !== null);
+    seals = withSeals(seals, more);
+    return { rejected, remember: toSeal(more) };
+  }
+
+  return {
+    maxBatch: MAX_BATCH,
+    farEnd: lake.farEnd,
+
+    async open(signal) {
+      signal.throwIfAborted();
+      await orForget(() => ready(signal));
+    },
+
+    async write(batch, signal, _accepted, offer) {
+      signal.throwIfAborted();
+      const isAlone = offer === undefined || offer.again || offer.positions.includes(0);
+      return orForget(() => (isAlone ? landAlone(batch, offer, signal) : gather(batch, offer, signal)));
+    },
+
+    async tick(signal) {
+      signal.throwIfAborted();
+      return orForget(async () => {
+        const inMs = Math.min(LOOK_MS, config.max_age);
+        const here = await ready(signal);
+        await format.tidy?.(signal);
+        await here.land(signal);
+        const remember = settled(here);
+        if (remember !== null) return { remember, settled: true, inMs };
+        // A file that may have to be made again must not be made a part of another one.
+        if (seals.length === 0 || !here.isSettled) return { inMs };
+        const done = new Map<string, unknown>();
+        const untilMs = clock.monotonic() + SEALING_MS;
+        do {
+          const [seal, ...rest] = seals;
+          if (seal === undefined) break;
+          await sealDay(seal, { store, format, clock, signal });
+          alone.forget();
+          seals = rest;
+          for (const [key, value] of sealed(seal)) done.set(key, value);
+        } while (clock.monotonic() < untilMs);
+        return { remember: done, inMs };
+      });
+    },
+
+    probe: (signal) => lake.probe(signal),
+
+    async close() {
+      gathering = null;
+      await lake.close();
+    },
+  };
+}
+
+/** Takes event by event, and answers which make no rows. */
+async function taken(
+  batch: readonly Event[],
+  take: (event: Event, index: number) => Promise<void>,
+): Promise<readonly Rejection[]> {
+  const rejected: Rejection[] = [];
+  for (const [index, event] of batch.entries()) {
+    try {
+      await take(event, index);
+    } catch (error) {
+      if (!(error instanceof Untold)) throw error;
+      rejected.push({ index, reason: error.message });
+    }
+  }
+  return rejected;
+}

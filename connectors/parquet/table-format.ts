@@ -1,0 +1,56 @@
+import type { Table } from "../../src/lake/table.ts";
+import type { Compaction } from "./book.ts";
+import type { Change, Portion } from "./hand.ts";
+import type { Partition } from "./paths.ts";
+
+/**
+ * By what a file in the lake counts as rows of its table: by lying in its folder (plain-format.ts), or by a log that says
+ * so (delta-format.ts). What is gathered, when it lands, what is remembered and when a day is sealed is the same.
+ */
+export interface TableFormat {
+  readonly name: "plain" | "delta";
+  /** Makes the table, with all its columns, where there is none. Throws ConfigError where something else lies there. */
+  make(table: Table, signal: AbortSignal): Promise<void>;
+  /** How the files of a landing are called, by what it is, without the ending. */
+  nameOf(landing: string): string;
+  /** Keys that a landing may put and that nobody would find after a crash; they are written down before. */
+  keysOf(rows: LandingRows, name: string): readonly string[];
+  /** The rows are in the lake when it resolves. Answers the keys of which the lake consists now. */
+  land(landing: LandingWork, signal: AbortSignal): Promise<readonly string[]>;
+  /** Takes away what was put, or may have been, for a landing and is no part of the lake. */
+  discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
+  /** Keys of the files whose rows count, ascending. */
+  filesOf(partition: Partition, signal: AbortSignal): Promise<readonly string[]>;
+  /** The content of one of them; null where somebody has taken it away meanwhile, which a log does not allow. */
+  read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
+  /** Makes one file of those in a partition, sorted, each row once. */
+  compact(partition: Partition, signal: AbortSignal): Promise<void>;
+  /** Makes good what a crash has left of a compaction. */
+  finishCompaction(compaction: Compaction, signal: AbortSignal): Promise<void>;
+  /** Called every few seconds: removes what no reader needs any more, where it is time to. */
+  tidy?(signal: AbortSignal): Promise<void>;
+}
+
+export interface LandingRows {
+  readonly portions: readonly Portion[];
+  readonly changes: readonly Change[];
+}
+
+export interface LandingWork extends LandingRows {
+  /** Of its files, without the ending. */
+  readonly name: string;
+  /** Null for what comes again or stands nowhere in the log: such rows are looked for before they are landed. */
+  readonly positions: {
+    readonly life: string;
+    readonly through: number;
+    /** It was begun before, so any part of it may be in the lake. */
+    readonly isRepeated: boolean;
+  } | null;
+  readonly arrived: Arrived;
+}
+
+/**
+ * What of an unfinished landing has arrived, by key: a landing of thousands of objects may need more time than one write
+ * has, and goes on where it was. The digest is that of the content.
+ */
+export type Arrived = Map<string, string>;

@@ -1,0 +1,188 @@
+import { Rejected } from "../../src/errors.ts";
+import type { Cell, ColumnType } from "../../src/lake/table.ts";
+
+/**
+ * The cells of one column, as PostgreSQL takes them in binary: a parameter of a statement each. Where all rows have the
+ * same cell, as all points of an event have their tag, it is one value, otherwise an array:
+ *
+ *   dimensions 1 · has null · type · length · lower bound 1 · (bytes · value)*       (-1 bytes is null)
+ *
+ * Integers are big-endian; a time is microseconds since 2000. Texts are UTF-8, which needs no escaping.
+ * https://www.postgresql.org/docs/current/protocol-overview.html#PROTOCOL-FORMAT-CODES, array_recv in arrayfuncs.c
+ */
+export interface Parameter {
+  readonly isArray: boolean;
+  readonly bytes: Buffer | null;
+}
+
+export interface ColumnWriter {
+  /** Throws Rejected where PostgreSQL has no such value. */
+  push(cell: Cell): void;
+  /** All that was pushed since the last time. */
+  take(): Parameter;
+}
+
+/** The type of a column in PostgreSQL, and the number by which an array names it. */
+export const TYPES: Readonly<Record<ColumnType, { readonly name: string; readonly oid: number }>> = {
+  text: { name: "text", oid: 25 },
+  time: { name: "timestamp with time zone", oid: 1184 },
+  number: { name: "double precision", oid: 701 },
+  integer: { name: "bigint", oid: 20 },
+  boolean: { name: "boolean", oid: 16 },
+  json: { name: "jsonb", oid: 25 },
+};
+
+const HEAD_BYTES = 20;
+/** Twenty times or numbers; whatever is longer takes as much as the last time at once. */
+const FIRST_BYTES = 256;
+const NO_BYTES = Buffer.alloc(0);
+
+/** `name` is for sentences; of one that is always a list not even equal cells are one value. */
+export function createColumn(name: string, type: ColumnType, isAlwaysList = false): ColumnWriter {
+  const write = WRITERS[type];
+  let bytes = NO_BYTES;
+  let wanted = FIRST_BYTES;
+  let at = HEAD_BYTES;
+  let rows = 0;
+  let hasNull = false;
+  let isSame = true;
+  /** The cell before, and where its bytes are. */
+  let last: Cell = null;
+  let lastAt = 0;
+
+  function room(more: number): void {
+    if (at + more <= bytes.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(wanted, 2 * bytes.length, at + more));
+    bytes.copy(larger, 0, 0, at);
+    bytes = larger;
+  }
+
+  function append(cell: Cell): void {
+    if (cell === null) {
+      room(4);
+      lastAt = at;
+      at = bytes.writeInt32BE(-1, at);
+      hasNull = true;
+    } else {
+      room(4 + mostBytes(cell));
+      const end = write(cell, bytes, at + 4, name);
+      bytes.writeInt32BE(end - at - 4, at);
+      lastAt = at;
+      at = end;
+    }
+    last = cell;
+  }
+
+  function again(): void {
+    const from = lastAt;
+    const length = at - from;
+    room(length);
+    bytes.copyWithin(at, from, at);
+    lastAt = at;
+    at += length;
+  }
+
+  return {
+    push(cell) {
+      if (rows === 0) append(cell);
+      else if (cell === last) {
+        if (!isSame || isAlwaysList) again();
+      } else {
+        if (isSame && !isAlwaysList) for (let row = 1; row < rows; row++) again();
+        isSame = false;
+        append(cell);
+      }
+      rows++;
+    },
+
+    take() {
+      const isArray = !isSame || isAlwaysList;
+      const parameter = { isArray, bytes: isArray ? list() : value() };
+      bytes = NO_BYTES;
+      wanted = Math.max(FIRST_BYTES, at);
+      at = HEAD_BYTES;
+      rows = 0;
+      hasNull = false;
+      isSame = true;
+      return parameter;
+    },
+  };
+
+  function list(): Buffer {
+    let head = bytes.writeInt32BE(1, 0);
+    head = bytes.writeInt32BE(hasNull ? 1 : 0, head);
+    head = bytes.writeInt32BE(TYPES[type].oid, head);
+    head = bytes.writeInt32BE(rows, head);
+    bytes.writeInt32BE(1, head);
+    return bytes.subarray(0, at);
+  }
+
+  function value(): Buffer | null {
+    return hasNull ? null : bytes.subarray(HEAD_BYTES + 4, at);
+  }
+}
+
+/** Writes a cell that is not null, and returns what follows it. */
+type Write = (cell: Exclude<Cell, null>, into: Buffer, at: number, name: string) => number;
+
+const WRITERS: Readonly<Record<ColumnType, Write>> = {
+  text: (cell, into, at) => writeText(takenText(String(cell)), into, at),
+  json: (cell, into, at) => writeText(takenJson(String(cell)), into, at),
+  number: (cell, into, at) => into.writeDoubleBE(Number(cell), at),
+  boolean: (cell, into, at) => into.writeUInt8(cell === true ? 1 : 0, at),
+  integer: (cell, into, at, name) => writeInteger(Number(cell), into, at, name),
+  time: (cell, into, at, name) => writeTime(Number(cell), into, at, name),
+};
+
+/** A character of UTF-16 takes at most three bytes. */
+function mostBytes(cell: Exclude<Cell, null>): number {
+  return typeof cell === "string" ? 3 * cell.length : 8;
+}
+
+function writeText(text: string, into: Buffer, at: number): number {
+  return at + into.write(text, at, "utf8");
+}
+
+/** PostgreSQL keeps no U+0000 in a text, and UTF-8 has no half of a pair of surrogates: both become U+FFFD. */
+export function takenText(text: string): string {
+  const whole = text.isWellFormed() ? text : text.toWellFormed();
+  return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;
+}
+
+/** The same in the escapes of JSON, where `\\u0000` is a backslash and five letters. */
+function takenJson(json: string): string {
+  if (!json.includes("\\u")) return json;
+  return json.replace(
+    /\\(?:u(?:0000|d[89ab][0-9a-f]{2}(?:\\ud[c-f][0-9a-f]{2})?|d[c-f][0-9a-f]{2})|.)/gi,
+    // Six characters are U+0000 or half of a pair; a whole pair has twelve, any other escape two.
+    (sequence) => (sequence.length === 6 ? "\\ufffd" : sequence),
+  );
+}
+
+const TWO_TO_32 = 2 ** 32;
+const LARGEST = 2 ** 63;
+
+function writeInteger(number: number, into: Buffer, at: number, name: string): number {
+  if (!Number.isInteger(number) || number >= LARGEST || number < -LARGEST)
+    throw new Rejected(`${name} is ${number}, which is no whole number of 64 bits.`);
+  if (!Number.isSafeInteger(number)) return into.writeBigInt64BE(BigInt(number), at);
+  return writeWhole(number, into, at);
+}
+
+/** The hour zero of PostgreSQL, in microseconds since 1970, and its first moment (4714-11-24 BC) in milliseconds. */
+const YEAR_2000 = 946_684_800_000_000;
+const FIRST_MS = -210_866_803_200_000;
+
+function writeTime(ms: number, into: Buffer, at: number, name: string): number {
+  if (!Number.isFinite(ms) || ms < FIRST_MS || ms > 8.64e15)
+    throw new Rejected(`${name} is no moment that PostgreSQL knows.`);
+  const since = Math.round(ms * 1_000) - YEAR_2000;
+  if (Number.isSafeInteger(since)) return writeWhole(since, into, at);
+  return into.writeBigInt64BE(BigInt(Math.round(ms)) * 1_000n - BigInt(YEAR_2000), at);
+}
+
+function writeWhole(number: number, into: Buffer, at: number): number {
+  const high = Math.floor(number / TWO_TO_32);
+  into.writeInt32BE(high, at);
+  return into.writeUInt32BE(number - high * TWO_TO_32, at + 4);
+}

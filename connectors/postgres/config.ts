@@ -1,0 +1,118 @@
+import { z } from "zod";
+import { Duration } from "../../src/duration.ts";
+import { SecretRef } from "../../src/secret.ts";
+import { addressOf, type SslMode, staysPrivate } from "./address.ts";
+
+/** Why a word that libpq knows is none of ours. */
+const REFUSED: Readonly<Record<string, string>> = {
+  allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
+  prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
+  "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
+};
+
+/** `require` and `verify-ca` ask for less than is always done: the name is checked too. */
+const SslModeWord = z
+  .string()
+  .superRefine((word, context) => {
+    if (["verify-full", "verify-ca", "require", "disable"].includes(word)) return;
+    context.addIssue({ code: "custom", message: REFUSED[word] ?? "Write verify-full, or disable." });
+  })
+  .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
+
+const Url = z.string().superRefine((text, context) => {
+  const complain = (message: string) => context.addIssue({ code: "custom", message });
+  const url = URL.parse(text);
+  if (url === null || !/^postgres(ql)?:$/.test(url.protocol) || url.hostname === "") {
+    complain("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
+    return;
+  }
+  if (url.password !== "") complain("Leave the password out of the address; use the option password.");
+  if (url.username === "") complain("The address names no user: postgresql://plenum@….");
+  if (url.pathname.length < 2) complain("The address names no database: …/buildings.");
+  for (const [name, value] of url.searchParams) {
+    if (name !== "sslmode") complain(`Behind the address only sslmode may stand, not ${name}.`);
+    else {
+      const said = SslModeWord.safeParse(value);
+      if (!said.success) complain(said.error.issues[0]?.message ?? "");
+    }
+  }
+});
+
+const Name = z.string().min(1).max(63);
+
+export const PostgresConfig = z
+  .strictObject({
+    url: Url.optional().meta({
+      description:
+        "Address with user and database, such as postgresql://plenum@db.example.com/buildings; in place of host, port, database, user and sslmode.",
+    }),
+    host: z
+      .string()
+      .regex(
+        /^(\/.*|[A-Za-z0-9._:[\]-]{1,253})$/,
+        "Write the name of the server alone; port and database are options.",
+      )
+      .optional()
+      .meta({ description: "Name or address of the server, or the folder of its socket on this machine." }),
+    port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 without this." }),
+    database: Name.optional().meta({ description: "Name of the database. It has to be there, in UTF8." }),
+    user: Name.optional().meta({ description: "Role that we log in as." }),
+    password: SecretRef.optional().meta({ description: "Its password." }),
+    sslmode: SslModeWord.optional().meta({
+      description:
+        "verify-full: TLS, and the server's certificate is checked, name included (require and verify-ca mean the same here); disable: readable for everybody on the way. verify-full without this, but for a socket.",
+    }),
+    allow_plain: z.boolean().default(false).meta({
+      description:
+        "Allow `sslmode: disable` to another machine, so that password and data can be read on the way.",
+    }),
+    ca_file: z
+      .string()
+      .min(1)
+      .optional()
+      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    schema: z
+      .string()
+      .regex(
+        /^(?!pg_)[a-z_][a-z0-9_]{0,62}$/,
+        "Use lower-case letters, digits and `_`, at most 63, and not pg_ in front.",
+      )
+      .default("plenum")
+      .meta({ description: "Schema of the tables." }),
+    create: z.boolean().default(true).meta({
+      description: "Create the schema and the tables where they are missing, and columns that come later.",
+    }),
+    timescale: z.boolean().default(false).meta({
+      description:
+        "Make hypertables of TimescaleDB of the tables that only grow, when they are created; the extension has to be in the database.",
+    }),
+    timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 600_000, "Choose between 1s and 10m.")
+      .prefault("25s")
+      .meta({
+        description: "Longest time of one statement; keep it below the sink's deadline. At most 10m.",
+      }),
+    connect_timeout: Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Choose between 100ms and 2m.")
+      .prefault("10s")
+      .meta({ description: "Longest time until the server has let us in; at most 2m." }),
+  })
+  .superRefine((config, context) => {
+    const complain = (path: string, message: string) =>
+      context.addIssue({ code: "custom", path: [path], message });
+    const parts = ["host", "port", "database", "user", "sslmode"] as const;
+    if (config.url !== undefined) {
+      for (const part of parts)
+        if (config[part] !== undefined) complain(part, "It belongs into url, which is given too.");
+    } else {
+      for (const part of ["host", "database", "user"] as const)
+        if (config[part] === undefined) complain(part, `Give url, or ${part}.`);
+      if (config.host === undefined) return;
+    }
+    if (!config.allow_plain && !staysPrivate(addressOf(config))) {
+      complain(
+        config.url === undefined ? "sslmode" : "url",
+        "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
+      );
+    }
+  })
+  .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
+export type PostgresConfig = z.infer<typeof PostgresConfig>;

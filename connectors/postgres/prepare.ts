@@ -1,0 +1,202 @@
+import { ConfigError } from "../../src/errors.ts";
+import type { Table } from "../../src/lake/table.ts";
+import type { Log } from "../../src/log.ts";
+import {
+  addColumn,
+  createHypertable,
+  createSchema,
+  createStamps,
+  createTable,
+  STAMPS,
+  stampOf,
+} from "./create.ts";
+import { type Found, type FoundColumn, type FoundTable, type Missing, missingIn, uniqueOf } from "./found.ts";
+import type { Session } from "./session.ts";
+import { nameOf, type Place } from "./statement.ts";
+import { transact } from "./transact.ts";
+
+export interface Wanted {
+  readonly tables: readonly Table[];
+  readonly place: Place;
+  readonly create: boolean;
+  readonly timeoutMs: number;
+}
+
+/**
+ * Leaves the tables as they have to be, or throws ConfigError; makes what is missing where it may, and answers whether
+ * anything was.
+ */
+export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
+  const { tables, place } = wanted;
+  const missing = missingIn(tables, await found(session, wanted), place);
+  if (!isMissing(missing)) return false;
+  if (!wanted.create) throw notCreated(missing, place);
+  const functions = place.timescale ? await schemaOfTimescale(session) : null;
+  await transact(session, wanted.timeoutMs, async () => {
+    // Two workers that begin at once: the second finds what the first has made.
+    await lockTables(session, place);
+    const before = await found(session, wanted);
+    const { tables: newTables, columns } = missingIn(tables, before, place);
+    if (!isMissing({ tables: newTables, columns })) return;
+    const hypertables = newTables.filter(({ keeping }) => keeping === "append");
+    await session.query(
+      [
+        ...(before.hasSchema ? [] : [createSchema(place)]),
+        createStamps(place),
+        ...newTables.map((table) => createTable(table, place)),
+        ...(functions === null ? [] : hypertables.map((table) => createHypertable(table, place, functions))),
+        ...columns.map(({ table, column }) => addColumn(table, column, place)),
+      ].join(";\n"),
+    );
+    await session.query(
+      `insert into ${nameOf(place, STAMPS)} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${nameOf(place, STAMPS)}`,
+      [
+        [
+          ...newTables.flatMap((table) => table.columns.map((column) => stampOf(table, column))),
+          ...columns.map(({ table, column }) => stampOf(table, column)),
+        ],
+      ],
+    );
+    log.info(
+      {
+        schema: place.schema,
+        tables: newTables.map(({ name }) => name),
+        columns: columns.map(({ table, column }) => stampOf(table, column)),
+      },
+      "made what was missing in the database",
+    );
+  });
+  return true;
+}
+
+/** Whether we may do what `prepareTables` and the writing will do; throws ConfigError where not. Changes nothing. */
+export async function mayWrite(session: Session, wanted: Wanted): Promise<void> {
+  const { tables, place } = wanted;
+  const there = await found(session, wanted);
+  const missing = missingIn(tables, there, place);
+  if (isMissing(missing)) {
+    if (!wanted.create) throw notCreated(missing, place);
+    if (place.timescale) await schemaOfTimescale(session);
+    const [right, of] = there.hasSchema
+      ? [`has_schema_privilege($1, 'create')`, `the schema ${place.schema}`]
+      : [`has_database_privilege(current_database(), 'create')`, "the database"];
+    const { rows } = await session.query(`select ${right}`, there.hasSchema ? [place.schema] : undefined);
+    if (rows[0]?.[0] !== true) throw forbidden(`create tables in ${of}`, `grant create on ${of}`);
+  }
+  for (const { name } of tables.filter((table) => there.tables.has(table.name))) {
+    const { rows } = await session.query(
+      `select has_schema_privilege($1, 'usage') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'select')
+ and has_table_privilege(format('%I.%I', $1::text, $2::text), 'insert') and has_table_privilege(format('%I.%I', $1::text, $2::text), 'update')`,
+      [place.schema, name],
+    );
+    if (rows[0]?.[0] === true) continue;
+    const all = `all tables in schema ${place.schema}`;
+    throw forbidden(`write into ${place.schema}.${name}`, `grant select, insert, update on ${all}`);
+  }
+}
+
+/** Until the end of the transaction nobody else of us changes tables, or rows that depend on those before them. */
+export async function lockTables(session: Session, { schema }: Place): Promise<void> {
+  await session.query("select pg_advisory_xact_lock($1::int, hashtext($2))", [String(LOCK), schema]);
+}
+
+/** Any number that nobody else uses: "plen" in ASCII. */
+const LOCK = 0x706c656e;
+
+function isMissing({ tables, columns }: Missing): boolean {
+  return tables.length + columns.length > 0;
+}
+
+function notCreated({ tables, columns }: Missing, { schema }: Place): ConfigError {
+  const names = [
+    ...tables.map(({ name }) => `the table ${name}`),
+    ...columns.map(({ table, column }) => `the column ${table.name}.${column.name}`),
+  ];
+  const [first = "", ...others] = names;
+  const more = others.length === 0 ? "" : ` and ${others.length} more`;
+  return new ConfigError(`The schema ${schema} lacks ${first}${more}.`, {
+    field: "create",
+    hint: "Set create: true, once with a role that may create them if that of the worker may not.",
+  });
+}
+
+function forbidden(what: string, hint: string): ConfigError {
+  return new ConfigError(`The role may not ${what}.`, {
+    reason: "forbidden",
+    field: "user",
+    hint: `Have its owner run: ${hint} to that role.`,
+  });
+}
+
+async function schemaOfTimescale(session: Session): Promise<string> {
+  const { rows } = await session.query(
+    "select n.nspname::text from pg_extension e join pg_namespace n on n.oid = e.extnamespace where e.extname = 'timescaledb'",
+  );
+  const name = rows[0]?.[0];
+  if (typeof name === "string") return name;
+  throw new ConfigError("The database has no extension timescaledb.", {
+    field: "timescale",
+    hint: "Run there: create extension timescaledb; or leave timescale out.",
+  });
+}
+
+/** What the catalogue of the database says of our schema. */
+async function found(session: Session, { tables, place }: Wanted): Promise<Found> {
+  const names = [...tables.map(({ name }) => name), STAMPS.name];
+  const { rows } = await session.query(
+    `select n.nspname::text, c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod),
+  a.attnotnull, a.atthasdef or a.attidentity <> ''
+from pg_catalog.pg_namespace n
+left join pg_catalog.pg_class c on c.relnamespace = n.oid and c.relname = any($2::text[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
+left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where n.nspname = $1`,
+    [place.schema, names],
+  );
+  const there = new Map<string, FoundTable & { columns: Map<string, FoundColumn> }>();
+  for (const [, table, kind, column, type, isNotNull, hasDefault] of rows) {
+    if (table === null) continue;
+    const known = there.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniques: [] };
+    there.set(String(table), known);
+    if (column === null) continue;
+    known.columns.set(String(column), {
+      type: String(type),
+      isNotNull: isNotNull === true,
+      hasDefault: hasDefault === true,
+    });
+  }
+  for (const [table, unique] of await uniques(session, place)) {
+    const known = there.get(table);
+    if (known !== undefined) there.set(table, { ...known, uniques: [...known.uniques, unique] });
+  }
+  const hasStamps = there.delete(STAMPS.name);
+  return {
+    hasSchema: rows.length > 0,
+    tables: there,
+    stamps: hasStamps ? await stamps(session, place) : new Set(),
+  };
+}
+
+/** Of each unique index that `on conflict` can use, the table and the columns. */
+async function uniques(session: Session, { schema }: Place): Promise<readonly (readonly [string, string])[]> {
+  const { rows } = await session.query(
+    `select c.relname::text, i.indexrelid::text, a.attname::text
+from pg_catalog.pg_index i
+join pg_catalog.pg_class c on c.oid = i.indrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = any(i.indkey::int2[])
+where n.nspname = $1 and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null`,
+    [schema],
+  );
+  const indexes = new Map<string, { table: string; columns: string[] }>();
+  for (const [table, index, column] of rows) {
+    const known = indexes.get(String(index)) ?? { table: String(table), columns: [] };
+    indexes.set(String(index), known);
+    known.columns.push(String(column));
+  }
+  return [...indexes.values()].map(({ table, columns }) => [table, uniqueOf(columns)] as const);
+}
+
+async function stamps(session: Session, place: Place): Promise<ReadonlySet<string>> {
+  const { rows } = await session.query(`select unnest(columns) from ${nameOf(place, STAMPS)}`);
+  return new Set(rows.map(([stamp]) => String(stamp)));
+}

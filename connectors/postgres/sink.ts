@@ -1,0 +1,142 @@
+import { createHash } from "node:crypto";
+import type { ConnectorContext, Sink } from "../../src/connector.ts";
+import { TABLES } from "../../src/lake/tables.ts";
+import { keptSecret, readCertificates } from "../../src/secret.ts";
+import { addressOf } from "./address.ts";
+import type { PostgresConfig } from "./config.ts";
+import { land } from "./land.ts";
+import { failureOf } from "./outcome.ts";
+import { mayWrite, prepareTables, type Wanted } from "./prepare.ts";
+import { lifeOf, refuseUnfit, warnOfLoss } from "./server.ts";
+import { openSession, type Session } from "./session.ts";
+
+/** Accepted means: `commit` has returned for the transaction that holds the event's rows. */
+export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {
+  const address = addressOf(config);
+  const place = { schema: config.schema, timescale: config.timescale };
+  const wanted: Wanted = { tables: TABLES, place, create: config.create, timeoutMs: config.timeout };
+  const password = config.password === undefined ? () => null : keptSecret(config.password, context.clock);
+  const texts = new Map<string, string>();
+  let session: Session | null = null;
+
+  /** Password and authority are read anew for each connection, so that exchanged ones need no restart. */
+  async function connect(signal: AbortSignal): Promise<Session> {
+    return openSession(
+      {
+        address,
+        password: password(),
+        ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
+        connectTimeoutMs: config.connect_timeout,
+      },
+      signal,
+    );
+  }
+
+  /** Ends the connection when the signal aborts, and gives what goes wrong its meaning. */
+  async function within<T>(
+    through: Session,
+    signal: AbortSignal,
+    work: (through: Session) => Promise<T>,
+  ): Promise<T> {
+    const abort = () => through.cut(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      signal.throwIfAborted();
+      return await work(through);
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+  }
+
+  async function meant<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
+    try {
+      return await work();
+    } catch (error) {
+      throw signal.aborted ? signal.reason : failureOf(error, address);
+    }
+  }
+
+  /** The connection that is there, or a new one behind which the tables are as they have to be. */
+  async function ready(signal: AbortSignal): Promise<Session> {
+    if (session !== null && session.lost() === null) return session;
+    await close();
+    const fresh = await connect(signal);
+    try {
+      await within(fresh, signal, async () => {
+        warnOfLoss(await refuseUnfit(fresh), context.log);
+        await prepareTables(fresh, wanted, context.log);
+      });
+    } catch (error) {
+      fresh.cut(error);
+      throw error;
+    }
+    session = fresh;
+    return fresh;
+  }
+
+  async function close(): Promise<void> {
+    const open = session;
+    session = null;
+    await open?.end();
+  }
+
+  return {
+    maxBatch: 5_000,
+    mayRepeat: true,
+    farEnd: createHash("sha256")
+      .update(JSON.stringify([address, place.schema]))
+      .digest("hex"),
+
+    async open(signal) {
+      await meant(signal, () => ready(signal));
+    },
+
+    async write(batch, signal, _accepted, offer) {
+      const told = batch.map((event, n) => ({
+        event,
+        position: offer?.positions[n] ?? 0,
+        committedAt: offer?.committedAt[n] ?? "",
+      }));
+      return meant(signal, async () =>
+        within(await ready(signal), signal, (through) =>
+          land(told, {
+            session: through,
+            place,
+            timeoutMs: config.timeout,
+            texts,
+            check: () => prepareTables(through, wanted, context.log),
+          }),
+        ),
+      );
+    },
+
+    close,
+
+    /** Over a connection of its own, which leaves nothing behind. */
+    async probe(signal) {
+      await meant(signal, async () => {
+        const fresh = await connect(signal);
+        try {
+          await within(fresh, signal, async () => {
+            warnOfLoss(await refuseUnfit(fresh), context.log);
+            await mayWrite(fresh, wanted);
+          });
+        } finally {
+          await fresh.end();
+        }
+      });
+    },
+
+    async look(before, signal) {
+      if (session === null) return null;
+      try {
+        return await within(session, signal, (through) => lifeOf(through, before));
+      } catch (error) {
+        if (signal.aborted) throw signal.reason;
+        context.log.debug({ err: error }, "the database server does not say which of its lives this is");
+        return null;
+      }
+    },
+  };
+}

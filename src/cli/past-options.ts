@@ -1,0 +1,46 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { DateTime } from "luxon";
+import { parseDuration } from "../duration.ts";
+import { Selection } from "../sync/select.ts";
+import { integer } from "./context.ts";
+
+/** What the commands for a stretch of the past share: when, and which tags. */
+
+export interface SelectionOptions {
+  readonly site?: readonly number[];
+  readonly name?: readonly string[];
+  readonly unit?: readonly string[];
+}
+
+/** Adds `--site`, `--name` and `--unit`; each may be given several times. */
+export function selectionOptions(command: Command): Command {
+  const several = <T>(value: T, before: readonly T[] = []) => [...before, value];
+  return command
+    .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
+      several(integer(text), before),
+    )
+    .option("--name <pattern>", "only tags with such a name, * is any text", several<string>)
+    .option("--unit <unit>", "only tags with this unit", several<string>);
+}
+
+/** With nothing given at all, every tag. */
+export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
+  const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+  return Selection.parse({
+    ...(ids.length > 0 ? { ids } : {}),
+    ...(site === undefined ? {} : { sites: site }),
+    ...(name === undefined ? {} : { name }),
+    ...(unit === undefined ? {} : { units: unit }),
+  });
+}
+
+/** A time as ISO 8601 UTC; an age counts back from now. */
+export function moment(text: string): string {
+  const age = parseDuration(text);
+  const time =
+    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
+  if (iso === null)
+    throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
+  return iso;
+}

@@ -1,0 +1,360 @@
+import type { Column, ColumnType, Table } from "./table.ts";
+
+/** The tables of the lake, column by column. What each is for stands with it; docs/lake.md is written from here. */
+
+const column =
+  (type: ColumnType, isNullable: boolean) =>
+  (name: string, about: string): Column => ({ name, type, isNullable, about });
+
+const text = column("text", false);
+const textOrNull = column("text", true);
+const time = column("time", false);
+const timeOrNull = column("time", true);
+const numberOrNull = column("number", true);
+const integer = column("integer", false);
+const integerOrNull = column("integer", true);
+const boolean = column("boolean", false);
+const booleanOrNull = column("boolean", true);
+const jsonOrNull = column("json", true);
+
+const SOURCE = text(
+  "source",
+  "Name of the monitored service in the configuration; empty for the worker itself.",
+);
+const SITE = textOrNull("site_id", "The site's id; null for facts about no single site.");
+const TAG = text("tag_id", "The tag's id.");
+
+/** How each row is traced to what was told. */
+const TRACE = [
+  time("observed_at", "When the worker committed the event."),
+  text("event_id", "The event's id: the same fact has the same id after every retry and restart."),
+  integer(
+    "position",
+    "The event's place in the worker's log; 0 for what was told from the state. Of two rows about the same the one of the later observed_at counts, and of the same moment the one of the higher position: a worker that lost its state counts from 1 again.",
+  ),
+];
+
+const VALUE = [
+  numberOrNull("value_number", "The value, where it is a number."),
+  booleanOrNull("value_boolean", "The value, where it is a boolean."),
+];
+
+const UNIT = [
+  textOrNull("unit", "The unit as the service writes it; nothing is converted."),
+  textOrNull("unit_ucum", "The same unit as a UCUM code, where that is certain."),
+];
+
+/** A moment by the service's word, and how it wrote that. */
+const stated = (name: string, about: string) => [
+  timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
+  textOrNull(`${name}_raw`, "The same as the service wrote it."),
+  textOrNull(
+    `${name}_offset`,
+    "The offset with which it wrote that, such as +02:00; null for Z and for none.",
+  ),
+];
+
+export const VALUE_TABLE: Table = {
+  name: "value",
+  about: "Live values: one row for each value that was read and told.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    TAG,
+    time("time", "When the reply arrived; the service states no time of its own for a read."),
+    ...VALUE,
+    text("quality", "good; uncertain; or bad: the gateway could not read it, and there is no value."),
+    ...UNIT,
+    integer("latency_ms", "Milliseconds between sending the request and having the reply."),
+    textOrNull("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["tag_id", "time"],
+};
+
+export const HISTORY_TABLE: Table = {
+  name: "history",
+  about:
+    "Logged history: one row for each bucket, and one more for each time it was told with another value.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    TAG,
+    text("resolution", "5m, 1h, 1d, 1w or 1mo."),
+    text("time_zone", "IANA zone in which the service aligned the buckets."),
+    time("time", "Start of the bucket, as the service stamps it."),
+    ...VALUE,
+    text("quality", "good; or bad: the log has the bucket, but no value in it."),
+    ...UNIT,
+    text("origin", "live: soon after the bucket closed; backfill: older than the following of this series."),
+    integer(
+      "revision",
+      "0 when the bucket was told first; otherwise when it was told anew, in milliseconds since 1970. The highest counts.",
+    ),
+    ...TRACE,
+  ],
+  key: ["source", "tag_id", "resolution", "time_zone", "time", "revision"],
+  time: "time",
+  sortedBy: ["tag_id", "resolution", "time"],
+};
+
+export const TOTAL_TABLE: Table = {
+  name: "total",
+  about: "Totals over a period: last value minus first, as the service gives it.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    TAG,
+    text("resolution", "5m, 1h, 1d, 1w or 1mo."),
+    text("time_zone", "IANA zone in which the service aligned the buckets."),
+    time("from_time", "Start of the period."),
+    time("to_time", "End of the period."),
+    numberOrNull("total", "Last minus first; null when unknown."),
+    boolean("is_reset", "The total is negative: the meter was reset or exchanged."),
+    ...UNIT,
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "from_time",
+  sortedBy: ["tag_id", "from_time"],
+};
+
+const ALARM_IDENTITY = [
+  SOURCE,
+  SITE,
+  text("alarm_id", "The alarm's id."),
+  text("episode", "Alarm id and trigger time: one episode is one raise and one end."),
+];
+
+const ALARM_TRIGGER = [
+  text("priority", "A (highest), B or C, as the service states it."),
+  text("trigger_id", "The trigger's id."),
+  text("trigger_name", "The trigger's name."),
+  textOrNull("trigger_description", "The trigger's description."),
+  text("alarm_source", "What the alarm is about, in the service's words."),
+  text("description", "The alarm's description."),
+  ...stated("triggered_at", "When it was triggered, by the service's word"),
+  ...stated("resolved_at", "When it was resolved, by the service's word"),
+  boolean("acknowledged", "Whether somebody has acknowledged it."),
+  textOrNull("acknowledged_by", "Who did."),
+  textOrNull("acknowledged_message", "What they wrote."),
+  timeOrNull("acknowledged_at", "When."),
+];
+
+export const ALARM_TABLE: Table = {
+  name: "alarm",
+  about: "What happened to alarms: one row for each event of an episode.",
+  keeping: "append",
+  columns: [
+    ...ALARM_IDENTITY,
+    text("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
+    time("time", "When it happened by the service's own word, otherwise when it was seen."),
+    text("status", "active, resolved, or whatever the service says."),
+    ...ALARM_TRIGGER,
+    timeOrNull("recovering_until", "Until when it counts as recovering."),
+    boolean("late", "Found after the fact, by the sweep over resolved alarms."),
+    boolean("initial", "It was active already when the worker looked for the first time."),
+    textOrNull("behind_gateway", "Id of the gateway that was offline and explains it."),
+    numberOrNull("event_value", "The value of the last event that kept it active."),
+    textOrNull("event_text", "The same as text, where the service has one."),
+    jsonOrNull("before", "Of alarm-changed: the fields that differ, with the value before."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["alarm_id", "time"],
+};
+
+export const ALARM_EPISODE_TABLE: Table = {
+  name: "alarm_episode",
+  about: "Alarms from beginning to end: one row for each episode, closed when it is over.",
+  keeping: "latest",
+  columns: [
+    ...ALARM_IDENTITY,
+    text("state", "active, resolved, vanished (gone without a word) or out-of-scope."),
+    time("raised_at", "As triggered_at; 1970-01-01 where that is null, because it is the same in every row."),
+    ...ALARM_TRIGGER,
+    timeOrNull("ended_at", "When it was over: the service's word, or when it was seen to be gone."),
+    ...TRACE,
+  ],
+  key: ["source", "episode"],
+  time: "raised_at",
+  sortedBy: ["alarm_id", "raised_at"],
+};
+
+const written = (name: string, about: string) => [
+  numberOrNull(`${name}_number`, `${about}, where it is a number.`),
+  booleanOrNull(`${name}_boolean`, `${about}, where it is a boolean.`),
+];
+
+export const COMMAND_TABLE: Table = {
+  name: "command",
+  about: "Commands to the building: one row for each that was accepted, and one for what became of it.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    textOrNull("tag_id", "The tag's id; null where the command named none that is known."),
+    text("command_id", "The command's id."),
+    text("event", "command-accepted, command-result or command-not-restored."),
+    time("time", "When it happened."),
+    textOrNull("outcome", "Of command-result: confirmed, accepted-unverified, mismatch, rejected and so on."),
+    textOrNull("reason", "Machine-readable reason; null when confirmed."),
+    textOrNull("message", "The same for a person."),
+    ...written("requested", "What was asked for"),
+    ...written("before", "What the tag held before"),
+    ...written("read_back", "What the tag held afterwards"),
+    booleanOrNull("rehearsal", "True when everything but the write was done."),
+    timeOrNull("expires_at", "Of command-accepted: after this time it is not sent any more."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["command_id", "time"],
+};
+
+export const GATEWAY_STATE_TABLE: Table = {
+  name: "gateway_state",
+  about: "Gateways that went offline or came back: one row for each change.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    text("gateway_id", "The gateway's id."),
+    time("time", "When it was seen."),
+    booleanOrNull("online", "Null where the service does not say."),
+    booleanOrNull("whole_site", "True when the site has no other gateway."),
+    jsonOrNull("hosts", "What hangs on it: a list of id and name."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["gateway_id", "time"],
+};
+
+export const WORKER_EVENT_TABLE: Table = {
+  name: "worker_event",
+  about:
+    "Everything else that was told, such as a service that could not be reached: one row for each event.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    SITE,
+    text("event", "The kind of the event."),
+    text("subject", "What it is about."),
+    time("time", "When it happened."),
+    jsonOrNull("data", "What it says."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["event", "time"],
+};
+
+export const DELIVERY_GAP_TABLE: Table = {
+  name: "delivery_gap",
+  about: "What had to be dropped before a sink had taken it: one row for each gap.",
+  keeping: "append",
+  columns: [
+    SOURCE,
+    text("sink", "Name of the sink that did not get it."),
+    text("reason", "age or size: which bound of the log was reached."),
+    time("first_time", "Time of the first event that was dropped."),
+    time("last_time", "Time of the last."),
+    integer("count", "How many."),
+    time("time", "When it was dropped."),
+    ...TRACE,
+  ],
+  key: ["source", "event_id"],
+  time: "time",
+  sortedBy: ["sink", "time"],
+};
+
+/** From when to when a thing was as the row says. `valid_to` and `is_current` are made by versions.ts. */
+const VALIDITY = [
+  time("valid_from", "From when on it was so, as far as was seen."),
+  timeOrNull("valid_to", "Until when; null while it is so."),
+  boolean("is_current", "True while it is so."),
+];
+
+function dimension(name: string, about: string, id: Column, columns: readonly Column[]): Table {
+  return {
+    name,
+    about: `${about}: one row for each state that it was in.`,
+    keeping: "versions",
+    columns: [SOURCE, ...(name === "site" ? [] : [SITE]), id, ...columns, ...VALIDITY, ...TRACE],
+    key: ["source", id.name, ...(name === "tag_system" ? ["system_id"] : []), "valid_from"],
+    time: "valid_from",
+    sortedBy: [id.name, "valid_from"],
+  };
+}
+
+const NAME = text("name", "Its name, as the service shows it.");
+const DESCRIPTION = textOrNull("description", "Its description.");
+
+export const SITE_TABLE = dimension("site", "Sites", text("site_id", "The site's id."), [NAME]);
+
+export const SYSTEM_TABLE = dimension(
+  "system",
+  "Technical systems of buildings",
+  text("system_id", "The system's id."),
+  [
+    text("code", "Its code, such as 320.001."),
+    NAME,
+    textOrNull("discipline", "Such as Heating."),
+    DESCRIPTION,
+    textOrNull("location", "Where it stands."),
+    textOrNull("manufacturer", "Who made it."),
+    integerOrNull("installed_year", "When it was installed."),
+    textOrNull("maintenance_notes", "Notes on its maintenance."),
+    integerOrNull("datapoints_count", "How many tags it has by the service's word."),
+  ],
+);
+
+export const TAG_TABLE = dimension("tag", "Tags (data points)", TAG, [NAME, DESCRIPTION, ...UNIT]);
+
+export const TAG_SYSTEM_TABLE = dimension("tag_system", "Which tags belong to which systems", TAG, [
+  text("system_id", "The system's id."),
+]);
+
+export const GATEWAY_TABLE = dimension("gateway", "Gateways", text("gateway_id", "The gateway's id."), [
+  NAME,
+  textOrNull("version", "Version of its software."),
+  textOrNull("hardware", "What it is made of."),
+  textOrNull("ip_address", "Its address."),
+  textOrNull("location", "Where it stands."),
+]);
+
+export const HOST_TABLE = dimension("host", "Hosts (devices)", text("host_id", "The host's id."), [
+  NAME,
+  DESCRIPTION,
+  textOrNull("type", "What kind of device it is."),
+  textOrNull("model_name", "Its model."),
+  textOrNull("ip", "Its address."),
+  textOrNull("mac_address", "Its hardware address."),
+  textOrNull("gateway_id", "Id of the gateway that it hangs on."),
+]);
+
+/** All of them: facts first, dimensions after. */
+export const TABLES: readonly Table[] = [
+  VALUE_TABLE,
+  HISTORY_TABLE,
+  TOTAL_TABLE,
+  ALARM_TABLE,
+  ALARM_EPISODE_TABLE,
+  COMMAND_TABLE,
+  GATEWAY_STATE_TABLE,
+  WORKER_EVENT_TABLE,
+  DELIVERY_GAP_TABLE,
+  SITE_TABLE,
+  SYSTEM_TABLE,
+  TAG_TABLE,
+  TAG_SYSTEM_TABLE,
+  GATEWAY_TABLE,
+  HOST_TABLE,
+];

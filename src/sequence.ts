@@ -1,0 +1,20 @@
+/** The place of an event in the count of what one sink was offered: within an epoch 1, 2, 3 … without a hole. */
+export interface Sequence {
+  readonly epoch: string;
+  readonly number: number;
+}
+
+/** The same as extension attributes of CloudEvents; empty for what is not counted. */
+export interface SequenceAttributes {
+  readonly sequence?: string;
+  readonly sequenceepoch?: string;
+}
+
+/**
+ * CloudEvents wants a `sequence` that sorts as text. So it has always 16 digits, which is as far as a number counts
+ * exactly: 4711 is `0000000000004711`.
+ */
+export function sequenceAttributes(sequence: Sequence | null | undefined): SequenceAttributes {
+  if (sequence === null || sequence === undefined) return {};
+  return { sequence: String(sequence.number).padStart(16, "0"), sequenceepoch: sequence.epoch };
+}

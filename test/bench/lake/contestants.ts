@@ -1,0 +1,73 @@
+import { readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { FileConfig } from "#connectors/file/config.ts";
+import { createFileSink } from "#connectors/file/sink.ts";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { PostgresConfig } from "#connectors/postgres/config.ts";
+import { createPostgresSink } from "#connectors/postgres/sink.ts";
+import { ACCEPTED, type ConnectorContext, type Sink } from "#src/connector.ts";
+import { createDatabase, optionsFor } from "../../connectors/postgres/rig.ts";
+
+/** Who lands values, and how the bytes are counted that they take there. */
+export const CONTESTANTS = ["idle", "file", "file, gzip", "influxdb", "parquet", "postgres"] as const;
+export type Contestant = (typeof CONTESTANTS)[number];
+
+export interface Place {
+  readonly folder: string;
+  /** Of the stub of a database, or of PostgreSQL. */
+  readonly port: number;
+}
+
+interface Landing {
+  readonly sink: Sink;
+  /** On the disk, on the wire or in the database, so far. */
+  bytes(): Promise<number>;
+}
+
+export async function contestant(
+  name: Contestant,
+  { folder, port }: Place,
+  context: ConnectorContext,
+): Promise<Landing> {
+  const inFolder = async () => bytesIn(folder);
+  switch (name) {
+    case "idle":
+      return {
+        sink: { open: async () => {}, write: async () => ACCEPTED, close: async () => {} },
+        bytes: async () => 0,
+      };
+    case "file":
+    case "file, gzip": {
+      const gzip = name !== "file";
+      const config = FileConfig.parse({ folder, gzip, keep_files: 100_000, max_total_mb: 100_000 });
+      return { sink: createFileSink(config, context), bytes: inFolder };
+    }
+    case "influxdb": {
+      const url = `http://127.0.0.1:${port}`;
+      const config = InfluxConfig.parse({ url, bucket: "lake" });
+      const counted = async () => (await (await fetch(url)).json()) as { readonly sent: number };
+      return { sink: createInfluxSink(config, context), bytes: async () => (await counted()).sent };
+    }
+    case "parquet":
+      return { sink: createParquetSink(ParquetConfig.parse({ folder }), context), bytes: inFolder };
+    case "postgres": {
+      const database = await createDatabase({ port });
+      const config = PostgresConfig.parse(optionsFor({ port }, database.name));
+      const sum =
+        "select sum(pg_total_relation_size(oid))::text from pg_class where relkind = 'r' and relnamespace = 'plenum'::regnamespace";
+      return {
+        sink: createPostgresSink(config, context),
+        bytes: async () => Number((await database.ask(sum))[0]?.[0] ?? 0),
+      };
+    }
+  }
+}
+
+/** Bytes of all files below a folder. */
+export function bytesIn(folder: string): number {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
+  return files.reduce((sum, { name, parentPath }) => sum + statSync(join(parentPath, name)).size, 0);
+}

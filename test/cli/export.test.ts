@@ -1,0 +1,162 @@
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
+import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum export` as a user types it, read back by DuckDB. */
+
+async function place(options: SimulatorOptionsInput = {}): Promise<{ service: Service; here: Workplace }> {
+  const service = await simulatedServer({ sites: [6], alarms: { recorded: false }, ...options });
+  return { service, here: workplace(service.url) };
+}
+
+const EXPORT = ["export", "--from", "5d", "--resolution", "1h", "--to-folder", "lake"] as const;
+const WHAT =
+  "count(*)::INTEGER AS rows, count(DISTINCT (tag_id, time))::INTEGER AS buckets, count(DISTINCT tag_id)::INTEGER AS tags";
+
+const numbersOf = (here: Workplace) => rowsIn(here.path("lake"), "history", WHAT);
+
+describe("an export", () => {
+  test("writes the past and the dimensions once, seals the days, and leaves no state of its own", async () => {
+    const { here, service } = await place();
+    const { code, stdout } = await here.plenum(...EXPORT, "--json");
+    const outcome = JSON.parse(stdout);
+    expect([code, outcome]).toEqual([
+      0,
+      expect.objectContaining({ complete: true, tags: 8, holes: [], troubles: [] }),
+    ]);
+    expect(await numbersOf(here)).toEqual([
+      { rows: outcome.had + outcome.null, buckets: outcome.had + outcome.null, tags: 8 },
+    ]);
+    const range = "min(time) >= now() - INTERVAL 122 HOUR AND max(time) < now() AS within";
+    expect(await rowsIn(here.path("lake"), "history", range)).toEqual([{ within: true }]);
+
+    const named = await query(`
+      SELECT count(*)::INTEGER AS rows, count(t.name)::INTEGER AS named, count(b.name)::INTEGER AS placed
+      FROM ${tableIn(here.path("lake"), "history")} h
+      LEFT JOIN ${tableIn(here.path("lake"), "tag")} t ON t.tag_id = h.tag_id AND t.is_current
+      LEFT JOIN ${tableIn(here.path("lake"), "site")} b ON b.site_id = h.site_id AND b.is_current`);
+    expect(named).toEqual([
+      {
+        rows: outcome.had + outcome.null,
+        named: outcome.had + outcome.null,
+        placed: outcome.had + outcome.null,
+      },
+    ]);
+    expect(await rowsIn(here.path("lake"), "gateway", "count(*) > 0 AS found")).toEqual([{ found: true }]);
+
+    const days = readdirSync(here.path("lake/_manifests/site=6"));
+    expect(days).toHaveLength(outcome.sealedDays);
+    for (const name of days) {
+      const manifest = JSON.parse(readFileSync(here.path(`lake/_manifests/site=6/${name}`), "utf8"));
+      expect(manifest.account).toMatchObject({ expected: 192, pending: 0, refused: 0, series: 8 });
+      expect(manifest.tables.history).toMatchObject({ rows: 192, files: [expect.anything()] });
+    }
+    expect(existsSync(here.path("lake/.export"))).toBe(false);
+    const errors = service.simulator.truth.requests().filter(({ errorStatus }) => errorStatus !== null);
+    expect(errors).toEqual([]);
+
+    const again = await here.plenum(...EXPORT);
+    expect([again.code, onlyLine(again.stderr)]).toEqual([
+      78,
+      `The folder ${here.path("lake")} is not empty, and no export was begun there. Name one that is empty or does not exist yet: two exports in one folder would double what both have.`,
+    ]);
+  }, 120_000);
+
+  test("says what has no log and what was refused, and with what words", async () => {
+    const refused = {
+      match: { endpoints: ["history" as const], tag_id: "10170" },
+      fault: { kind: "error" as const, status: 422, message: "Not this one." },
+    };
+    const { here } = await place({ history: { no_log: { tags: ["10169"] } }, faults: [refused] });
+    const { code, stdout } = await here.plenum(...EXPORT);
+    expect(stdout).toMatch(/^\d+ values and \d+ intervals without one, of 8 tags, .* 0 days are sealed\.$/m);
+    expect(stdout).toMatch(/^not had.*: 10169 .*the service says that it has no log of it; at 20\S+: /m);
+    expect(stdout).toMatch(
+      /^not had.*: 10170 .*asked for and refused; at 20\S+: .*Not this one\..*; asked again after 20/m,
+    );
+    expect([code, stdout]).toEqual([3, expect.stringContaining("It is not complete; the same command")]);
+    expect(existsSync(here.path("lake/.export"))).toBe(true);
+
+    const other = await here.plenum("export", "--from", "6d", "--resolution", "1h", "--to-folder", "lake");
+    expect([other.code, onlyLine(other.stderr)]).toEqual([
+      78,
+      `Another export was begun in ${here.path("lake")}, and is not complete. Repeat that one with the same options, or name another folder.`,
+    ]);
+  }, 120_000);
+
+  test("goes on where it was killed, and tells nothing twice", async () => {
+    const slow = {
+      match: { endpoints: ["history" as const] },
+      when: { skip: 2 },
+      fault: { kind: "slow" as const, delay_ms: 60_000 },
+    };
+    const { here, service } = await place({ faults: [slow], history: { max_values: 300 } });
+    const first = here.start(...EXPORT);
+    const asked = () =>
+      service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
+    await expect.poll(asked, { timeout: 60_000 }).toBeGreaterThan(2);
+    first.signal("SIGKILL");
+    await first.ended;
+    service.simulator.control.setFaults([]);
+    const { code, stdout } = await here.plenum(...EXPORT, "--json");
+    const outcome = JSON.parse(stdout);
+    expect([code, outcome.complete]).toEqual([0, true]);
+    const buckets = outcome.had + outcome.null;
+    expect(buckets).toBeGreaterThan(900);
+    expect(await numbersOf(here)).toEqual([{ rows: buckets, buckets, tags: 8 }]);
+  }, 180_000);
+});
+
+describe("what cannot be done is one sentence", () => {
+  test.each([
+    [["--from", "1d", "--to", "2d"], 2, "--from has to be before --to."],
+    [
+      ["--from", "10m", "--resolution", "1mo", "--to", "5m"],
+      2,
+      "No interval of 1mo has closed since --from; the first will by itself.",
+    ],
+    [["--from", "1d", "--source", "north"], 78, "There is no source north; known are: main."],
+    [
+      ["--from", "1d", "--site", "7"],
+      78,
+      "No tag fits this selection. `plenum sites` lists the sites; names are patterns, * is any text.",
+    ],
+  ])(
+    "%j",
+    async (options, code, sentence) => {
+      const { here } = await place();
+      const ended = await here.plenum("export", "--to-folder", "lake", ...options);
+      expect([ended.code, onlyLine(ended.stderr)]).toEqual([code, sentence]);
+      expect(existsSync(here.path("lake")) ? readdirSync(here.path("lake")) : []).toEqual([]);
+    },
+    60_000,
+  );
+
+  test("a worker runs with the same configuration", async () => {
+    const { here } = await place();
+    const worker = here.start("run");
+    await worker.says("Plenum is running");
+    const ended = await here.plenum(...EXPORT);
+    expect([ended.code, onlyLine(ended.stderr)]).toEqual([
+      78,
+      "A worker runs with this configuration, and an export would spend its quota. Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
+    ]);
+    expect(existsSync(here.path("lake"))).toBe(false);
+  }, 60_000);
+
+  test("a token that may not read tags, and one that is not accepted", async () => {
+    const { here } = await place({
+      tokens: [{ token: "simulator-token", abilities: ["read:alarms"] }],
+    });
+    const lacking = await here.plenum(...EXPORT);
+    expect([lacking.code, onlyLine(lacking.stderr)]).toEqual([
+      78,
+      "The token of main lacks read:tags, without which there is no history. Make one in the user profile of the service that has it.",
+    ]);
+    writeFileSync(here.path("token"), "another");
+    const wrong = await here.plenum(...EXPORT);
+    expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, expect.stringContaining("oken")]);
+  }, 60_000);
+});

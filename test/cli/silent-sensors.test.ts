@@ -1,0 +1,43 @@
+import { expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { openStore } from "#src/store/open.ts";
+import type { SilentSensors } from "#src/tag-facts.ts";
+import { sampleEvent } from "../sample-events.ts";
+import { workplace } from "./plenum.ts";
+
+/** `plenum silent-sensors` as a user types it; it only looks at the state. */
+
+test("shows the last report, for people and for programs, and says why there is none", async () => {
+  const where = workplace("http://127.0.0.1:9");
+  const report: SilentSensors = sampleEvent("silent-sensors").data;
+  const configure = (more: object) =>
+    where.configure({
+      state: { folder: "state" },
+      sources: {
+        main: { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo", ...more },
+      },
+    });
+  configure({});
+  const commit = async (set: string, key: string, value: unknown) => {
+    const store = await openStore({ folder: where.path("state"), clock: systemClock });
+    await store.commit({ documents: [{ set, put: [[key, value]] }] });
+    await store.close();
+  };
+
+  await commit("sensors/main", "period", { from: "2026-11-02T06:20:00.000Z", watchedMs: 7_300_000 });
+  expect((await where.plenum("silent-sensors")).stderr).toContain(
+    "There is no report yet: what is read has been watched since 2026-11-02T06:20:00.000Z, for 2 h.",
+  );
+
+  await commit("silent-sensors/main", "1 1", report);
+  const shown = await where.plenum("silent-sensors");
+  expect(shown.stdout).toContain("10042");
+  expect(shown.stdout).toContain("It was 21.5 °C at each of 1008 readings.");
+  expect(shown.stderr).toContain("1 never-moved. 311 of 320 tags judged, 168 h watched");
+  expect(JSON.parse((await where.plenum("silent-sensors", "--json")).stdout)).toEqual([report]);
+  expect((await where.plenum("silent-sensors", "--site", "2")).stdout).toBe("");
+  expect((await where.plenum("silent-sensors", "--site", "two")).code).not.toBe(0);
+
+  configure({ silent_sensors: false });
+  expect((await where.plenum("silent-sensors", "--site", "2")).stderr).toContain("silent_sensors is false");
+});

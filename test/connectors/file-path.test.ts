@@ -1,0 +1,462 @@
+import { spawn } from "node:child_process";
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { join, relative } from "node:path";
+import { createInterface } from "node:readline";
+import { gunzipSync } from "node:zlib";
+import { DuckDBInstance } from "@duckdb/node-api";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { FileConfig } from "#connectors/file/config.ts";
+import { folderOf, templateComplaint } from "#connectors/file/layout.ts";
+import { createFileSink } from "#connectors/file/sink.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
+import type { Offered, Sink } from "#src/connector.ts";
+import type { Event } from "#src/event.ts";
+import { historyEvent } from "#src/history-event.ts";
+import type { TagHistoryFact } from "#src/history-facts.ts";
+import { Points } from "#src/points.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { sampleEvent, TAG, valueEvent } from "../sample-events.ts";
+import { describeSink } from "../suites/sink-suite.ts";
+import { contextFor, never } from "./context.ts";
+
+const BY_DAY = "{kind}/{site}/{date}";
+
+for (const gzip of [false, true]) {
+  describeSink(`file by site and day${gzip ? ", compressed" : ""}`, {
+    without: ["stall"],
+    async make() {
+      const parent = temporaryFolder();
+      const folder = join(parent, "lake");
+      const away = join(parent, "away");
+      // With {kind} what an alarm tells is in several folders, and which of them is read first says nothing.
+      const config = FileConfig.parse({ folder, path: "{site}/{date}", gzip, max_file_mb: 0.002 });
+      return {
+        sink: createFileSink(config, contextFor("lake")),
+        received: async () =>
+          (existsSync(folder) ? linesBelow(folder) : []).map(({ event }) => ({ identity: event.id, event })),
+        async breakServer() {
+          if (existsSync(folder)) renameSync(folder, away);
+          writeFileSync(folder, "in the way");
+        },
+        async heal() {
+          rmSync(folder);
+          renameSync(away, folder);
+        },
+        dispose: async () => rmSync(parent, { recursive: true }),
+      };
+    },
+  });
+}
+
+describe("the path of an event", () => {
+  test("is by kind, site and its own day", async () => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    await sink.write(
+      [valueEvent(0), sampleEvent("token-expiring"), sampleEvent("alarm-raised"), sampleEvent("tag-total")],
+      never(),
+    );
+    await sink.close();
+    expect(filesBelow(folder).map((file) => file.replace(/\/events-\d{8}T\d{9}Z/, ""))).toEqual([
+      "alarm-raised/1/2026-11-02.jsonl.part",
+      `tag-total/1/${sampleEvent("tag-total").data.from.slice(0, 10)}.jsonl.part`,
+      "tag-value/1/2026-11-02.jsonl.part",
+      "token-expiring/_/2026-11-02.jsonl.part",
+    ]);
+  });
+
+  test.each([
+    ["..", "%2E%2E"],
+    ["_", "%5F"],
+    ["a/b", "a%2Fb"],
+    ["", "~"],
+    ["Hus 7 – å", "Hus%207%20%E2%80%93%20%C3%A5"],
+    ["\ud800", "%EF%BF%BD"],
+  ])("of the site %j stays below the folder", (site, part) => {
+    expect(folderOf("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(
+      `${part}/2026-11-02`,
+    );
+  });
+
+  test.each([
+    ["{kind}/{site}", "Put {date} into it"],
+    ["{date}/{tag}", "There is no {tag}"],
+    ["../{date}", "Write folders"],
+    ["/{date}", "Write folders"],
+    ["{date}/", "Write folders"],
+    ["{date", "Write folders"],
+  ])("%j is refused with a sentence", (template, sentence) => {
+    expect(templateComplaint(template)).toContain(sentence);
+    expect(FileConfig.safeParse({ folder: "/tmp/x", path: template }).success).toBe(false);
+  });
+
+  test.each(["{date}", BY_DAY, "kind={kind}/site={site}/date={date}"])("%j is taken", (template) => {
+    expect(templateComplaint(template)).toBeNull();
+  });
+});
+
+describe("history of several days", () => {
+  const times = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
+  const points = times.map((time, n) => ({
+    time: `${time}:00.000Z`,
+    value: [21.5, null, true, -3][n] ?? null,
+  }));
+  const asText = historyEvent({
+    source: "/sources/main",
+    subject: "site/1/tag/10042",
+    time: "2026-11-02T00:00:00.000Z",
+    siteId: 1,
+    tag: { ...TAG, displayName: '"points":[ ] \\ å' },
+    resolution: "5m",
+    timeZone: "Europe/Oslo",
+    points: Points.of(points),
+    origin: "backfill",
+    revisedAt: null,
+  });
+  const asObject = JSON.parse(JSON.stringify(asText)) as Event<"tag-history">;
+
+  test.each([
+    ["as text", asText],
+    ["as an object", asObject],
+  ])("is a line for each day, which together are the event: %s", async (_, event) => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    const offer: Offered = {
+      positions: [7],
+      committedAt: [],
+      again: false,
+      sequences: [{ epoch: "e", number: 7 }],
+    };
+    await sink.write([event], never(), undefined, offer);
+    await sink.close();
+    const lines = linesBelow(folder).map(
+      ({ file, event: line }) => ({ file, ...line }) as Line["event"] & { file: string },
+    );
+    expect(lines.map(({ file }) => file.split("/")[2])).toEqual(["2026-10-31", "2026-11-01", "2026-11-02"]);
+    expect(lines.map(({ part, parts, sequence }) => [part, parts, Number(sequence)])).toEqual([
+      [1, 3, 7],
+      [2, 3, 7],
+      [3, 3, 7],
+    ]);
+    const facts = lines.map(({ data }) => data as TagHistoryFact);
+    expect(facts.flatMap((fact) => [...fact.points])).toEqual(points);
+    for (const [
+      index,
+      { file, part, parts, sequence, sequenceepoch, data, ...attributes },
+    ] of lines.entries()) {
+      const { data: whole, ...expected } = asObject;
+      expect(attributes).toEqual({ specversion: "1.0", ...expected, datacontenttype: "application/json" });
+      expect({ ...(data as object), points: [] }).toEqual({ ...whole, points: [] });
+      expect([part, parts, sequence, sequenceepoch, file.length > 0]).toEqual([
+        index + 1,
+        3,
+        "0000000000000007",
+        "e",
+        true,
+      ]);
+    }
+  });
+
+  test("of one day is one line without a part", async () => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    await sink.write([sampleEvent("tag-history")], never());
+    await sink.close();
+    expect(linesBelow(folder)).toHaveLength(1);
+    expect(linesBelow(folder)[0]?.event).not.toHaveProperty("part");
+  });
+});
+
+describe("a file", () => {
+  test.each([false, true])(
+    "has its last name only when it is finished, after its time (gzip: %s)",
+    async (gzip) => {
+      const clock = monotonic();
+      const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
+      const sink = await opened(make());
+      await sink.write([valueEvent(1)], never());
+      clock.passMs(9 * 60_000);
+      await sink.write([valueEvent(2)], never());
+      expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
+      expect(ends(folder)).toEqual([".jsonl.part"]);
+      clock.passMs(60_000);
+      await sink.tick?.(never());
+      expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
+      await sink.write([valueEvent(3)], never());
+      await sink.close();
+      expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
+      expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
+    },
+  );
+
+  test("is finished before it is too large", async () => {
+    const { folder, make } = setUp({ gzip: true, max_file_mb: 0.001 });
+    const sink = await opened(make());
+    for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
+    await sink.close();
+    expect(ends(folder).filter((end) => end === ".jsonl.gz").length).toBeGreaterThan(0);
+    expect(ends(folder).filter((end) => end === ".jsonl.part")).toHaveLength(1);
+    expect(idsBelow(folder)).toHaveLength(4);
+  });
+
+  test("that was left unfinished is finished at the next start, without half a line", async () => {
+    const { folder, make } = setUp({ gzip: true });
+    const first = await opened(make());
+    await first.write([valueEvent(1), valueEvent(2)], never());
+    await first.close();
+    const [part = ""] = filesBelow(folder);
+    const whole = readFileSync(join(folder, part));
+    writeFileSync(join(folder, part), Buffer.concat([whole, Buffer.from('{"id":"half')]));
+    writeFileSync(join(folder, part.replace(".part", ".gz.tmp")), "what a crash left of a compression");
+    const strangers = ["tag-value/1/mine.part", "tag-value/1/2026-11-02/events-x.jsonl.part"];
+    for (const stranger of strangers) writeFileSync(join(folder, stranger), "{}");
+    await (await opened(make())).close();
+    expect(filesBelow(folder)).toEqual([part.replace(".part", ".gz"), ...strangers].toSorted());
+    expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(whole);
+  });
+
+  test("that was compressed, and only not removed, is not there twice", async () => {
+    const { folder, make } = setUp({ gzip: true });
+    const sink = await opened(make());
+    await sink.write([valueEvent(1)], never());
+    await sink.close();
+    const [part = ""] = filesBelow(folder);
+    const text = readFileSync(join(folder, part));
+    await (await opened(make())).close();
+    writeFileSync(join(folder, part), text);
+    await (await opened(make())).close();
+    expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
+  });
+
+  test("that somebody took away is begun anew", async () => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    await sink.write([valueEvent(1)], never());
+    rmSync(join(folder, filesBelow(folder)[0] ?? ""));
+    await sink.write([valueEvent(2)], never());
+    await sink.close();
+    expect(idsBelow(folder)).toEqual([valueEvent(2).id]);
+  });
+
+  test("is one of 16 that are open, however many days a batch touches", async () => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    const days = Array.from({ length: 60 }, (_, n) => valueOn(n));
+    await sink.write(days, never());
+    await sink.write(
+      days.map((event) => ({ ...event, id: `${event.id}-2` })),
+      never(),
+    );
+    if (process.platform === "linux") expect(openBelow(folder)).toBe(16);
+    await sink.close();
+    expect(filesBelow(folder)).toHaveLength(60);
+    expect(idsBelow(folder)).toHaveLength(120);
+  });
+
+  test("is taken back when another of the same write fails", async () => {
+    const { folder, make } = setUp();
+    const sink = await opened(make());
+    await sink.write([valueOn(0)], never());
+    const handle = await open(join(folder, filesBelow(folder)[0] ?? ""));
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const error = Object.assign(new Error("ENOSPC"), { code: "ENOSPC" });
+    const genuine = prototype.datasync;
+    let calls = 0;
+    const datasync = vi.spyOn(prototype, "datasync").mockImplementation(function (this: FileHandle) {
+      calls += 1;
+      return calls === 2 ? Promise.reject(error) : genuine.call(this);
+    });
+    onTestFinished(() => datasync.mockRestore());
+    const batch = [{ ...valueOn(0), id: "again" }, valueOn(1)];
+    await expect(sink.write(batch, never())).rejects.toMatchObject({ kind: "retryable" });
+    expect(idsBelow(folder)).toEqual([valueOn(0).id]);
+    datasync.mockRestore();
+    await sink.write(batch, never());
+    await sink.close();
+    expect(idsBelow(folder).toSorted()).toEqual([valueOn(0).id, "again", valueOn(1).id].toSorted());
+  });
+});
+
+test("kill -9 at any moment: what was acknowledged is in whole files, and no line is torn", async () => {
+  const { folder, make } = setUp({ gzip: true });
+  const acknowledged: string[] = [];
+  for (let run = 0; run < 5; run += 1) {
+    const child = spawn(
+      process.execPath,
+      ["--input-type=module-typescript", "--eval", writerProgram(folder, run)],
+      { cwd: join(import.meta.dirname, "../.."), stdio: ["ignore", "pipe", "inherit"] },
+    );
+    let lines = 0;
+    for await (const id of createInterface({ input: child.stdout })) {
+      acknowledged.push(id);
+      lines += 1;
+      if (lines === 40 + 17 * run) child.kill("SIGKILL");
+    }
+  }
+  await (await opened(make())).close();
+  expect(new Set(ends(folder))).toEqual(new Set([".jsonl.gz"]));
+  const written = new Set(idsBelow(folder));
+  expect(acknowledged.filter((id) => !written.has(id))).toEqual([]);
+  expect(acknowledged.length).toBeGreaterThan(300);
+}, 60_000);
+
+test("the views of the README give a value its type, whatever lines come first", async () => {
+  const parent = temporaryFolder();
+  onTestFinished(() => rmSync(parent, { recursive: true }));
+  const config = FileConfig.parse({ folder: join(parent, "lake"), path: BY_DAY, gzip: true });
+  const make = () => createFileSink(config, contextFor("lake"));
+  const sink = await opened(make());
+  const values = [null, true, 21.5, 3, false, -1e300];
+  const points = values.map((value, n) => ({ time: `2026-11-0${1 + (n % 2)}T00:0${n}:00.000Z`, value }));
+  await sink.write(
+    [
+      ...values.map((value, n) => valueEvent(n, "7", value)),
+      sampleEvent("tag-history", { data: { ...sampleEvent("tag-history").data, points } }),
+    ],
+    never(),
+  );
+  await sink.close();
+  await (await opened(make())).close();
+
+  const readme = readFileSync(join(import.meta.dirname, "../../connectors/file/README.md"), "utf8");
+  const [, views = ""] = /```sql\n([^`]+)```/.exec(readme) ?? [];
+  const connection = await (await DuckDBInstance.create(":memory:")).connect();
+  await connection.run(`set file_search_path = '${parent}'`);
+  await connection.run(views);
+  for (const view of ["tag_value", "tag_history"]) {
+    const answer = await connection.runAndReadAll(
+      `select value_number, value_boolean from ${view} order by time`,
+    );
+    expect(answer.columnTypes().map(String)).toEqual(["DOUBLE", "BOOLEAN"]);
+    const rows = answer.getRows();
+    expect(new Set(rows.map((row) => JSON.stringify(row))), view).toEqual(
+      new Set(
+        values.map((value) =>
+          JSON.stringify([
+            typeof value === "number" ? value : null,
+            typeof value === "boolean" ? value : null,
+          ]),
+        ),
+      ),
+    );
+    expect(rows).toHaveLength(values.length);
+  }
+  const parts = await connection.runAndReadAll("select distinct part from tag_history order by part");
+  expect(parts.getRows()).toEqual([[1], [2]]);
+  connection.closeSync();
+});
+
+test("files by the day of writing are compressed when the next one is begun", async () => {
+  const folder = join(temporaryFolder(), "events");
+  onTestFinished(() => rmSync(join(folder, ".."), { recursive: true }));
+  const config = FileConfig.parse({ folder, gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });
+  const make = () => createFileSink(config, contextFor("archive"));
+  const sink = await opened(make());
+  for (let n = 0; n < 3; n += 1) await sink.write([valueEvent(2 * n), valueEvent(2 * n + 1)], never());
+  await sink.close();
+  expect(ends(folder)).toEqual([".jsonl.gz", ".jsonl.gz", ".jsonl"]);
+  expect(idsBelow(folder)).toEqual([0, 1, 2, 3, 4, 5].map((n) => valueEvent(n).id));
+  const again = await opened(make());
+  for (const n of [6, 8]) await again.write([valueEvent(n), valueEvent(n + 1)], never());
+  await again.close();
+  expect(idsBelow(folder)).toEqual([4, 5, 6, 7, 8, 9].map((n) => valueEvent(n).id));
+});
+
+function setUp(options: Record<string, unknown> = {}, clock: Clock = systemClock) {
+  const parent = temporaryFolder();
+  onTestFinished(() => rmSync(parent, { recursive: true }));
+  const folder = join(parent, "lake");
+  const config = FileConfig.parse({ folder, path: BY_DAY, ...options });
+  return { folder, make: () => createFileSink(config, contextFor("lake", clock)) };
+}
+
+async function opened(sink: Sink): Promise<Sink> {
+  await sink.open(never());
+  return sink;
+}
+
+function monotonic(): Clock & { passMs(ms: number): void } {
+  let passed = 0;
+  return { ...systemClock, monotonic: () => passed, passMs: (ms) => (passed += ms) };
+}
+
+/** A value of the nth day of the year. */
+function valueOn(n: number): Event<"tag-value"> {
+  const time = new Date(Date.UTC(2026, 0, 1 + n)).toISOString();
+  return { ...valueEvent(n), time };
+}
+
+function filesBelow(folder: string): readonly string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
+    .toSorted();
+}
+
+function ends(folder: string): readonly string[] {
+  return filesBelow(folder).map((file) => /\.jsonl.*$/.exec(file)?.[0] ?? "");
+}
+
+interface Line {
+  readonly file: string;
+  readonly event: { readonly id: string; readonly [attribute: string]: unknown };
+}
+
+function linesBelow(folder: string): readonly Line[] {
+  return filesBelow(folder).flatMap((file) => {
+    const bytes = readFileSync(join(folder, file));
+    const text = file.endsWith(".gz") ? gunzipSync(bytes) : bytes;
+    return text
+      .toString()
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => ({ file, event: JSON.parse(line) as Line["event"] }));
+  });
+}
+
+function idsBelow(folder: string): readonly string[] {
+  return linesBelow(folder).map(({ event }) => event.id);
+}
+
+/** How many files of a folder this process has open. */
+function openBelow(folder: string): number {
+  const targets = readdirSync("/proc/self/fd").map((fd) => {
+    try {
+      return readlinkSync(join("/proc/self/fd", fd));
+    } catch {
+      return "";
+    }
+  });
+  return targets.filter((target) => target.startsWith(folder)).length;
+}
+
+function writerProgram(folder: string, run: number): string {
+  return `
+    import { createFileSink } from "./connectors/file/sink.ts";
+    import { FileConfig } from "./connectors/file/config.ts";
+    import { contextFor, never } from "./test/connectors/context.ts";
+    import { valueEvent } from "./test/sample-events.ts";
+    const config = FileConfig.parse({
+      folder: ${JSON.stringify(folder)}, path: "${BY_DAY}", gzip: true, max_file_mb: 0.005,
+    });
+    const sink = createFileSink(config, contextFor("lake"));
+    await sink.open(never());
+    for (let n = 0; ; n += 3) {
+      const batch = [n, n + 1, n + 2].map((at) => {
+        const event = valueEvent(${run} * 1_000_000 + at);
+        return { ...event, time: new Date(Date.UTC(2026, 0, 1 + (at % 40))).toISOString() };
+      });
+      await sink.write(batch, never());
+      process.stdout.write(batch.map((event) => event.id + "\\n").join(""));
+    }`;
+}

@@ -1,0 +1,180 @@
+import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createNames, NAME_TAGS } from "#connectors/influxdb/names.ts";
+import { linesOf } from "#connectors/influxdb/points.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
+import type { ConnectorContext } from "#src/connector.ts";
+import type { Event } from "#src/event.ts";
+import { absent, startInflux, startVictoriaMetrics } from "../real-servers.ts";
+import { AWKWARD_TEXTS, SITE, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { contextFor, never } from "./context.ts";
+import { parseLine } from "./line-protocol.ts";
+
+const SYSTEMS = [
+  { id: "5", code: "360.001", displayName: "Ventilation" },
+  { id: "6", code: "320.001", displayName: "Heating" },
+  { id: "7", code: "", displayName: "Lifts" },
+];
+
+let reads: string[];
+let passedMs: number;
+let context: ConnectorContext;
+let store: ReturnType<typeof createMemoryStore>;
+beforeEach(async () => {
+  reads = [];
+  passedMs = 0;
+  const clock: Clock = { ...systemClock, monotonic: () => passedMs };
+  store = createMemoryStore();
+  const read = async <T>(set: string, key: string) => {
+    reads.push(`${set} ${key}`);
+    return store.document<T>(set, key);
+  };
+  const documents = () => Promise.reject(new Error("No set is read as a whole."));
+  context = contextFor("lake", clock, { ...store, document: read, documents });
+  await hold("site/main", String(SITE.id), SITE);
+  for (const system of SYSTEMS) await hold("system/main", system.id, system);
+  await hold("tag/main", TAG.id, { ...TAG, displayName: "the name now" });
+  await put("tag-system/main", TAG.id, { systemIds: ["5", "6", "unknown"] });
+});
+
+const put = (set: string, key: string, value: unknown) =>
+  store.commit({ documents: [{ set, put: [[key, value]] }] });
+const hold = (set: string, key: string, value: unknown) =>
+  put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
+
+async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TAGS)[number][] = NAME_TAGS) {
+  const names = createNames(wanted, context);
+  await names.prepare(events);
+  const settings = { prefix: "", tags: {}, namesOf: names.of };
+  return events.map((event) => {
+    const texts = [...linesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
+    const tags = texts.map((line) => {
+      const { name, site_name, system } = parseLine(line).tags;
+      return { name, site_name, system };
+    });
+    expect(new Set(tags.map((each) => JSON.stringify(each))).size, event.type).toBe(1);
+    return tags[0];
+  });
+}
+
+describe("names as tags", () => {
+  test("stand on values, history and totals: the event's own name, and site and systems as they are known", async () => {
+    const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
+    for (const tags of await tagsOf(events)) {
+      expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
+    }
+  });
+
+  test("a command has the name that is known; an alarm only its site, the worker's own events nothing", async () => {
+    const result = sampleEvent("command-result");
+    const command = { ...result, data: { ...result.data, tagId: TAG.id } };
+    const [told, alarm, own] = await tagsOf([
+      command,
+      sampleEvent("alarm-raised"),
+      sampleEvent("delivery-gap"),
+    ]);
+    expect(told).toMatchObject({ name: "the name now", system: "320.001+360.001" });
+    expect(alarm).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
+    expect(own).toEqual({ name: undefined, site_name: undefined, system: undefined });
+  });
+
+  test("only those that are asked for; without any nothing is looked up, and the points are those of before", async () => {
+    const [tags] = await tagsOf([valueEvent(1)], ["site_name"]);
+    expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
+    reads = [];
+    const plain = sampleOfEveryKind().flatMap((event) => [...linesOf(event, { prefix: "", tags: {} })]);
+    const names = createNames([], context);
+    await names.prepare(sampleOfEveryKind());
+    const settings = { prefix: "", tags: {}, namesOf: names.of };
+    expect(sampleOfEveryKind().flatMap((event) => [...linesOf(event, settings)])).toEqual(plain);
+    expect(reads).toEqual([]);
+  });
+
+  test("what is not known is left out; a system without a code has its name", async () => {
+    await put("tag-system/main", "8", { systemIds: ["7"] });
+    const [unknown, lift] = await tagsOf([valueEvent(1, "9"), valueEvent(1, "8")]);
+    expect(unknown).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: undefined });
+    expect(lift?.system).toBe("Lifts");
+  });
+
+  test("are looked up by key, once a minute, and then a new name is seen", async () => {
+    const names = createNames(NAME_TAGS, context);
+    const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
+    await names.prepare(batch);
+    const first = reads.length;
+    expect(first).toBeLessThanOrEqual(5);
+    passedMs = 59_000;
+    await names.prepare(batch);
+    expect(reads).toHaveLength(first);
+    await hold("site/main", String(SITE.id), { ...SITE, displayName: "Renamed" });
+    expect(names.of(valueEvent(1)).site_name).toBe(SITE.displayName);
+    passedMs = 60_000;
+    await names.prepare(batch);
+    expect(names.of(valueEvent(1)).site_name).toBe("Renamed");
+  });
+
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
+    "the name %j stays a tag",
+    async (_, text) => {
+      await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
+      const tag = { ...TAG, displayName: text };
+      const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
+      const events = [
+        { ...value, data: { ...value.data, tag } },
+        { ...history, data: { ...history.data, tag } },
+      ];
+      for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
+    },
+  );
+
+  test("a further tag of the same name is refused", () => {
+    const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
+    expect(InfluxConfig.safeParse(config).success).toBe(true);
+    const { error } = InfluxConfig.safeParse({ ...config, tags_from: ["system"] });
+    expect(error?.issues.map(({ message }) => message)).toEqual([
+      "With `tags_from` points have a tag system already.",
+    ]);
+  });
+});
+
+test.skipIf(absent("influxd"))("InfluxDB 1.x groups by name, site and system", async () => {
+  const server = await startInflux();
+  onTestFinished(() => server.stop());
+  const sink = await opened({ url: server.url, api: "v1", database: "names", create_database: true });
+  expect(await sink.write([valueEvent(1), sampleEvent("tag-history")], never())).toEqual({ rejected: [] });
+  for (const measurement of ["tag_value", "tag_history"]) {
+    const q = `SELECT last(value) FROM ${measurement} WHERE "name" = '${TAG.displayName}' GROUP BY "name", site_name, "system"`;
+    const path = `/query?${new URLSearchParams({ db: "names", q }).toString()}`;
+    const { results } = (await (await fetch(`${server.url}${path}`)).json()) as {
+      results: { series?: { tags: Record<string, string> }[] }[];
+    };
+    expect(
+      results[0]?.series?.map(({ tags }) => tags),
+      measurement,
+    ).toEqual([{ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" }]);
+  }
+});
+
+test.skipIf(absent("victoria-metrics"))("VictoriaMetrics has the names as labels", async () => {
+  const server = await startVictoriaMetrics();
+  onTestFinished(() => server.stop());
+  const sink = await opened({ url: server.url, bucket: "lake" });
+  expect(await sink.write([valueEvent(1), sampleEvent("tag-history")], never())).toEqual({ rejected: [] });
+  await fetch(`${server.url}/internal/force_flush`);
+  for (const metric of ["tag_value_value", "tag_history_value"]) {
+    const match = `${metric}{name="${TAG.displayName}",site_name="${SITE.displayName}",system="320.001+360.001"}`;
+    const path = `/api/v1/export?${new URLSearchParams({ "match[]": match, start: "0" }).toString()}`;
+    await expect
+      .poll(async () => (await (await fetch(`${server.url}${path}`)).text()).length, { timeout: 10_000 })
+      .toBeGreaterThan(0);
+  }
+});
+
+async function opened(options: object) {
+  const sink = createInfluxSink(InfluxConfig.parse({ ...options, tags_from: [...NAME_TAGS] }), context);
+  onTestFinished(() => sink.close());
+  await sink.open(never());
+  return sink;
+}

@@ -1,0 +1,49 @@
+import { describe, expect, test } from "vitest";
+import { addressOf, KafkaConfig } from "#connectors/kafka/config.ts";
+
+const complaintOf = (config: object) =>
+  KafkaConfig.safeParse({ brokers: ["kafka.example:9093"], ...config }).error?.issues[0]?.message ?? "";
+const sasl = { mechanism: "PLAIN", username: "plenum", password: { env: "PW" } };
+
+describe("configuration", () => {
+  test("needs brokers only, and is secure without a word", () => {
+    expect(KafkaConfig.parse({ brokers: ["kafka.example:9093"] })).toMatchObject({
+      tls: { enabled: true },
+      topic: "plenum.{noun}",
+      create_topics: false,
+      idempotent: true,
+      compression: "none",
+      max_message_bytes: 1_000_000,
+      connect_deadline: 10_000,
+      publish_deadline: 30_000,
+    });
+  });
+
+  test.each([
+    [{ brokers: [] }, "expected array to have >=1"],
+    [{ brokers: ["kafka.example"] }, "host:port"],
+    [{ brokers: ["kafka://kafka.example:9092"] }, "host:port"],
+    [{ brokers: ["user:pw@kafka.example:9092"] }, "host:port"],
+    [{ brokers: ["kafka.example:70000"] }, "host:port"],
+    [{ tls: { enabled: false, ca_file: "x" } }, "tls.enabled: true"],
+    [{ tls: { cert_file: "x" } }, "belong together"],
+    [{ sasl: { ...sasl, password: "secret" } }, "{file: path}"],
+    [{ sasl: { ...sasl, username: "a,b" } }, "commas"],
+    [{ topic: "a/{noun}" }, "A topic consists"],
+    [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
+  ])("refuses %o", (config, complaint) => expect(complaintOf(config)).toContain(complaint));
+
+  test("shows a password without TLS only to this machine, or when told to", () => {
+    const plain = { sasl, tls: { enabled: false } };
+    expect(complaintOf(plain)).toContain("plain_text");
+    expect(complaintOf({ ...plain, plain_text: true })).toBe("");
+    expect(complaintOf({ ...plain, brokers: ["127.0.0.1:9092", "[::1]:9092", "localhost:9092"] })).toBe("");
+    expect(complaintOf({ ...plain, brokers: ["127.0.0.1:9092", "10.0.0.1:9092"] })).toContain("plain_text");
+    expect(complaintOf({ sasl })).toBe("");
+  });
+
+  test("an address is a host and a port", () => {
+    expect(addressOf("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
+    expect(addressOf("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });
+  });
+});

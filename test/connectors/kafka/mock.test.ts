@@ -1,0 +1,60 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { KafkaConfig } from "#connectors/kafka/config.ts";
+import { createKafkaSink } from "#connectors/kafka/sink.ts";
+import { absent, type MockKafka, startMockKafka } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { describeSink } from "../../suites/sink-suite.ts";
+import { contextFor, never } from "../context.ts";
+import { cloudEventOf } from "./cloud-event.ts";
+
+/** Against librdkafka, which is not ours: its mock brokers take what we send, and its consumer reads it. */
+
+const TOPIC = "plenum";
+
+function sinkFor(server: MockKafka) {
+  const config = { brokers: server.brokers, topic: TOPIC, tls: { enabled: false }, idempotent: false };
+  return createKafkaSink(KafkaConfig.parse({ ...config, publish_deadline: "1s" }), contextFor("lake"));
+}
+
+function received(server: MockKafka) {
+  return server.records().map(({ headers, payload }) => {
+    const pairs = Object.fromEntries(
+      headers.flatMap((name, n) => (n % 2 === 0 ? [[name, headers[n + 1] ?? ""]] : [])),
+    ) as Readonly<Record<string, string>>;
+    const event = cloudEventOf(pairs, payload);
+    return { identity: event.id, event };
+  });
+}
+
+describe.skipIf(absent("kcat"))("with librdkafka", () => {
+  describeSink("kafka at librdkafka's mock brokers", {
+    async make() {
+      const server = await startMockKafka(TOPIC, 2);
+      return {
+        sink: sinkFor(server),
+        received: async () => received(server),
+        breakServer: () => server.signal("SIGSTOP"),
+        heal: () => server.signal("SIGCONT"),
+        stall: () => server.signal("SIGSTOP"),
+        dispose: () => server.stop(),
+      };
+    },
+  });
+
+  test("reads the key and the time of the event", async () => {
+    const server = await startMockKafka(TOPIC, 1);
+    const sink = sinkFor(server);
+    onTestFinished(async () => {
+      await sink.close();
+      await server.stop();
+    });
+    await sink.write([valueEvent(1)], never());
+    await expect.poll(() => server.records().length).toBe(1);
+    expect(server.records()[0]).toMatchObject({
+      topic: TOPIC,
+      tstype: "create",
+      ts: Date.parse(valueEvent(1).time),
+      key: "/sources/main site/1/tag/10042",
+    });
+  });
+});

@@ -1,0 +1,340 @@
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { KafkaConfig } from "#connectors/kafka/config.ts";
+import { createKafkaSink } from "#connectors/kafka/sink.ts";
+import { systemClock } from "#src/clock.ts";
+import type { Sink } from "#src/connector.ts";
+import { meaningOf, sentence } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { freePort, startKafka, temporaryFolder } from "../../../real-servers.ts";
+import { sampleOfEveryKind, valueEvent } from "../../../sample-events.ts";
+import { replay, seed } from "../../../seed.ts";
+import { contextFor, never } from "../../context.ts";
+import { createAuthority } from "../../mqtt/certificates.ts";
+import { allowWriting, classPath, createTopic, KAFKA, missing, readTopic } from "./world.ts";
+
+/**
+ * The connector against a real Apache Kafka (`npm run kafka:real`):
+ *
+ *     node test/connectors/kafka/real/main.ts [kills, default 10]
+ *
+ * Reading is done by librdkafka (kcat). What was run stands in connectors/kafka/README.md.
+ */
+const lacking = missing();
+if (lacking !== null) {
+  console.log(`kafka:real: not run, ${lacking}`);
+  process.exit(process.env.CI === "true" ? 1 : 0);
+}
+
+const kills = Number(process.argv[2] ?? 10);
+const folder = temporaryFolder("kafka-real");
+const authority = createAuthority(folder);
+const { certFile, keyFile } = authority.issue("broker");
+const store = join(folder, "store.pem");
+writeFileSync(store, `${readFileSync(keyFile, "utf8")}${readFileSync(certFile, "utf8")}`);
+process.env.KAFKA_REAL_PASSWORD = "correct horse";
+process.env.KAFKA_REAL_WRONG = "battery staple";
+
+const [plain, sasl, tls, mutual] = [await freePort(), await freePort(), await freePort(), await freePort()];
+const listeners = { PLAIN: plain, SASL: sasl, TLS: tls, MUTUAL: mutual };
+const named = Object.entries(listeners).map(([name, port]) => `${name}://127.0.0.1:${port}`);
+const jaas = (module: string, users: string) =>
+  `org.apache.kafka.common.security.${module} required ${users};`;
+const server = await startKafka({
+  classPath: classPath(),
+  port: plain,
+  lines: [
+    `listeners=${named.join(",")}`,
+    `advertised.listeners=${named.join(",")}`,
+    "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,MUTUAL:SSL",
+    "inter.broker.listener.name=PLAIN",
+    "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    `listener.name.sasl.plain.sasl.jaas.config=${jaas("plain.PlainLoginModule", 'user_plenum="correct horse"')}`,
+    `listener.name.sasl.scram-sha-256.sasl.jaas.config=${jaas("scram.ScramLoginModule", "")}`,
+    `listener.name.sasl.scram-sha-512.sasl.jaas.config=${jaas("scram.ScramLoginModule", "")}`,
+    "ssl.keystore.type=PEM",
+    `ssl.keystore.location=${store}`,
+    "ssl.truststore.type=PEM",
+    `ssl.truststore.location=${authority.caFile}`,
+    "listener.name.mutual.ssl.client.auth=required",
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS;User:CN=plenum",
+    "offsets.topic.replication.factor=1",
+    "min.insync.replicas=1",
+  ],
+  format: [
+    ["--add-scram", "SCRAM-SHA-256=[name=plenum,password=correct horse]"],
+    ["--add-scram", "SCRAM-SHA-512=[name=plenum,password=correct horse]"],
+  ].flat(),
+});
+
+let failed = 0;
+const sinks: Sink[] = [];
+const at = (port: number) => `127.0.0.1:${port}`;
+
+function sinkAt(port: number, options: object = {}): Sink {
+  const config = { brokers: [at(port)], tls: { enabled: false }, publish_deadline: "10s", ...options };
+  const sink = createKafkaSink(KafkaConfig.parse(config), contextFor("lake"));
+  sinks.push(sink);
+  return sink;
+}
+
+async function step(what: string, run: () => Promise<string>): Promise<void> {
+  try {
+    console.log(`ok      ${what}: ${await run()}`);
+  } catch (error) {
+    failed += 1;
+    console.log(
+      `FAILED  ${what}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,
+    );
+  }
+}
+
+function check(isSo: boolean, what: string): void {
+  if (!isSo) throw new Error(what);
+}
+
+async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Promise<string> {
+  const said = await Promise.resolve(work).then(
+    () => "accepted",
+    (error: unknown) => sentence(error),
+  );
+  check(pattern.test(said), `expected ${pattern}, got: ${said}`);
+  return said;
+}
+
+/** Why something was kept, and how often. */
+const setbacks = new Map<string, number>();
+
+/** Offers events as the engine does until all are settled; `settled` is called after each part. */
+async function deliver(
+  sink: Sink,
+  events: readonly Event[],
+  settled: () => void = () => undefined,
+): Promise<void> {
+  for (let next = 0; next < events.length; ) {
+    const batch = events.slice(next, next + 500);
+    const positions = batch.map((_, n) => next + n + 1);
+    try {
+      const receipt = await sink.write(batch, never(), undefined, {
+        positions,
+        committedAt: [],
+        again: false,
+      });
+      next += receipt.kept?.from ?? batch.length;
+      if (receipt.kept !== undefined) throw receipt.kept.error;
+      settled();
+    } catch (error) {
+      const { kind, message } = meaningOf(error);
+      check(kind === "retryable", message);
+      const why = message.replace(/ at [\d.:]+/, "");
+      setbacks.set(why, (setbacks.get(why) ?? 0) + 1);
+      await systemClock.sleep(100);
+      await sink.open(never()).catch(() => undefined);
+    }
+  }
+}
+
+/** A generator of numbers from 0 to 1 that a seed decides (mulberry32). */
+function randomFrom(start: number): () => number {
+  let state = start;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let t = Math.imul(state ^ (state >>> 15), 1 | state);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A broker that has just started has no producer ids yet. */
+async function opened(sink: Sink): Promise<Sink> {
+  for (let tries = 0; ; tries++) {
+    try {
+      await sink.open(never());
+      return sink;
+    } catch (error) {
+      if (tries >= 100 || meaningOf(error).kind !== "retryable") throw error;
+      await systemClock.sleep(100);
+    }
+  }
+}
+
+console.log(`Apache Kafka ${KAFKA} (KRaft, one node), ${replay}`);
+
+await step("a topic that is missing, auto-creation off", async () => {
+  const sink = await opened(sinkAt(plain));
+  const said = await refusal(sink.write([valueEvent(1)], never()), /Topic plenum\.tag does not exist/);
+  await refusal(sink.probe?.(never()), /No topic is there/);
+  await refusal(
+    sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()),
+    /LEADER_NOT_AVAILABLE/,
+  );
+  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "command", "worker"]) {
+    await createTopic(at(plain), `plenum.${noun}`, 3);
+  }
+  await sink.probe?.(never());
+  await deliver(sink, [valueEvent(1)]);
+  check(readTopic(at(plain), "plenum.tag").length === 1, "the event that had waited is not there");
+  return said;
+});
+
+await step("an event of every kind, each compression", async () => {
+  const samples = sampleOfEveryKind();
+  for (const compression of ["none", "gzip", "snappy", "lz4", "zstd"]) {
+    await deliver(sinkAt(plain, { compression }), samples);
+  }
+  await deliver(sinkAt(plain, { idempotent: false }), samples);
+  const alarms = readTopic(at(plain), "plenum.alarm");
+  check(
+    alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length,
+    "alarms differ",
+  );
+  return `${samples.length} kinds, 5 compressions, and without idempotence`;
+});
+
+await step("a message that is too large for its topic", async () => {
+  await createTopic(at(plain), "small", 1, { "max.message.bytes": "20000" });
+  const sink = sinkAt(plain, { topic: "small" });
+  const batch = Array.from({ length: 400 }, (_, n) => valueEvent(n));
+  batch[77] = { ...valueEvent(77), data: { ...valueEvent(77).data, behindGateway: "x".repeat(30_000) } };
+  const { rejected, kept } = await sink.write(batch, never());
+  check(kept === undefined && rejected.length === 1 && rejected[0]?.index === 77, "another one was rejected");
+  const ids = readTopic(at(plain), "small").map(({ id }) => id);
+  check(
+    ids.join() ===
+      batch
+        .filter((_, n) => n !== 77)
+        .map(({ id }) => id)
+        .join(),
+    "the others are not there, once each and in order",
+  );
+  return rejected[0]?.reason ?? "";
+});
+
+await step("a time that the topic does not take", async () => {
+  await createTopic(at(plain), "young", 1, { "message.timestamp.before.max.ms": "1000" });
+  const { rejected } = await sinkAt(plain, { topic: "young" }).write([valueEvent(1)], never());
+  check(rejected.length === 1, "it was taken");
+  return rejected[0]?.reason ?? "";
+});
+
+const login = (mechanism: string, env = "KAFKA_REAL_PASSWORD", username = "plenum") => ({
+  sasl: { mechanism, username, password: { env } },
+});
+
+await step("PLAIN and SCRAM, and what a user without rights is told", async () => {
+  for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
+    const sink = sinkAt(sasl, login(mechanism));
+    await refusal(sink.write([valueEvent(1)], never()), /may not be written by us|idempotent producer/);
+    await refusal(
+      sinkAt(sasl, login(mechanism, "KAFKA_REAL_WRONG")).open(never()),
+      /does not accept the user name or password/,
+    );
+  }
+  await allowWriting(at(plain), "User:plenum", "plenum.");
+  for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
+    const sink = sinkAt(sasl, login(mechanism));
+    await sink.probe?.(never());
+    check((await sink.write([valueEvent(1)], never())).kept === undefined, "it was not taken");
+  }
+  const elsewhere = sinkAt(sasl, { ...login("PLAIN"), topic: "small" });
+  const other = await refusal(
+    elsewhere.write([valueEvent(1)], never()),
+    /Topic small may not be written by us/,
+  );
+  await refusal(elsewhere.probe?.(never()), /Topic small may not be written by us/);
+  const unwanted = await refusal(sinkAt(plain, login("PLAIN")).open(never()), /does not ask for a password/);
+  const wanted = await refusal(sinkAt(sasl).open(never()), /wants a password/);
+  return [unwanted, wanted, other].join(" | ");
+});
+
+await step("TLS, a client certificate, and the wrong doors", async () => {
+  const ours = authority.issue("plenum");
+  const secure = { tls: { ca_file: authority.caFile } };
+  await sinkAt(tls, secure).open(never());
+  const client = { tls: { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile } };
+  await sinkAt(mutual, client).open(never());
+  const foreign = await refusal(sinkAt(tls, { tls: {} }).open(never()), /unknown authority|not trusted/);
+  const without = await refusal(sinkAt(tls).open(never()), /speaks TLS, and was talked to without/);
+  const none = await refusal(sinkAt(plain, secure).open(never()), /TLS/);
+  const nameless = await refusal(sinkAt(mutual, secure).open(never()), /wants a certificate of ours/);
+  return [foreign, without, none, nameless].join(" | ");
+});
+
+await step(`kill -9 at ${kills} random moments while events flow`, async () => {
+  await createTopic(at(plain), "crashes", 3);
+  const random = randomFrom(seed);
+  const sink = sinkAt(plain, { topic: "crashes" });
+  const events: Event[] = [];
+  let parts = 0;
+  let stopped = false;
+  const killing = (async () => {
+    for (let killed = 0; killed < kills; killed++) {
+      // While events flow: a broker that was killed takes its time until it leads its partitions again.
+      for (const before = parts; parts < before + 2; ) await systemClock.sleep(20);
+      await systemClock.sleep(random() * 500);
+      await server.kill();
+      await systemClock.sleep(random() * 300);
+      await server.again();
+    }
+    stopped = true;
+  })();
+  setbacks.clear();
+  for (let round = 0; !stopped; round++) {
+    const more = Array.from({ length: 2_000 }, (_, n) => {
+      const number = round * 2_000 + n;
+      return valueEvent(number, String(number % 25));
+    });
+    events.push(...more);
+    await deliver(sink, more, () => {
+      parts += 1;
+    });
+  }
+  await killing;
+  const read = readTopic(at(plain), "crashes");
+  const order = new Map(events.map(({ id }, n) => [id, n]));
+  const seen = new Set(read.map(({ id }) => id));
+  const lost = events.filter(({ id }) => !seen.has(id)).length;
+  let disordered = 0;
+  let overtaken = 0;
+  const first = new Map<string, number>();
+  const newest = new Map<string, number>();
+  const firsts = new Set<string>();
+  for (const { id, key } of read) {
+    const n = order.get(id) ?? -1;
+    check(n >= 0, `nobody sent ${id}`);
+    if (!firsts.has(id)) {
+      if (n < (first.get(key) ?? -1)) disordered += 1;
+      first.set(key, n);
+      firsts.add(id);
+    }
+    newest.set(key, n);
+  }
+  // Whoever keeps the last record of a key (a compacted topic) has the newest event.
+  for (const [key, n] of newest) if (n !== first.get(key)) overtaken += 1;
+  const twice = read.length - seen.size;
+  const figures = `${events.length} events, setbacks: ${[...setbacks].map(([why, n]) => `${n} × ${why}`).join(" ")};, ${lost} lost, ${twice} twice with the same ce_id, ${disordered} out of order, ${overtaken} keys whose last record is not the newest`;
+  check(lost === 0 && disordered === 0 && overtaken === 0, figures);
+  return figures;
+});
+
+await step("how fast", async () => {
+  await createTopic(at(plain), "fast", 3);
+  const sink = await opened(sinkAt(plain, { topic: "fast" }));
+  const batches = Array.from({ length: 100 }, (_, round) =>
+    Array.from({ length: 1_000 }, (_, n) => valueEvent(round * 1_000 + n, String(n))),
+  );
+  for (const batch of batches.slice(0, 20)) await sink.write(batch, never());
+  const [began, used] = [performance.now(), process.cpuUsage()];
+  for (const batch of batches) await sink.write(batch, never());
+  const { user, system } = process.cpuUsage(used);
+  const values = batches.length * 1_000;
+  const rate = values / ((performance.now() - began) / 1_000);
+  return `${Math.round(rate)} values a second, ${((user + system) / values).toFixed(1)} µs of our processor each`;
+});
+
+for (const sink of sinks) await sink.close();
+await server.stop();
+rmSync(folder, { recursive: true });
+console.log(failed === 0 ? "all well" : `${failed} steps failed`);
+process.exitCode = failed === 0 ? 0 : 1;

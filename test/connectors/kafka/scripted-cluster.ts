@@ -1,0 +1,318 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { Reader, readRecordsBatch } from "@platformatic/kafka";
+
+/**
+ * Kafka brokers that do what a test tells them to, also what no real one would. They speak the oldest versions of the
+ * protocol that the connector knows, because those are the simplest: ApiVersions 1, Metadata 1, Produce 3,
+ * InitProducerId 0, SaslHandshake 1, SaslAuthenticate 0 (https://kafka.apache.org/protocol).
+ */
+export interface ScriptedCluster {
+  /** `host:port` of each broker, by number from 0. */
+  readonly brokers: readonly string[];
+  /** Every batch that came, in order, whatever was answered. */
+  readonly batches: readonly Batch[];
+  /** What the brokers have acknowledged, in order. */
+  readonly stored: readonly Stored[];
+  /** Names of the requests that came, in order. */
+  readonly asked: readonly string[];
+  /** A broker ends its connections and takes no new ones, and comes back. */
+  away(broker: number): Promise<void>;
+  back(broker: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface Batch {
+  readonly broker: number;
+  readonly topic: string;
+  readonly partition: number;
+  readonly producerId: bigint;
+  readonly epoch: number;
+  readonly sequence: number;
+  readonly records: readonly Stored[];
+}
+
+export interface Stored {
+  readonly topic: string;
+  readonly partition: number;
+  readonly timestampMs: number;
+  readonly key: string;
+  readonly value: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface Script {
+  /** Number of brokers; partition n of a topic is at broker n modulo that. Default 1. */
+  readonly brokers?: number;
+  /** Partitions of each topic; others do not exist. A number for all topics. Default 3. */
+  readonly topics?: number | Readonly<Record<string, number>>;
+  /** What is answered to a batch: a code of Kafka, `silence`, `cut` or `late`: stored, and then cut. Default 0. */
+  readonly produce?: (batch: Batch) => number | "silence" | "cut" | "late";
+  /** The code for a producer id. Default 0. */
+  readonly producerId?: () => number;
+  /** Code of a topic in the metadata; default 0, or 3 where it does not exist. */
+  readonly topic?: (name: string) => number;
+  /** Where set, nothing but these is understood before a client has shown who it is with them. */
+  readonly sasl?: { readonly mechanism: string; readonly answer: () => Buffer | "refused" };
+  /** Where the brokers say that they are. Default 127.0.0.1. */
+  readonly host?: string;
+}
+
+const NAMES: Readonly<Record<number, string>> = {
+  0: "Produce",
+  3: "Metadata",
+  17: "SaslHandshake",
+  18: "ApiVersions",
+  22: "InitProducerId",
+  36: "SaslAuthenticate",
+};
+const UNSUPPORTED_VERSION = 35;
+
+export async function startScriptedCluster(script: Script = {}): Promise<ScriptedCluster> {
+  const batches: Batch[] = [];
+  const stored: Stored[] = [];
+  const asked: string[] = [];
+  const sockets: Set<Socket>[] = [];
+  const servers: Server[] = [];
+  let producerIds = 4_000n;
+
+  function answerTo(broker: number, api: number, version: number, body: Reader): Buffer | "silence" | "cut" {
+    asked.push(NAMES[api] ?? String(api));
+    switch (api) {
+      case 18:
+        if (version > 1)
+          return bytes(
+            int16(UNSUPPORTED_VERSION),
+            array([], () => Buffer.alloc(0)),
+            int32(0),
+          );
+        return bytes(
+          int16(0),
+          array(Object.entries(VERSIONS), ([key, v]) => bytes(int16(Number(key)), int16(v), int16(v))),
+          int32(0),
+        );
+      case 3: {
+        const count = body.readInt32();
+        return metadata(
+          count < 0 ? allTopics() : Array.from({ length: count }, () => body.readString(false)),
+        );
+      }
+      case 22: {
+        const code = script.producerId?.() ?? 0;
+        producerIds += 1n;
+        return bytes(int32(0), int16(code), int64(producerIds), int16(0));
+      }
+      case 0:
+        return produced(broker, body);
+      case 17: {
+        const mechanism = body.readString(false);
+        const ours = script.sasl?.mechanism;
+        const code = ours === undefined ? 34 : mechanism === ours ? 0 : 33;
+        return bytes(int16(code), array(ours === undefined ? [] : [ours], string));
+      }
+      default: {
+        const said = script.sasl?.answer() ?? "refused";
+        return said === "refused"
+          ? bytes(int16(58), string("Authentication failed"), int32(0))
+          : bytes(int16(0), int16(-1), int32(said.length), said);
+      }
+    }
+  }
+
+  const allTopics = () => (typeof script.topics === "object" ? Object.keys(script.topics) : []);
+  const partitionsOf = (name: string) =>
+    typeof script.topics === "object" ? (script.topics[name] ?? 0) : (script.topics ?? 3);
+
+  function metadata(names: readonly string[]): Buffer {
+    return bytes(
+      array(servers, (server, n) =>
+        bytes(
+          int32(n),
+          string(script.host ?? "127.0.0.1"),
+          int32((server.address() as AddressInfo | null)?.port ?? ports[n] ?? 0),
+          int16(-1),
+        ),
+      ),
+      int32(0),
+      array(names, (name) => {
+        const count = partitionsOf(name);
+        const code = script.topic?.(name) ?? (count === 0 ? 3 : 0);
+        return bytes(
+          int16(code),
+          string(name),
+          Buffer.from([0]),
+          array(code === 0 ? [...Array(count).keys()] : [], (partition) =>
+            bytes(
+              int16(0),
+              int32(partition),
+              int32(partition % servers.length),
+              array([], int32),
+              array([], int32),
+            ),
+          ),
+        );
+      }),
+    );
+  }
+
+  function produced(broker: number, body: Reader): Buffer | "silence" | "cut" {
+    body.readNullableString(false);
+    body.readInt16();
+    body.readInt32();
+    let ending: "silence" | "cut" | null = null;
+    const answers = body.readArray(
+      (r) => {
+        const topic = r.readString(false);
+        const partitions = r.readArray(
+          (inner) => {
+            const partition = inner.readInt32();
+            const batch = batchOf(broker, topic, partition, inner.readBytes(false));
+            batches.push(batch);
+            const answer = script.produce?.(batch) ?? 0;
+            if (answer === 0 || answer === "late") stored.push(...batch.records);
+            if (answer === "late") ending = "cut";
+            else if (typeof answer === "string") ending = answer;
+            return bytes(
+              int32(partition),
+              int16(typeof answer === "number" ? answer : 0),
+              int64(0n),
+              int64(-1n),
+            );
+          },
+          false,
+          false,
+        );
+        return bytes(
+          string(topic),
+          array(partitions, (part) => part),
+        );
+      },
+      false,
+      false,
+    );
+    return (
+      ending ??
+      bytes(
+        array(answers, (part) => part),
+        int32(0),
+      )
+    );
+  }
+
+  function serve(broker: number): Server {
+    return createServer((socket) => {
+      sockets[broker]?.add(socket);
+      socket.on("error", () => socket.destroy());
+      socket.once("close", () => sockets[broker]?.delete(socket));
+      let isKnown = script.sasl === undefined;
+      let rest: Buffer = Buffer.alloc(0);
+      socket.on("data", (data: Buffer) => {
+        rest = Buffer.concat([rest, data]);
+        // As Kafka does with what is larger than socket.request.max.bytes, such as the first bytes of TLS.
+        if (rest.length >= 4 && rest.readUInt32BE(0) > 100_000_000) return void socket.destroy();
+        while (rest.length >= 4 && rest.length >= 4 + rest.readUInt32BE(0)) {
+          const frame = rest.subarray(4, 4 + rest.readUInt32BE(0));
+          rest = rest.subarray(4 + frame.length);
+          const reader = Reader.from(frame);
+          const api = reader.readInt16();
+          const version = reader.readInt16();
+          const correlation = reader.readInt32();
+          reader.readNullableString(false);
+          // What a listener with passwords does to whoever has not shown one.
+          if (!isKnown && ![17, 18, 36].includes(api)) return void socket.destroy();
+          const answer = answerTo(broker, api, version, reader);
+          if (answer === "silence") return;
+          if (answer === "cut") return void socket.destroy();
+          if (api === 36) isKnown = true;
+          socket.write(bytes(int32(answer.length + 4), int32(correlation), answer));
+        }
+      });
+    });
+  }
+
+  const ports: number[] = [];
+  for (let n = 0; n < (script.brokers ?? 1); n++) {
+    sockets.push(new Set());
+    const server = serve(n).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    servers.push(server);
+    ports.push((server.address() as AddressInfo).port);
+  }
+
+  async function away(broker: number): Promise<void> {
+    const server = servers[broker];
+    if (server === undefined || !server.listening) return;
+    const closed = once(server, "close");
+    server.close();
+    for (const socket of sockets[broker] ?? []) socket.destroy();
+    await closed;
+  }
+
+  return {
+    brokers: ports.map((port) => `127.0.0.1:${port}`),
+    batches,
+    stored,
+    asked,
+    away,
+    async back(broker) {
+      const server = servers[broker];
+      server?.listen(ports[broker], "127.0.0.1");
+      if (server !== undefined) await once(server, "listening");
+    },
+    async close() {
+      for (const broker of servers.keys()) await away(broker);
+    },
+  };
+}
+
+const VERSIONS: Readonly<Record<number, number>> = { 0: 3, 3: 1, 17: 1, 18: 1, 22: 0, 36: 0 };
+
+function batchOf(broker: number, topic: string, partition: number, encoded: Buffer): Batch {
+  const { firstTimestamp, producerId, producerEpoch, firstSequence, records } = readRecordsBatch(
+    Reader.from(encoded),
+  );
+  return {
+    broker,
+    topic,
+    partition,
+    producerId,
+    epoch: producerEpoch,
+    sequence: firstSequence,
+    records: records.map(({ key, value, headers, timestampDelta }) => ({
+      topic,
+      partition,
+      timestampMs: Number(firstTimestamp + timestampDelta),
+      key: String(key),
+      value: String(value),
+      headers: Object.fromEntries(headers.map(([name, text]) => [String(name), String(text)])),
+    })),
+  };
+}
+
+const bytes = (...parts: readonly Buffer[]) => Buffer.concat(parts);
+
+function int16(value: number): Buffer {
+  const buffer = Buffer.alloc(2);
+  buffer.writeInt16BE(value);
+  return buffer;
+}
+
+function int32(value: number): Buffer {
+  const buffer = Buffer.alloc(4);
+  buffer.writeInt32BE(value);
+  return buffer;
+}
+
+function int64(value: bigint): Buffer {
+  const buffer = Buffer.alloc(8);
+  buffer.writeBigInt64BE(value);
+  return buffer;
+}
+
+function string(text: string): Buffer {
+  return bytes(int16(Buffer.byteLength(text)), Buffer.from(text));
+}
+
+function array<T>(items: readonly T[], write: (item: T, n: number) => Buffer): Buffer {
+  return bytes(int32(items.length), ...items.map(write));
+}

@@ -1,0 +1,430 @@
+import { describe, expect, onTestFinished, test } from "vitest";
+import { KafkaConfig } from "#connectors/kafka/config.ts";
+import { createKafkaSink } from "#connectors/kafka/sink.ts";
+import type { Event } from "#src/event.ts";
+import { sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
+import { describeSink } from "../../suites/sink-suite.ts";
+import { contextFor, never } from "../context.ts";
+import { cloudEventOf } from "./cloud-event.ts";
+import { type Script, type ScriptedCluster, startScriptedCluster } from "./scripted-cluster.ts";
+
+function configFor(cluster: ScriptedCluster, options: object = {}): KafkaConfig {
+  const brokers = cluster.brokers.slice(0, 1);
+  return KafkaConfig.parse({
+    brokers,
+    tls: { enabled: false },
+    connect_deadline: "2s",
+    publish_deadline: "2s",
+    ...options,
+  });
+}
+
+async function setUp(script: Script = {}, options: object = {}) {
+  const cluster = await startScriptedCluster(script);
+  const sink = createKafkaSink(configFor(cluster, options), contextFor("lake"));
+  onTestFinished(async () => {
+    await sink.close();
+    await cluster.close();
+  });
+  return { cluster, sink };
+}
+
+const idsOf = (cluster: ScriptedCluster) => cluster.stored.map(({ headers }) => headers.ce_id);
+const values = (count: number, tag?: string) => Array.from({ length: count }, (_, n) => valueEvent(n, tag));
+
+describeSink("kafka", {
+  async make() {
+    let silent = false;
+    const cluster = await startScriptedCluster({
+      brokers: 2,
+      produce: () => (silent ? "silence" : 0),
+    });
+    return {
+      sink: createKafkaSink(configFor(cluster), contextFor("lake")),
+      received: async () =>
+        cluster.stored.map(({ headers, value }) => {
+          const event = cloudEventOf(headers, value);
+          return { identity: event.id, event };
+        }),
+      async breakServer() {
+        await cluster.away(0);
+        await cluster.away(1);
+      },
+      async heal() {
+        await cluster.back(0);
+        await cluster.back(1);
+      },
+      async stall() {
+        silent = true;
+      },
+      dispose: () => cluster.close(),
+    };
+  },
+});
+
+describe("a record", () => {
+  test("is a CloudEvent in binary mode, with the event's time and a key that keeps order", async () => {
+    const { cluster, sink } = await setUp();
+    const alarm: Event = { ...sampleEvent("alarm-raised"), snapshot: true };
+    await sink.write([alarm], never());
+    const [record] = cluster.stored;
+    expect(record?.headers).toEqual({
+      ce_specversion: "1.0",
+      ce_id: alarm.id,
+      ce_source: "/sources/main",
+      ce_type: "alarm-raised",
+      ce_subject: "site/1/alarm/500001",
+      ce_time: alarm.time,
+      ce_siteid: "1",
+      ce_priority: alarm.priority,
+      ce_snapshot: "true",
+      "content-type": "application/json",
+    });
+    expect(record).toMatchObject({
+      topic: "plenum.alarm",
+      key: "/sources/main site/1/alarm/500001",
+      timestampMs: Date.parse(alarm.time),
+      value: JSON.stringify(alarm.data),
+    });
+  });
+
+  test("has the number of what this sink was offered, where there is one", async () => {
+    const { cluster, sink } = await setUp();
+    const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
+    const offer = { positions: [7, 8], committedAt: [], again: false, sequences };
+    await sink.write(values(2), never(), undefined, offer);
+    const [numbered, other] = cluster.stored;
+    expect(numbered?.headers).toMatchObject({
+      ce_sequence: "0000000000004711",
+      ce_sequenceepoch: "0123456789abcdef",
+    });
+    expect(other?.headers).not.toHaveProperty("ce_sequence");
+  });
+
+  test("of one key lies in one partition, the one of the Java clients", async () => {
+    const { cluster, sink } = await setUp({ topics: 7 });
+    const batch = ["1", "2", "3", "4", "5"].flatMap((tag) => values(3, tag));
+    await sink.write(batch, never());
+    const partitions = new Map(cluster.stored.map(({ key, partition }) => [key, partition]));
+    expect(cluster.stored.every(({ key, partition }) => partitions.get(key) === partition)).toBe(true);
+    expect(Object.fromEntries(partitions)).toEqual(JAVA_PARTITIONS);
+  });
+});
+
+describe("what the receipt says", () => {
+  test("is what the brokers acknowledged: nothing before is missing, nothing behind is sent twice", async () => {
+    let away = true;
+    const { cluster, sink } = await setUp({
+      brokers: 2,
+      topics: 2,
+      produce: ({ broker }) => (broker === 1 && away ? 19 : 0),
+    });
+    await sink.open(never());
+    const batch = Array.from({ length: 20 }, (_, n) => valueEvent(n, String(n)));
+    const positions = batch.map((_, n) => n + 1);
+    const receipt = await sink
+      .write(batch, never(), undefined, { positions, committedAt: [], again: false })
+      .catch(asKept);
+    const before = idsOf(cluster);
+    expect(before.length).toBeGreaterThan(0);
+    expect(before.length).toBeLessThan(20);
+    const from = receipt.kept?.from ?? 20;
+    expect(batch.slice(0, from).every(({ id }) => before.includes(id))).toBe(true);
+    expect(before).not.toContain(batch[from]?.id);
+    expect(receipt.kept?.error).toMatchObject({
+      kind: "retryable",
+      message: "Topic plenum.tag took nothing at the moment (NOT_ENOUGH_REPLICAS).",
+      hint: expect.stringContaining("min.insync.replicas") as string,
+    });
+
+    away = false;
+    const rest = { positions: positions.slice(from), committedAt: [], again: false };
+    expect(await sink.write(batch.slice(from), never(), undefined, rest)).toEqual({ rejected: [] });
+    expect(idsOf(cluster)).toHaveLength(20);
+    expect(new Set(idsOf(cluster))).toEqual(new Set(batch.map(({ id }) => id)));
+    // Somebody wants them once more: then they are sent once more.
+    await sink.write(batch, never(), undefined, { positions, committedAt: [], again: true });
+    expect(idsOf(cluster)).toHaveLength(40);
+  });
+
+  test("keeps from the first event whose topic is missing, and sends nothing behind it", async () => {
+    const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
+    const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
+    const receipt = await sink.write(batch, never());
+    expect(receipt).toMatchObject({
+      rejected: [],
+      kept: {
+        from: 1,
+        error: {
+          kind: "config",
+          message: "Topic plenum.alarm does not exist (UNKNOWN_TOPIC_OR_PARTITION).",
+          hint: expect.stringContaining("create_topics") as string,
+        },
+      },
+    });
+    expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
+  });
+
+  test("a topic that may not be written is a matter of settings", async () => {
+    const { cluster, sink } = await setUp({ produce: () => 29 });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "config",
+      reason: "forbidden",
+      message: "Topic plenum.tag may not be written by us, or does not exist (TOPIC_AUTHORIZATION_FAILED).",
+    });
+    expect(cluster.stored).toEqual([]);
+  });
+
+  test("one record that is too large is found among hundreds, and all others are stored in order", async () => {
+    const batch = values(300).map((event, n) =>
+      n === 123 ? { ...event, data: { ...event.data, behindGateway: "x".repeat(4_000) } } : event,
+    );
+    const { cluster, sink } = await setUp({
+      topics: 1,
+      produce: ({ records }) => (records.some(({ value }) => value.length > 4_000) ? 10 : 0),
+    });
+    const { rejected, kept } = await sink.write(batch, never());
+    expect(kept).toBeUndefined();
+    expect(rejected).toEqual([
+      {
+        index: 123,
+        reason:
+          "Topic plenum.tag: it is larger than the topic takes (max.message.bytes). The broker says MESSAGE_TOO_LARGE.",
+      },
+    ]);
+    expect(idsOf(cluster)).toEqual(batch.filter((_, n) => n !== 123).map(({ id }) => id));
+    // Halves, not one after the other.
+    expect(cluster.batches.length).toBeLessThan(25);
+  });
+
+  test("what is larger than max_message_bytes is rejected here, and batches stay below it", async () => {
+    const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
+    const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
+    const { rejected } = await sink.write([...values(7), large, valueEvent(8)], never());
+    expect(rejected).toMatchObject([
+      { index: 7, reason: expect.stringContaining("max_message_bytes is 2048") },
+    ]);
+    expect(idsOf(cluster)).toEqual([...values(7), valueEvent(8)].map(({ id }) => id));
+    const sizes = cluster.batches.map(({ records }) => JSON.stringify(records).length);
+    expect(cluster.batches.length).toBeGreaterThan(2);
+    expect(Math.max(...sizes)).toBeLessThan(3_000);
+  });
+});
+
+describe("the idempotent producer", () => {
+  test("numbers the records of each partition without a gap", async () => {
+    const { cluster, sink } = await setUp({ topics: 1 });
+    await sink.write(values(3), never());
+    await sink.write(values(2), never());
+    await sink.write(values(1), never());
+    expect(cluster.batches.map(({ epoch, sequence }) => [epoch, sequence])).toEqual([
+      [0, 0],
+      [0, 3],
+      [0, 5],
+    ]);
+    expect(new Set(cluster.batches.map(({ producerId }) => producerId))).toEqual(new Set([4_001n]));
+  });
+
+  test("after an answer that got lost, goes on in a later epoch, which shuts out what is still on its way", async () => {
+    let lost = true;
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => (lost ? "late" : 0) });
+    await sink.open(never());
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
+    lost = false;
+    await sink.open(never());
+    expect(await sink.write([valueEvent(1), valueEvent(2)], never())).toEqual({ rejected: [] });
+    expect(cluster.batches.map(({ producerId, epoch, sequence }) => [producerId, epoch, sequence])).toEqual([
+      [4_001n, 0, 0],
+      [4_001n, 1, 0],
+    ]);
+    // Twice, with the same id.
+    expect(idsOf(cluster)).toEqual([1, 1, 2].map((n) => valueEvent(n).id));
+  });
+
+  test("asks for a new number where the brokers have forgotten its own", async () => {
+    let codes = [0, 45];
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
+    await sink.write([valueEvent(1)], never());
+    await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "retryable" });
+    codes = [];
+    await sink.write([valueEvent(2)], never());
+    expect(cluster.batches.map(({ producerId, epoch, sequence }) => [producerId, epoch, sequence])).toEqual([
+      [4_001n, 0, 0],
+      [4_001n, 0, 1],
+      [4_002n, 0, 0],
+    ]);
+  });
+
+  test("is left out when told so; without the right for it the sentence names both ways", async () => {
+    const without = await setUp({}, { idempotent: false });
+    await without.sink.write([valueEvent(1)], never());
+    expect(without.cluster.asked).not.toContain("InitProducerId");
+    expect(without.cluster.batches[0]?.producerId).toBe(-1n);
+
+    const { sink } = await setUp({ producerId: () => 31 });
+    await expect(sink.open(never())).rejects.toMatchObject({
+      kind: "config",
+      reason: "forbidden",
+      hint: expect.stringMatching(/IdempotentWrite on the cluster; or set idempotent: false\.$/) as string,
+    });
+  });
+});
+
+describe("no more than it has to", () => {
+  test("one attempt a write: nothing is sent again by itself", async () => {
+    const { cluster, sink } = await setUp({ produce: () => "cut" });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: expect.stringMatching(
+        /^The Kafka broker at 127\.0\.0\.1:\d+ broke the connection\.$/,
+      ) as string,
+    });
+    expect(cluster.batches).toHaveLength(1);
+  });
+
+  test("after a failure nothing more is sent in that write", async () => {
+    const { cluster, sink } = await setUp({ topics: 1, produce: () => 7 }, { max_message_bytes: 2_048 });
+    await expect(sink.write(values(50), never())).rejects.toMatchObject({ kind: "retryable" });
+    expect(cluster.batches).toHaveLength(1);
+  });
+
+  test("where topics are is asked once, not for each batch", async () => {
+    const { cluster, sink } = await setUp();
+    for (let n = 0; n < 5; n++) await sink.write([valueEvent(n)], never());
+    expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(1);
+  });
+
+  test("a broker that does not answer in time: the event is kept", async () => {
+    const { sink } = await setUp({ produce: () => "silence" }, { publish_deadline: "100ms" });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: expect.stringContaining("gave no answer in time") as string,
+    });
+  });
+});
+
+describe("a topic that is missing", () => {
+  test("is waited for when the brokers create it, and then is a matter of settings", async () => {
+    let nowMs = 0;
+    const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
+    const cluster = await startScriptedCluster({ topics: {} });
+    const sink = createKafkaSink(configFor(cluster, { create_topics: true }), contextFor("lake", clock));
+    onTestFinished(async () => {
+      await sink.close();
+      await cluster.close();
+    });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+      kind: "retryable",
+      message: "Topic plenum.tag took nothing at the moment (LEADER_NOT_AVAILABLE).",
+    });
+    nowMs = 20_000;
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
+  });
+
+  test("probing says whether any is there, whether we may write, and sends nothing", async () => {
+    const there = await setUp({ topics: { "plenum.tag": 1 } });
+    await there.sink.probe?.(never());
+    expect(there.cluster.batches).toEqual([]);
+
+    const none = await setUp({ topics: { other: 1 } });
+    await expect(none.sink.probe?.(never())).rejects.toMatchObject({
+      kind: "config",
+      field: "topic",
+      message: "No topic is there for plenum.{noun}, or we may not see it.",
+    });
+    const created = await setUp({ topics: {} }, { create_topics: true });
+    await created.sink.probe?.(never());
+
+    const bySite = await setUp({ topics: { "a.main.7": 1, b: 1 } }, { topic: "a.{source}.{site}" });
+    await bySite.sink.probe?.(never());
+    const noSite = await setUp({ topics: { "a.main": 1, b: 1 } }, { topic: "a.{source}.{site}" });
+    await expect(noSite.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+  });
+});
+
+describe("who is let in", () => {
+  const sasl = (mechanism: string) => {
+    process.env.KAFKA_TEST_PASSWORD = "correct horse";
+    return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
+  };
+
+  test("PLAIN is let in, and a wrong password is a matter of settings without the password", async () => {
+    const well = await setUp({ sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } }, sasl("PLAIN"));
+    expect(await well.sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
+
+    const { sink } = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("PLAIN"));
+    const error: unknown = await sink.open(never()).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({
+      kind: "config",
+      reason: "unauthenticated",
+      message: expect.stringContaining("does not accept the user name or password") as string,
+    });
+    expect(JSON.stringify(error)).not.toContain("correct horse");
+  });
+
+  test("another mechanism, no password wanted, or none given: each has its own sentence", async () => {
+    const other = await setUp(
+      { sasl: { mechanism: "PLAIN", answer: () => "refused" } },
+      sasl("SCRAM-SHA-256"),
+    );
+    await expect(other.sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl.mechanism" });
+
+    const unwanted = await setUp({}, sasl("PLAIN"));
+    await expect(unwanted.sink.open(never())).rejects.toMatchObject({
+      kind: "config",
+      message: expect.stringContaining("does not ask for a password at this port") as string,
+    });
+
+    const missing = await setUp({ sasl: { mechanism: "SCRAM-SHA-512", answer: () => "refused" } });
+    await expect(missing.sink.open(never())).rejects.toMatchObject({
+      kind: "config",
+      reason: "unauthenticated",
+      message: expect.stringContaining("wants a password (SCRAM-SHA-512)") as string,
+    });
+  });
+
+  test("a broker that answers nonsense to SCRAM is a failed authentication, and the worker lives", async () => {
+    const { sink } = await setUp(
+      { sasl: { mechanism: "SCRAM-SHA-256", answer: () => Buffer.from("no such thing") } },
+      sasl("SCRAM-SHA-256"),
+    );
+    await expect(sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl" });
+  });
+});
+
+test("a cluster on this machine cannot send us elsewhere with a readable password", async () => {
+  process.env.KAFKA_TEST_PASSWORD = "correct horse";
+  const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
+  const password = { env: "KAFKA_TEST_PASSWORD" };
+  const { cluster, sink } = await setUp(script, {
+    sasl: { mechanism: "PLAIN", username: "plenum", password },
+  });
+  await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
+    kind: "config",
+    message: expect.stringMatching(
+      /^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/,
+    ) as string,
+  });
+  expect(cluster.batches).toEqual([]);
+});
+
+test("every kind has a topic, and an event about a tag lies with the others about it", async () => {
+  const { cluster, sink } = await setUp();
+  expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
+  const about = cluster.stored.filter(({ key }) => key === `/sources/main site/1/tag/${TAG.id}`);
+  expect(new Set(about.map(({ topic }) => topic))).toEqual(new Set(["plenum.tag"]));
+  expect(about.length).toBeGreaterThan(3);
+});
+
+function asKept(error: unknown) {
+  return { rejected: [], kept: { from: 0, error } };
+}
+
+/** `Utils.toPositive(Utils.murmur2(key)) % 7` of kafka-clients 4.1.0. */
+const JAVA_PARTITIONS = {
+  "/sources/main site/1/tag/1": 3,
+  "/sources/main site/1/tag/2": 0,
+  "/sources/main site/1/tag/3": 4,
+  "/sources/main site/1/tag/4": 5,
+  "/sources/main site/1/tag/5": 4,
+};

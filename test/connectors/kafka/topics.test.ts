@@ -1,0 +1,101 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { createTopics, legal, nounOf, templateComplaint } from "#connectors/kafka/topics.ts";
+import { type Event, sourceUri } from "#src/event.ts";
+import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
+
+/** What Kafka itself says of a topic (org.apache.kafka.common.internals.Topic). */
+const isLegal = (topic: string) => /^[A-Za-z0-9._-]{1,249}$/.test(topic) && topic !== "." && topic !== "..";
+
+const anyText = fc.oneof(
+  fc.string({ unit: "binary", maxLength: 200 }).filter((text) => text.isWellFormed()),
+  fc.stringMatching(/^[a-c._-]{0,6}$/),
+  fc.string({ unit: fc.constantFrom("_", "5", "f", "h", ".", "a"), maxLength: 90 }),
+);
+
+describe("texts in topics", () => {
+  test("are legal, and two texts are never one", () => {
+    fc.assert(
+      fc.property(anyText, anyText, (one, other) => {
+        for (const text of [one, other]) expect(legal(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
+        expect(legal(one) === legal(other)).toBe(one === other);
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  test.each([
+    ["north", "north"],
+    ["north-2", "north-2"],
+    ["north_2", "north_5f2"],
+    ["a.b", "a_2eb"],
+    ["Malmö", "Malm_c3_b6"],
+    ["_worker", "_5fworker"],
+  ])("%s is %s", (text, written) => expect(legal(text)).toBe(written));
+});
+
+describe("topics of events", () => {
+  const of = (template: string, event: Event) => createTopics(template).of(event);
+
+  test("come from the template", () => {
+    const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
+    expect(of("plenum.{noun}", event)).toBe("plenum.tag");
+    expect(of("plenum.{source}.{site}.{kind}", event)).toBe("plenum.north_5f2.7.tag-value");
+    expect(of("all", event)).toBe("all");
+    expect(of("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
+  });
+
+  test("two places never get one topic", () => {
+    fc.assert(
+      fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
+        const topics = createTopics("p-{source}.{site}");
+        const at = (name: string, siteid: string) =>
+          topics.of({ ...valueEvent(1), source: sourceUri(name), siteid });
+        const isSame = source === otherSource && site === otherSite;
+        expect(isLegal(at(source, site))).toBe(true);
+        expect(at(source, site) === at(otherSource, otherSite)).toBe(isSame);
+      }),
+      { numRuns: 1_000 },
+    );
+  });
+
+  test("what has one key has one noun, whatever happened to it", () => {
+    expect(nounOf("site/1")).toBe("site");
+    expect(nounOf("site/1/tag/10042/history/1h")).toBe("tag");
+    expect(nounOf("gateway/9")).toBe("gateway");
+    expect(nounOf("audit")).toBe("worker");
+    const topics = createTopics("plenum.{noun}");
+    for (const event of sampleOfEveryKind()) expect(topics.all).toContain(topics.of(event));
+    expect(topics.of(sampleEvent("alarm-raised"))).toBe(topics.of(sampleEvent("alarm-resolved")));
+  });
+
+  test("are recognised, and known beforehand where neither source nor site is in them", () => {
+    expect(createTopics("plenum.{kind}").all).toContain("plenum.tag-value");
+    expect(createTopics("one").all).toEqual(["one"]);
+    const bySite = createTopics("plenum.{site}.{noun}");
+    expect(bySite.all).toBeNull();
+    expect(bySite.fits("plenum.7.tag")).toBe(true);
+    expect(bySite.fits("plenum.tag")).toBe(false);
+    expect(bySite.fits("plenumx7.tag")).toBe(false);
+  });
+});
+
+describe("templates", () => {
+  test.each([
+    ["plenum.{site}.{tag}", "There is no {tag}"],
+    ["plenum.{site}.{site}", "once"],
+    ["{source}{site}", "point between"],
+    ["{source}-{site}", "point between"],
+    ["plenum/{noun}", '"/"'],
+    ["plenum.{noun", '"{"'],
+    ["", "needs a name"],
+    ["..", "needs a name"],
+    ["__consumer_offsets", "Kafka itself"],
+    [`${"x".repeat(120)}.{source}.{site}`, "250"],
+  ])("%s is refused", (template, complaint) => expect(templateComplaint(template)).toContain(complaint));
+
+  test.each(["plenum.{noun}", "plenum.{kind}", "plenum.{source}.{site}.{kind}", "{noun}", "a_b-{noun}.x"])(
+    "%s is fine",
+    (template) => expect(templateComplaint(template)).toBeNull(),
+  );
+});

@@ -1,0 +1,65 @@
+import { rmSync } from "node:fs";
+import { expect, onTestFinished, test } from "vitest";
+import { type Compaction, openBook } from "#connectors/parquet/book.ts";
+import { S3Config } from "#connectors/parquet/config.ts";
+import { partitionOf } from "#connectors/parquet/paths.ts";
+import { createPlainFormat } from "#connectors/parquet/plain-format.ts";
+import { createS3Store } from "#connectors/parquet/s3-store.ts";
+import { systemClock } from "#src/clock.ts";
+import { VALUE_TABLE } from "#src/lake/tables.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { filesIn, rowsIn } from "./duck.ts";
+import { createEngine } from "./engine.ts";
+import { inS3, startS3 } from "./s3-server.ts";
+
+test("a large day becomes several files, and one that is cut off in the middle is made good", async () => {
+  const s3 = await startS3();
+  onTestFinished(() => s3.close());
+  const engine = createEngine(inS3(s3, { max_rows: 6 }));
+  engine.log.push(...Array.from({ length: 24 }, (_, n) => valueEvent(n, `1004${n % 3}`)));
+  await engine.finish(6);
+  const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+  const { folder } = partition;
+  expect(keysIn(folder)).toHaveLength(4);
+
+  const context = contextFor("other");
+  const store = createS3Store(S3Config.parse(inS3(s3).s3), systemClock);
+  onTestFinished(() => store.close());
+  const format = createPlainFormat({ store, memory: context.memory, maxRows: 12 });
+  s3.fault = ({ method, key }) =>
+    method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null;
+  await expect(format.compact(partition, never())).rejects.toThrow();
+  s3.fault = () => null;
+  // For a reader nothing is missing; the rows of the new file are there twice.
+  expect((await seen()).map(({ rows, ids }) => [rows, ids])).toEqual([[36, 24]]);
+
+  const { compaction } = await openBook(context, store, never());
+  expect((compaction as Compaction).sources).toHaveLength(2);
+  await format.finishCompaction(compaction as Compaction, never());
+  expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
+  expect((await openBook(context, store, never())).compaction).toBeNull();
+  await format.compact(partition, never());
+  expect(await seen()).toEqual([{ rows: 24, ids: 24 }]);
+  expect(keysIn(folder)).toEqual([expect.stringContaining("/day-"), expect.stringContaining("/day-")]);
+
+  function keysIn(start: string) {
+    return [...s3.objects.keys()].filter((key) => key.startsWith(start));
+  }
+
+  async function seen() {
+    const path = temporaryFolder();
+    try {
+      s3.dump(path);
+      expect(filesIn(path, "value").length).toBeGreaterThan(0);
+      return await rowsIn(
+        path,
+        "value",
+        "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS ids",
+      );
+    } finally {
+      rmSync(path, { recursive: true });
+    }
+  }
+});

@@ -1,0 +1,192 @@
+import { rmSync } from "node:fs";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { type Event, makeEvent } from "#src/event.ts";
+import { seededRandom } from "../../commands/seeded-random.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { replay, seed } from "../../seed.ts";
+import { never } from "../context.ts";
+import { filesIn, rowsIn } from "./duck.ts";
+import { committedAt, createEngine, type Engine } from "./engine.ts";
+import { inS3, startS3 } from "./s3-server.ts";
+
+/** Values of two days and two sites, things that change, and the end of a day. */
+function story(): readonly Event[] {
+  return Array.from({ length: 60 }, (_, n) => {
+    if (n === 20) return sampleEvent("tag-added");
+    if (n === 21) return sampleEvent("alarm-raised");
+    if (n === 35) return sampleEvent("tag-history");
+    if (n === 40) return sampleEvent("alarm-resolved");
+    if (n === 45) return daySealed();
+    const event = valueEvent(n + (n % 2) * 86_400_000, `1004${n % 3}`);
+    return n % 5 === 0 ? { ...event, siteid: "2" } : event;
+  });
+}
+
+async function told(engine: Engine, batch: () => number, max = 1_000): Promise<void> {
+  for (let n = 0; n < max && (await engine.offer(batch())) > 0; n++);
+  engine.pass(86_400_000);
+  await engine.tick();
+  await engine.tick();
+}
+
+describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s", (table_format) => {
+  test("each row is in the lake once: cut off before and after every request to the storage", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const config = inS3(s3, { max_rows: 14, table_format });
+    const stride = seededRandom(seed);
+    let requests = 0;
+    // Every seventh on average: other ones in each run.
+    for (let at = 1; at < 1_000; at += 1 + Math.floor(13 * stride())) {
+      s3.objects.clear();
+      s3.asked.length = 0;
+      const random = seededRandom(seed + at);
+      const batch = () => 1 + Math.floor(random() * 9);
+      const engine = createEngine(config);
+      engine.log.push(...story());
+      let isCut = false;
+      s3.fault = () => {
+        if (s3.asked.length !== at) return null;
+        isCut = true;
+        return random() < 0.5 ? "cut" : "cut afterwards";
+      };
+      // It may go on all the same: what a commit of Delta came to is read where its answer is lost.
+      await told(engine, batch).catch(() => undefined);
+      if (!isCut) break;
+      requests = at;
+      // A second one, so that what is made again is interrupted as well.
+      s3.asked.length = 0;
+      const again = 1 + Math.floor(random() * 30);
+      s3.fault = () => (s3.asked.length === again ? (random() < 0.5 ? "cut" : "cut afterwards") : null);
+      engine.kill();
+      await told(engine, batch).catch(() => engine.kill());
+      s3.fault = () => null;
+      await told(engine, batch);
+      await expectAllOnce(s3, engine, `${replay}, request ${at}`);
+      if (table_format === "delta") expectNoFileOfNobody(s3, `${replay}, request ${at}`);
+    }
+    expect(requests).toBeGreaterThan(30);
+  }, 180_000);
+
+  test("what was dropped from the log meanwhile leaves no object of a landing that never came about", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
+    const other = (n: number) => ({ ...valueEvent(n), siteid: "2" });
+    engine.log.push(valueEvent(1), valueEvent(2), other(3), other(4));
+    s3.fault = ({ key, method }) => (method === "PUT" && key.includes("site=2") ? "cut" : null);
+    await expect(engine.offer(10)).rejects.toThrow();
+    expect([...s3.objects.keys()].filter((key) => key.includes("site=1/"))).toHaveLength(1);
+    s3.fault = () => null;
+    engine.kill();
+    for (const position of [1, 2]) engine.dropped.add(position);
+    engine.log.push(valueEvent(5));
+    await told(engine, () => 10);
+    const rows = (await lakeOf(s3, "value")).map((row) => row.event_id);
+    expect(rows.toSorted()).toEqual([other(3), other(4), valueEvent(5)].map(({ id }) => id).toSorted());
+  });
+
+  test("a state that is an older copy begins a new life and overwrites nothing", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const config = inS3(s3, { max_rows: 2, table_format });
+    const engine = createEngine(config);
+    engine.log.push(valueEvent(1), valueEvent(2));
+    await engine.offer(10);
+    const copy = await engine.copy();
+    engine.log.push(valueEvent(3), valueEvent(4));
+    await engine.offer(10);
+    const ofValues = (key: string) => /^value\/date=.*(?<!\/empty)\.parquet$/.test(key);
+    const names = [...s3.objects.keys()].filter(ofValues);
+    const restored = createEngine(config, copy);
+    restored.cursor = 2;
+    restored.log.push(valueEvent(1), valueEvent(2), valueEvent(33), valueEvent(34));
+    await told(restored, () => 10);
+    expect([...s3.objects.keys()].filter(ofValues)).toHaveLength(3);
+    for (const name of names) expect(s3.objects.has(name)).toBe(true);
+    const rows = (await lakeOf(s3, "value")).map((row) => row.event_id);
+    expect(rows.toSorted()).toEqual([1, 2, 3, 4, 33, 34].map((n) => valueEvent(n).id).toSorted());
+  });
+
+  test("an abort in the middle of a landing ends it, and the next one makes it whole", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
+    const stop = new AbortController();
+    s3.fault = ({ method, key }) => {
+      if (method !== "PUT" || !key.startsWith("value/")) return null;
+      stop.abort(new Error("stop"));
+      return "stall";
+    };
+    const positions = [1, 2];
+    const offer = { positions, committedAt: positions.map(committedAt), again: false };
+    const write = engine.sink.write([valueEvent(1), valueEvent(2)], stop.signal, undefined, offer);
+    await expect(write).rejects.toThrow("stop");
+    s3.fault = () => null;
+    await engine.sink.write([valueEvent(1), valueEvent(2)], never(), undefined, offer);
+    expect(await lakeOf(s3, "value")).toHaveLength(2);
+  });
+});
+
+async function expectAllOnce(
+  s3: Awaited<ReturnType<typeof startS3>>,
+  engine: Engine,
+  message: string,
+): Promise<void> {
+  const expected = engine.log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
+  const rows = (await lakeOf(s3, "value")).map((row) => String(row.event_id));
+  expect(rows.toSorted(), message).toEqual(expected.toSorted());
+  expect(await lakeOf(s3, "history"), message).toHaveLength(3);
+  expect(await lakeOf(s3, "alarm"), message).toHaveLength(2);
+  expect(await lakeOf(s3, "tag"), message).toHaveLength(1);
+  expect(await lakeOf(s3, "alarm_episode"), message).toMatchObject([{ state: "resolved" }]);
+  const ofDay = [...s3.objects.keys()].filter((key) => key.startsWith("value/date=2026-11-02/site=1/"));
+  expect(
+    ofDay.some((key) => key.includes("/day-")),
+    message,
+  ).toBe(true);
+  expect(s3.objects.has("_manifests/site=1/date=2026-11-02.json"), message).toBe(true);
+}
+
+/** Every data file is named by the log of its table, so a crash leaves none that nobody would ever remove. */
+function expectNoFileOfNobody({ objects }: Awaited<ReturnType<typeof startS3>>, message: string): void {
+  const files = [...objects.keys()].filter(
+    (key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"),
+  );
+  const named = new Set(
+    [...objects]
+      .filter(([key]) => /\/_delta_log\/\d{20}\.json$/.test(key))
+      .flatMap(([key, commit]) =>
+        [...commit.toString().matchAll(/"path":"([^"]*)"/g)].map(
+          ([, path = ""]) => `${key.split("/")[0]}/${decodeURIComponent(path)}`,
+        ),
+      ),
+  );
+  expect(
+    files.filter((key) => !named.has(key)),
+    message,
+  ).toEqual([]);
+}
+
+async function lakeOf(s3: Awaited<ReturnType<typeof startS3>>, table: string) {
+  const folder = temporaryFolder();
+  try {
+    s3.dump(folder);
+    return filesIn(folder, table).length === 0 ? [] : await rowsIn(folder, table);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+function daySealed(): Event {
+  return makeEvent({
+    type: "day-sealed" as "audit-head",
+    source: "/sources/main",
+    subject: "site/1/day/2026-11-02",
+    time: "2026-11-05T00:00:00.000Z",
+    siteId: 1,
+    data: { date: "2026-11-02", revision: 1 } as unknown as Event<"audit-head">["data"],
+    facts: ["2026-11-02", 1],
+  });
+}

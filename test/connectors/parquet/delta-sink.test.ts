@@ -1,0 +1,360 @@
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createDeltaFormat } from "#connectors/parquet/delta-format.ts";
+import { createFolderStore } from "#connectors/parquet/folder-store.ts";
+import { createHand } from "#connectors/parquet/hand.ts";
+import { partitionOf } from "#connectors/parquet/paths.ts";
+import { createVacuumTime } from "#connectors/parquet/vacuum-time.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
+import { type Event, makeEvent } from "#src/event.ts";
+import { TABLES, VALUE_TABLE } from "#src/lake/tables.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { judged } from "./delta/strict-checker.ts";
+import { filesIn, rowsIn } from "./duck.ts";
+import { committedAt, createEngine, type Engine } from "./engine.ts";
+import { objectsIn } from "./objects-in.ts";
+import { inS3, startS3 } from "./s3-server.ts";
+
+const HOUR_MS = 3_600_000;
+
+describe("a lake of Delta tables", () => {
+  test("has every table from the start, with all its columns, and makes each once", async () => {
+    const { engine, folder } = setUp();
+    await engine.sink.open(never());
+    rmSync(join(folder, "_schemas.json"));
+    engine.kill();
+    await engine.sink.open(never());
+    for (const { columns, keeping, name } of TABLES) {
+      const verdict = judged(objectsIn(join(folder, name)));
+      const partitions = keeping === "versions" ? [] : ["date", "site"];
+      expect(verdict, name).toMatchObject({ faults: [], version: 0, files: new Map() });
+      expect(verdict.columns).toEqual([...columns.map((column) => column.name), ...partitions]);
+    }
+  });
+
+  test("says in each commit how far it has come, under the name of this state", async () => {
+    const { engine, folder } = setUp({ max_rows: 2 });
+    engine.log.push(valueEvent(1), valueEvent(2), sampleEvent("tag-added"), valueEvent(4));
+    await engine.offer(2);
+    await engine.offer(2);
+    const [life] = [...(await engine.copy())].flatMap(([key, value]) =>
+      key === "life" ? [(value as { id: string }).id] : [],
+    );
+    expect(judgedIn(folder, "value").txns).toEqual([`${life} 2`, `${life} 4`]);
+    expect(judgedIn(folder, "tag").txns).toEqual([`${life} 4`]);
+  });
+
+  test("replaces what changes in one commit: one file goes, one comes", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(sampleEvent("tag-added"), sampleEvent("alarm-raised"));
+    await engine.finish();
+    engine.log.push(renamed("VS1-GT12"), sampleEvent("alarm-resolved"));
+    await engine.finish();
+    for (const table of ["tag", "alarm_episode"]) {
+      expect(judgedIn(folder, table)).toMatchObject({ version: 2, files: { size: 1 }, removed: { size: 1 } });
+    }
+    expect(await rowsIn(folder, "tag", "name", "ORDER BY valid_from")).toEqual([
+      { name: "VS1-GT11" },
+      { name: "VS1-GT12" },
+    ]);
+    // The same once more makes no version.
+    await again(engine);
+    expect(judgedIn(folder, "tag").version).toBe(2);
+  });
+
+  test("has each row once at every version, whatever a sealed day is made of", async () => {
+    const { engine, folder } = setUp({ max_rows: 5 });
+    engine.log.push(...values(20));
+    await engine.finish(5);
+    engine.log.push(daySealed());
+    await engine.finish();
+    const verdict = judgedIn(folder, "value");
+    expect([...verdict.files.values()]).toEqual([20]);
+    const last = commitOf(folder, "value", verdict.version);
+    expect(last).toMatchObject({ operation: "OPTIMIZE" });
+    expect(last.dataChange).toEqual([false]);
+    const [manifest] = filesOfManifest(folder);
+    expect(manifest).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
+  });
+
+  test("leaves out of a sealed day what a restored state has told twice, as a change of data", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(...values(3));
+    await engine.offer(10);
+    const copy = await engine.copy();
+    await engine.finish();
+    const restored = createEngine({ folder, table_format: "delta" }, copy);
+    restored.log.push(...values(3), daySealed());
+    // Its book is older than the lake.
+    await restored.finish();
+    const verdict = judgedIn(folder, "value");
+    expect([...verdict.files.values()]).toEqual([3]);
+    expect(commitOf(folder, "value", verdict.version).dataChange).toEqual([true]);
+  });
+
+  test("gets back what somebody has deleted, when it comes again", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(...values(3));
+    await engine.finish();
+    const [file = ""] = filesIn(folder, "value");
+    const remove = {
+      path: file.slice("value/".length),
+      deletionTimestamp: Date.now(),
+      dataChange: true,
+      extendedFileMetadata: true,
+      partitionValues: { date: "2026-11-02", site: "1" },
+      size: 1,
+    };
+    write(folder, "value", 2, { remove });
+    expect(await rowsIn(folder, "value")).toEqual([]);
+    await again(engine);
+    expect(await rowsIn(folder, "value")).toHaveLength(3);
+  });
+});
+
+describe("a landing over several tables", () => {
+  test("that ends between two of them is made good: no row twice, no file that is nobody's", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 3 }));
+    const events = [valueEvent(1), sampleEvent("audit-head"), sampleEvent("tag-added")];
+    engine.log.push(...events);
+    s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith("worker_event/date=") ? "cut" : null);
+    await expect(engine.offer(10)).rejects.toThrow();
+    const puts = () => s3.asked.filter((asked) => /^PUT value\/date=/.test(asked)).length;
+    expect(puts()).toBe(1);
+    s3.fault = () => null;
+    engine.kill();
+    await engine.finish();
+    // The log of the table says that it has them.
+    expect(puts()).toBe(1);
+    const folder = temporaryFolder();
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    s3.dump(folder);
+    for (const table of ["value", "worker_event", "tag"]) expect(await rowsIn(folder, table)).toHaveLength(1);
+  });
+
+  test("that went on elsewhere with other events never writes over a file of before", async () => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 2 }));
+    engine.log.push(valueEvent(1), valueEvent(2));
+    s3.fault = ({ method, key }) => (method === "PUT" && key.endsWith("1.json") ? "cut" : null);
+    await expect(engine.offer(10)).rejects.toThrow();
+    const [before = ""] = [...s3.objects.keys()].filter((key) => key.startsWith("value/date="));
+    s3.fault = () => null;
+    s3.asked.length = 0;
+    engine.dropped.add(1);
+    engine.log.push(valueEvent(3));
+    await engine.finish();
+    expect(s3.asked.filter((asked) => asked === `PUT ${before}`)).toEqual([]);
+    expect(s3.objects.has(before)).toBe(false);
+  });
+});
+
+describe("a lake that is not as it should be", () => {
+  test.each([
+    ["plain", "delta"],
+    ["delta", "plain"],
+  ])("%s files are not written to as %s", async (there, wanted) => {
+    const { engine, folder } = setUp({ table_format: there });
+    engine.log.push(valueEvent(1));
+    await engine.finish();
+    engine.kill({ folder, table_format: wanted });
+    await expect(engine.sink.open(never())).rejects.toMatchObject({
+      kind: "config",
+      message: `The lake in ${folder} has table_format ${there}; the sink is to write ${wanted}.`,
+      hint: expect.stringContaining(`table_format: ${there}`),
+    });
+  });
+
+  test("Parquet files without a log are not taken over", async () => {
+    const { engine, folder } = setUp();
+    mkdirSync(join(folder, "value"), { recursive: true });
+    writeFileSync(join(folder, "value/of-somebody.parquet"), "PAR1");
+    await expect(engine.sink.open(never())).rejects.toMatchObject({
+      kind: "config",
+      message: expect.stringMatching(/of-somebody\.parquet is there, and no Delta log that it belongs to/),
+    });
+  });
+
+  test("a table that somebody raised or changed stops the sink with a sentence, and nothing is lost", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(valueEvent(1));
+    await engine.finish();
+    const path = write(folder, "value", 2, {
+      protocol: { minReaderVersion: 3, minWriterVersion: 7, writerFeatures: ["deletionVectors"] },
+    });
+    engine.log.push(valueEvent(2), sampleEvent("audit-head"));
+    await engine.offer(10);
+    engine.pass(24 * HOUR_MS);
+    await expect(engine.tick()).rejects.toMatchObject({
+      kind: "config",
+      message: expect.stringMatching(/was raised to reader version 3 .*deletionVectors/),
+    });
+    expect(engine.cursor).toBe(1);
+    rmSync(path);
+    await engine.finish();
+    expect(engine.cursor).toBe(3);
+    expect(await rowsIn(folder, "value")).toHaveLength(2);
+    expect(await rowsIn(folder, "worker_event")).toHaveLength(1);
+  });
+
+  test("a file that the log names and that is gone is never taken for an empty one", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(sampleEvent("tag-added"));
+    await engine.finish();
+    const [file = ""] = filesIn(folder, "tag");
+    const bytes = readFileSync(join(folder, file));
+    rmSync(join(folder, file));
+    engine.log.push(renamed("VS1-GT12"));
+    await engine.offer(10);
+    engine.pass(24 * HOUR_MS);
+    await expect(engine.tick()).rejects.toMatchObject({
+      kind: "config",
+      message: `${join(folder, file)} is a file of its Delta table and is not there.`,
+    });
+    writeFileSync(join(folder, file), bytes);
+    await engine.finish();
+    expect(await rowsIn(folder, "tag")).toHaveLength(2);
+  });
+});
+
+describe("vacuum", () => {
+  test("removes what was replaced a week ago, a day after the last time, and nothing that counts", async () => {
+    const folder = temporaryFolder();
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const clock = movedClock();
+    const store = createFolderStore(folder, 0o640);
+    const format = createDeltaFormat(store, contextFor("lake", clock));
+    const partition = partitionOf(VALUE_TABLE, "2026-11-02", "1");
+    for (const n of [1, 2]) {
+      const hand = createHand();
+      hand.add(valueEvent(n), n, committedAt(n));
+      const rows = { portions: hand.portions(), changes: [] };
+      await format.land({ ...rows, name: `n-${n}`, positions: null, arrived: new Map() }, never());
+    }
+    await format.compact(partition, never());
+    const lying = () => objectsIn(folder).size;
+    const before = lying();
+    await look(HOUR_MS);
+    await look(6 * 24 * HOUR_MS);
+    expect(lying()).toBe(before);
+    await look(25 * HOUR_MS);
+    expect(lying()).toBe(before - 2);
+    expect(await format.filesOf(partition, never())).toHaveLength(1);
+
+    async function look(afterMs: number) {
+      clock.pass(afterMs);
+      for (const _ of TABLES) await format.tidy?.(never());
+    }
+  });
+
+  test("is due an hour after the start and once a day, never in the hour after the clock was set", () => {
+    const clock = movedClock();
+    const time = createVacuumTime(clock);
+    const dueAfter = (ms: number) => {
+      clock.pass(ms);
+      return time.isDue();
+    };
+    expect([dueAfter(0), dueAfter(HOUR_MS - 1), dueAfter(1), dueAfter(1)]).toEqual([
+      false,
+      false,
+      true,
+      false,
+    ]);
+    expect([dueAfter(24 * HOUR_MS - 2), dueAfter(1)]).toEqual([false, true]);
+    clock.set(365 * 24 * HOUR_MS);
+    expect([time.isTrusted(), dueAfter(HOUR_MS - 1), time.isTrusted()]).toEqual([false, false, false]);
+    expect([dueAfter(1), time.isTrusted(), dueAfter(23 * HOUR_MS)]).toEqual([false, true, true]);
+  });
+});
+
+function setUp(config: Record<string, unknown> = {}) {
+  const parent = temporaryFolder();
+  const folder = join(parent, "lake");
+  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  return { folder, engine: createEngine({ folder, table_format: "delta", ...config }) };
+}
+
+const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
+
+function renamed(displayName: string): Event {
+  const event = sampleEvent("tag-changed");
+  const tag = { ...event.data.tag, displayName };
+  return { ...event, time: "2026-11-03T00:00:00.000Z", data: { ...event.data, tag } };
+}
+
+async function again(engine: Engine): Promise<void> {
+  await engine.sink.write(engine.log, never(), undefined, {
+    positions: engine.log.map((_, n) => n + 1),
+    committedAt: engine.log.map((_, n) => committedAt(n + 1)),
+    again: true,
+  });
+}
+
+function judgedIn(folder: string, table: string) {
+  const verdict = judged(objectsIn(join(folder, table)));
+  expect(verdict.faults).toEqual([]);
+  return verdict;
+}
+
+function commitFile(folder: string, table: string, version: number): string {
+  return join(folder, table, "_delta_log", `${String(version).padStart(20, "0")}.json`);
+}
+
+function commitOf(folder: string, table: string, version: number) {
+  const actions = readFileSync(commitFile(folder, table, version), "utf8")
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  return {
+    operation: actions.find(({ commitInfo }) => commitInfo)?.commitInfo.operation as string,
+    dataChange: [...new Set(actions.flatMap(({ add, remove }) => (add ?? remove)?.dataChange ?? []))],
+  };
+}
+
+/** A commit by somebody else; answers its file. */
+function write(folder: string, table: string, version: number, action: object): string {
+  const path = commitFile(folder, table, version);
+  writeFileSync(path, `${JSON.stringify(action)}\n`, { flag: "wx" });
+  return path;
+}
+
+function filesOfManifest(folder: string) {
+  const path = join(folder, "_manifests/site=1/date=2026-11-02.json");
+  return JSON.parse(readFileSync(path, "utf8")).tables.value.files as readonly object[];
+}
+
+/** A clock that stands still; `pass` moves all of it, `set` only what it shows. */
+function movedClock(): Clock & { pass(ms: number): void; set(byMs: number): void } {
+  let now = Date.parse("2026-11-21T12:00:00.000Z");
+  let monotonic = 0;
+  return {
+    now: () => now,
+    monotonic: () => monotonic,
+    sleep: systemClock.sleep,
+    pass(ms) {
+      now += ms;
+      monotonic += ms;
+    },
+    set(byMs) {
+      now += byMs;
+    },
+  };
+}
+
+function daySealed(): Event {
+  return makeEvent({
+    type: "day-sealed" as "audit-head",
+    source: "/sources/main",
+    subject: "site/1/day/2026-11-02",
+    time: "2026-11-05T00:00:00.000Z",
+    siteId: 1,
+    data: { date: "2026-11-02", revision: 1 } as unknown as Event<"audit-head">["data"],
+    facts: ["2026-11-02", 1],
+  });
+}

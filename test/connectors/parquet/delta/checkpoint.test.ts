@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import type { Action } from "#connectors/parquet/delta/actions.ts";
+import { actionsInCheckpoint, checkpointOf } from "#connectors/parquet/delta/checkpoint.ts";
+import { newMetaData, PROTOCOL } from "#connectors/parquet/delta/schema.ts";
+import { apply, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
+import { METER } from "./meter-table.ts";
+
+const FILES = 3_000;
+
+/** A table of many files, every third of which was taken away. */
+function manyFiles() {
+  const snapshot = emptySnapshot();
+  const partitionValues = { date: "2026-11-21", site: null };
+  const path = (n: number) => `date=2026-11-21/site=none/${n}.parquet`;
+  const added = Array.from({ length: FILES }, (_, n): Action => {
+    const stats = JSON.stringify({ numRecords: n, nullCount: { value: n } });
+    const add = { path: path(n), partitionValues, size: n + 1, modificationTime: n, dataChange: true, stats };
+    return { add: n % 2 === 0 ? add : { ...add, tags: { by: "somebody" } } };
+  });
+  const removed = added.flatMap((_, n): readonly Action[] =>
+    n % 3 === 0 ? [{ remove: { path: path(n), deletionTimestamp: n, dataChange: true } }] : [],
+  );
+  const metaData = newMetaData(METER, ["date", "site"], "5b0f9a2e-4f0f-4b5e-8d4e-0c7d3c8d7c11", 7);
+  apply(snapshot, 0, [{ protocol: PROTOCOL }, { metaData }, ...added], true);
+  apply(snapshot, 1, [...removed, { txn: { appId: "app", version: 2 ** 40, lastUpdated: 9 } }], true);
+  return snapshot;
+}
+
+test("a checkpoint of many files says what the table is", async () => {
+  const snapshot = manyFiles();
+  const { bytes, size } = await checkpointOf(snapshot);
+  const actions = await actionsInCheckpoint(bytes, "checkpoint");
+  expect(actions).toHaveLength(size);
+  expect(size).toBe(2 + 1 + FILES);
+  const again = emptySnapshot();
+  apply(again, 1, actions, true);
+  const stripped = (value: unknown) =>
+    JSON.parse(JSON.stringify(value, (key, of) => (of === null && key !== "site" ? undefined : of)));
+  for (const [path, add] of snapshot.files) {
+    expect(stripped(again.files.get(path))).toEqual({ ...add, dataChange: false });
+  }
+  expect([...again.tombstones.keys()]).toEqual([...snapshot.tombstones.keys()]);
+  expect(again.txns).toEqual(snapshot.txns);
+  expect(stripped(again.metaData)).toEqual(stripped(snapshot.metaData));
+  expect(again.protocol).toEqual(PROTOCOL);
+});
+
+test("others have their turn while it is written and read", async () => {
+  const snapshot = manyFiles();
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  const { bytes } = await checkpointOf(snapshot);
+  const whileWritten = turns;
+  await actionsInCheckpoint(bytes, "checkpoint");
+  isOver = true;
+  expect(whileWritten).toBeGreaterThan(FILES / 1_000);
+  expect(turns - whileWritten).toBeGreaterThan(FILES / 1_000);
+});

@@ -1,0 +1,275 @@
+import { describe, expect, test } from "vitest";
+import { commitName } from "#connectors/parquet/delta/log-files.ts";
+import { ConfigError, sentence } from "#src/errors.ts";
+import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
+
+/** Tables that somebody else changed: kept where we can write on, and otherwise one clear sentence and nothing written. */
+
+const signal = new AbortController().signal;
+const LOG = "meter/_delta_log/";
+
+interface Field {
+  readonly name: string;
+  readonly type: unknown;
+  readonly nullable: boolean;
+  readonly metadata: object;
+}
+
+/** A table of one version, and the `metaData` of it. */
+async function made() {
+  const store = createMemoryStore();
+  const file = await landed(store, "a", [reading(1)]);
+  await openMeter(store).commit({ ...ADDED, add: [file] }, signal);
+  const metaData = store
+    .text(`${LOG}${commitName(0)}`)
+    .split("\n")
+    .filter((line) => line.startsWith('{"metaData"'))
+    .map((line) => JSON.parse(line).metaData)[0];
+  const { fields } = JSON.parse(metaData.schemaString) as { readonly fields: readonly Field[] };
+  return { store, file, metaData, fields };
+}
+
+function append(store: MemoryStore, ...actions: readonly object[]): void {
+  const versions = [...store.objects.keys()].filter((key) => key.endsWith(".json")).length;
+  const lines = actions.map((action) => JSON.stringify(action));
+  store.write(`${LOG}${commitName(versions)}`, `${lines.join("\n")}\n`);
+}
+
+const withFields = (metaData: object, fields: readonly unknown[]) => ({
+  metaData: { ...metaData, schemaString: JSON.stringify({ type: "struct", fields }) },
+});
+
+/** What is said to a commit; nothing may have been written. */
+async function saidBy(store: MemoryStore, change = ADDED): Promise<string> {
+  const before = [...store.objects.keys()];
+  const error = await openMeter(store)
+    .commit(change, signal)
+    .catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(ConfigError);
+  expect([...store.objects.keys()]).toEqual(before);
+  return sentence(error);
+}
+
+describe("a schema that changes", () => {
+  test("takes our new columns, which are null in the files of before", async () => {
+    const { store, metaData, fields } = await made();
+    const table = openMeter(store, { table: METER_WITH_UNIT });
+    await table.commit(ADDED, signal);
+    await table.commit(ADDED, signal);
+    const written = store.text(`${LOG}${commitName(1)}`).split("\n");
+    const changed = JSON.parse(written.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
+    expect(changed).toMatchObject({ id: metaData.id, createdTime: metaData.createdTime });
+    expect(JSON.parse(changed.schemaString).fields).toEqual([
+      ...fields,
+      { name: "unit", type: "string", nullable: true, metadata: { comment: "The unit." } },
+    ]);
+    expect(store.text(`${LOG}${commitName(2)}`)).not.toContain("metaData");
+    // The version of before writes on; its column stays.
+    expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 3 });
+    expect(store.text(`${LOG}${commitName(3)}`)).not.toContain("metaData");
+  });
+
+  test("keeps what somebody else put into it", async () => {
+    const { store, metaData, fields } = await made();
+    const own = {
+      name: "note",
+      type: { type: "array", elementType: "string" },
+      nullable: true,
+      metadata: {},
+    };
+    const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [
+      own,
+      ...fields,
+    ]);
+    append(store, theirs);
+    await openMeter(store, { table: METER_WITH_UNIT }).commit(ADDED, signal);
+    const last = store.text(`${LOG}${commitName(2)}`).split("\n");
+    const changed = JSON.parse(last.find((line) => line.startsWith('{"metaData"')) ?? "").metaData;
+    expect(changed).toMatchObject({ configuration: { "our.team": "7" }, theirs: 1 });
+    expect(JSON.parse(changed.schemaString).fields[0]).toEqual(own);
+  });
+
+  const field = (name: string, type: unknown, more: object = {}) => ({
+    name,
+    type,
+    nullable: true,
+    metadata: {},
+    ...more,
+  });
+  test.each<[string, (fields: readonly Field[]) => readonly unknown[], string]>([
+    [
+      "a column of another type",
+      (fields) => fields.map((own) => (own.name === "value" ? { ...own, type: "float" } : own)),
+      "The Delta table memory:/meter/ has float in its column value, where we write double: somebody else changed or made it.",
+    ],
+    [
+      "a column that is written otherwise",
+      (fields) => fields.map((own) => (own.name === "value" ? { ...own, name: "Value" } : own)),
+      "has a column Value, and ours is written value",
+    ],
+    [
+      "a column of ours that must not be null",
+      (fields) => fields.map((own) => (own.name === "data" ? { ...own, nullable: false } : own)),
+      "has a column data that must not be null",
+    ],
+    [
+      "a column of theirs that must not be null",
+      (fields) => [...fields, field("note", "string", { nullable: false })],
+      "has a column note that must not be null",
+    ],
+    [
+      "an invariant",
+      (fields) => [...fields, field("note", "string", { metadata: { "delta.invariants": "{}" } })],
+      "has a condition on its column note (delta.invariants)",
+    ],
+  ])("is refused: %s", async (_, change, words) => {
+    const { store, metaData, fields } = await made();
+    append(store, withFields(metaData, change(fields)));
+    expect(await saidBy(store)).toContain(words);
+  });
+
+  test.each([
+    [{ partitionColumns: ["date"] }, "is divided by date, and we write it divided by date and site"],
+    [{ partitionColumns: [] }, "is divided by nothing"],
+    [{ format: { provider: "csv", options: {} } }, "keeps its files as csv, not as parquet"],
+    [
+      { schemaString: "nothing" },
+      "The schema of the Delta table memory:/meter/ is not what a Delta log has there.",
+    ],
+  ])("is refused: %j", async (change, words) => {
+    const { store, metaData } = await made();
+    append(store, { metaData: { ...metaData, ...change } });
+    expect(await saidBy(store)).toContain(words);
+  });
+});
+
+describe("a protocol that was raised", () => {
+  test.each([
+    [{ minReaderVersion: 1, minWriterVersion: 3 }, "reader version 1 and writer version 3;"],
+    [
+      {
+        minReaderVersion: 3,
+        minWriterVersion: 7,
+        readerFeatures: ["deletionVectors"],
+        writerFeatures: ["deletionVectors", "appendOnly"],
+      },
+      "reader version 3 and writer version 7 (deletionVectors, appendOnly); we write reader version 1 and writer version 2.",
+    ],
+  ])("is refused with its name: %j", async (protocol, words) => {
+    const { store } = await made();
+    append(store, { protocol });
+    expect(await saidBy(store)).toContain(words);
+    await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
+    await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
+  });
+
+  test("is noticed before a checkpoint, which would lose what it stands for", async () => {
+    let isRaised = false;
+    const store = createMemoryStore((call, key) => {
+      if (call === "get" && key.endsWith("_last_checkpoint") && isRaised) {
+        isRaised = false;
+        append(store, {
+          protocol: { minReaderVersion: 1, minWriterVersion: 7, writerFeatures: ["domainMetadata"] },
+        });
+      }
+      return "none";
+    });
+    const table = openMeter(store, { checkpointEvery: 1 });
+    await table.commit(ADDED, signal);
+    isRaised = true;
+    expect(await table.commit(ADDED, signal)).toMatchObject({ outcome: "committed", version: 1 });
+    expect(table.warnings.join()).toContain("domainMetadata");
+    expect([...store.objects.keys()].filter((key) => key.includes("checkpoint"))).toEqual([]);
+  });
+
+  test("is noticed while we write", async () => {
+    const { store } = await made();
+    const table = openMeter(store);
+    await table.commit(ADDED, signal);
+    append(store, { protocol: { minReaderVersion: 1, minWriterVersion: 4 } });
+    await expect(table.commit(ADDED, signal)).rejects.toThrow("writer version 4");
+  });
+});
+
+test("a table that only grows takes what comes, and compaction, and no replacing", async () => {
+  const { store, file, metaData } = await made();
+  append(store, { metaData: { ...metaData, configuration: { "delta.appendOnly": "true" } } });
+  expect(await saidBy(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
+  expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed" });
+  const same = await landed(store, "b", [reading(1)]);
+  const compact = { ...ADDED, add: [same], remove: [file.key], dataChange: false };
+  expect(await openMeter(store).commit(compact, signal)).toMatchObject({ outcome: "committed" });
+});
+
+describe("a log that is not whole", () => {
+  test("of which a version is missing gets nothing written", async () => {
+    const { store } = await made();
+    for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
+    await store.remove(`${LOG}${commitName(2)}`, signal);
+    expect(await saidBy(store)).toContain(
+      "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.",
+    );
+  });
+
+  test("that begins with a checkpoint of the second form says so", async () => {
+    const store = createMemoryStore();
+    store.write(`${LOG}00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet`, "x");
+    append(store, {});
+    await store.remove(`${LOG}${commitName(0)}`, signal);
+    store.write(`${LOG}${commitName(5)}`, "{}\n");
+    expect(await saidBy(store)).toContain("a checkpoint of the second form");
+  });
+
+  test.each([
+    ["half a line", '{"add":{"path":"x"'],
+    ["no JSON", "hello\n"],
+    ["an action without what it must have", '{"add":{"path":"x"}}\n'],
+  ])("because a commit is %s names it", async (_, text) => {
+    const { store } = await made();
+    store.write(`${LOG}${commitName(1)}`, text);
+    expect(await saidBy(store)).toContain(
+      `memory:/${LOG}${commitName(1)} is not what a Delta log has there.`,
+    );
+  });
+
+  test("because its checkpoint is broken names it", async () => {
+    const { store } = await made();
+    store.write(`${LOG}00000000000000000000.checkpoint.parquet`, "PAR1 broken");
+    expect(await saidBy(store)).toContain("00000000000000000000.checkpoint.parquet is not what");
+  });
+
+  test("because somebody emptied the folder: the table is begun anew, by a worker that knew it before", async () => {
+    const { store } = await made();
+    const table = openMeter(store);
+    await table.commit(ADDED, signal);
+    for (const key of store.objects.keys()) await store.remove(key, signal);
+    expect(await table.commit(ADDED, signal)).toEqual({ outcome: "committed", version: 0 });
+    expect(store.text(`${LOG}${commitName(0)}`)).toContain("schemaString");
+  });
+});
+
+test("actions and fields that we do not know are passed over, and kept out of nobody's way", async () => {
+  const { store } = await made();
+  const add = {
+    path: "x.parquet",
+    partitionValues: { date: "2026-11-21", site: "" },
+    size: 1,
+    modificationTime: 1,
+    dataChange: true,
+  };
+  append(
+    store,
+    { cdc: { path: "_change_data/x" } },
+    { add: { ...add, stats: null, tags: { a: "b" }, deletionVector: null, baseRowId: null } },
+    { somethingNew: { x: 1 } },
+  );
+  const { files, version } = await openMeter(store).files(signal);
+  expect(version).toBe(1);
+  expect(files[1]).toEqual({
+    key: "meter/x.parquet",
+    bytes: 1,
+    rows: null,
+    partitionValues: { date: "2026-11-21", site: null },
+  });
+});

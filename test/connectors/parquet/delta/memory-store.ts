@@ -1,0 +1,65 @@
+import type { ObjectStore } from "#connectors/parquet/object-store.ts";
+import { Retryable } from "#src/errors.ts";
+
+/** What goes wrong with one call: not done and said so; or done, and an error said; or a put done, and denied. */
+export type Fault = "none" | "refused" | "answer lost" | "denied";
+
+export interface MemoryStore extends ObjectStore {
+  readonly objects: ReadonlyMap<string, Uint8Array>;
+  /** By kind of call, how often it was made. */
+  readonly calls: Readonly<Record<"put" | "putIfAbsent" | "get" | "list" | "remove", number>>;
+  text(key: string): string;
+  write(key: string, content: string | Uint8Array): void;
+}
+
+/** Objects in memory; each call lets others go first, and `faultOf` says how it ends. */
+export function createMemoryStore(
+  faultOf: (call: keyof MemoryStore["calls"], key: string) => Fault = () => "none",
+  pause: () => Promise<void> = () => Promise.resolve(),
+): MemoryStore {
+  const objects = new Map<string, Uint8Array>();
+  const calls = { put: 0, putIfAbsent: 0, get: 0, list: 0, remove: 0 };
+
+  async function done<T>(
+    call: keyof typeof calls,
+    key: string,
+    signal: AbortSignal,
+    act: () => T,
+  ): Promise<T> {
+    calls[call] += 1;
+    await pause();
+    signal.throwIfAborted();
+    const fault = faultOf(call, key);
+    if (fault === "refused") throw new Retryable(`${call} of ${key} was refused.`);
+    const result = act();
+    await pause();
+    if (fault === "answer lost") throw new Retryable(`The answer to ${call} of ${key} was lost.`);
+    return fault === "denied" && call === "putIfAbsent" ? (false as T) : result;
+  }
+
+  return {
+    where: "memory:",
+    objects,
+    calls,
+    text: (key) => new TextDecoder().decode(objects.get(key)),
+    write(key, content) {
+      objects.set(key, typeof content === "string" ? new TextEncoder().encode(content) : content);
+    },
+    put: (key, bytes, signal) => done("put", key, signal, () => void objects.set(key, bytes)),
+    putIfAbsent: (key, bytes, signal) =>
+      done("putIfAbsent", key, signal, () => {
+        if (objects.has(key)) return false;
+        objects.set(key, bytes);
+        return true;
+      }),
+    get: (key, signal) => done("get", key, signal, () => objects.get(key) ?? null),
+    list: (prefix, signal, after = "") =>
+      done("list", prefix, signal, () =>
+        [...objects]
+          .filter(([key]) => key.startsWith(prefix) && key > after)
+          .map(([key, { length }]) => ({ key, bytes: length }))
+          .toSorted((a, b) => Buffer.compare(Buffer.from(a.key), Buffer.from(b.key))),
+      ),
+    remove: (key, signal) => done("remove", key, signal, () => void objects.delete(key)),
+  };
+}

@@ -1,0 +1,141 @@
+import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
+import type { AddedFile, Change } from "#connectors/parquet/delta/change.ts";
+import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
+import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
+import type { ObjectStore } from "#connectors/parquet/object-store.ts";
+import type { Column, ColumnType, Row, Table } from "#src/lake/table.ts";
+
+/** A table with a column of every type, and its files as Parquet, for tests of the Delta log alone. */
+
+const column = (name: string, type: ColumnType, isNullable = true): Column => ({
+  name,
+  type,
+  isNullable,
+  about: `The ${name}.`,
+});
+
+export const METER: Table = {
+  name: "meter",
+  about: "Readings of meters.",
+  keeping: "append",
+  columns: [
+    column("meter_id", "text", false),
+    column("time", "time", false),
+    column("value", "number"),
+    column("is_open", "boolean"),
+    column("position", "integer", false),
+    column("data", "json"),
+  ],
+  key: ["meter_id", "position"],
+  time: "time",
+  sortedBy: ["meter_id", "time"],
+};
+
+/** The same, as a later version of the worker has it. */
+export const METER_WITH_UNIT: Table = { ...METER, columns: [...METER.columns, column("unit", "text")] };
+
+export const START_MS = Date.parse("2026-11-21T10:00:00.123Z");
+
+/** Reading number `n`: a meter of three, a value that is at times null. */
+export function reading(n: number): Row {
+  return [
+    `meter ${n % 3}`,
+    START_MS + n * 1_000,
+    n % 5 === 0 ? null : n / 4,
+    n % 7 === 0 ? null : n % 2 === 0,
+    n,
+    n % 4 === 0 ? JSON.stringify({ n, word: "blåbær" }) : null,
+  ];
+}
+
+const PARQUET: Readonly<Record<ColumnType, Omit<SchemaElement, "name">>> = {
+  text: { type: "BYTE_ARRAY", converted_type: "UTF8" },
+  json: { type: "BYTE_ARRAY", converted_type: "UTF8" },
+  time: { type: "INT64", converted_type: "TIMESTAMP_MICROS" },
+  number: { type: "DOUBLE" },
+  integer: { type: "INT64" },
+  boolean: { type: "BOOLEAN" },
+};
+
+export function parquetOf(table: Table, rows: readonly Row[]): Uint8Array {
+  const bytes = parquetWriteBuffer({
+    schema: [
+      { name: "root", num_children: table.columns.length },
+      ...table.columns.map(
+        ({ name, type }): SchemaElement => ({ name, repetition_type: "OPTIONAL", ...PARQUET[type] }),
+      ),
+    ],
+    columnData: table.columns.map(({ name, type }, place) => ({
+      name,
+      data: rows.map((row) => {
+        const cell = row[place] ?? null;
+        if (cell === null) return null;
+        if (type === "time") return BigInt(Number(cell)) * 1_000n;
+        return type === "integer" ? BigInt(Number(cell)) : cell;
+      }),
+    })),
+  });
+  return new Uint8Array(bytes);
+}
+
+export interface Placed {
+  readonly date: string;
+  readonly site: string | null;
+}
+
+/** Puts rows into the storage as a file of the table, as it is to be added. */
+export async function landed(
+  store: ObjectStore,
+  name: string,
+  rows: readonly Row[],
+  { table = METER, date = "2026-11-21", site = "1" }: Partial<Placed> & { readonly table?: Table } = {},
+): Promise<AddedFile> {
+  const folder = `${table.name}/date=${date}/site=${site === null ? "none" : encodeURIComponent(site)}/`;
+  const key = `${folder}${name}.parquet`;
+  const bytes = parquetOf(table, rows);
+  await store.put(key, bytes, new AbortController().signal);
+  return {
+    key,
+    bytes: bytes.length,
+    rows: rows.length,
+    partitionValues: { date, site },
+    stats: await statisticsOf(table, rows.length, (place, row) => rows[row]?.[place] ?? null),
+  };
+}
+
+/** The table in a storage, as a worker opens it; `nowMs` may be moved. */
+export function openMeter(
+  store: ObjectStore,
+  options: Partial<DeltaTableOptions> & { readonly now?: () => number } = {},
+): DeltaTable & { readonly warnings: readonly string[] } {
+  const warnings: string[] = [];
+  const { now = () => START_MS, ...rest } = options;
+  const table = openDeltaTable({
+    store,
+    table: METER,
+    prefix: "meter/",
+    partitionColumns: ["date", "site"],
+    clock: { now },
+    log: { warn: (...words: readonly unknown[]) => void warnings.push(words.map(shown).join(" ")) },
+    ...rest,
+  });
+  return { ...table, warnings };
+}
+
+/** Files that come, and nothing else. */
+export const ADDED: Change = {
+  add: [],
+  remove: [],
+  txn: null,
+  operation: "WRITE",
+  dataChange: true,
+  basedOn: null,
+};
+
+/** The same rows in other files. */
+export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange: false };
+
+function shown(word: unknown): string {
+  const { err } = word as { readonly err?: unknown };
+  return String(err ?? word);
+}

@@ -1,0 +1,457 @@
+import { describe, expect, test } from "vitest";
+import { checkpointName, commitName } from "#connectors/parquet/delta/log-files.ts";
+import { Retryable } from "#src/errors.ts";
+import { createMemoryStore, type Fault, type MemoryStore } from "./memory-store.ts";
+import { ADDED, landed, METER_WITH_UNIT, openMeter, REARRANGED, reading, START_MS } from "./meter-table.ts";
+import { judged, type Verdict } from "./strict-checker.ts";
+
+const signal = new AbortController().signal;
+const DAY_MS = 86_400_000;
+const LOG = "meter/_delta_log/";
+
+/** What the log says, once it is known to keep the protocol. */
+function verdictOf(store: MemoryStore): Verdict {
+  const objects = [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes] as const);
+  const verdict = judged(new Map(objects));
+  expect(verdict.faults).toEqual([]);
+  return verdict;
+}
+
+const actionsOf = (store: MemoryStore, version: number) =>
+  store
+    .text(`${LOG}${commitName(version)}`)
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+
+/** A storage whose next put of a commit ends so. */
+function faulty() {
+  const faults: Fault[] = [];
+  const store = createMemoryStore((call) => (call === "putIfAbsent" ? (faults.shift() ?? "none") : "none"));
+  return { store, faults };
+}
+
+describe("a table", () => {
+  test("is made without rows, once, and gets the columns that come later", async () => {
+    const store = createMemoryStore();
+    await openMeter(store).make(signal);
+    await openMeter(store).make(signal);
+    expect(verdictOf(store)).toMatchObject({ version: 0, files: new Map() });
+    const later = openMeter(store, { table: METER_WITH_UNIT });
+    await later.make(signal);
+    await later.make(signal);
+    expect(verdictOf(store)).toMatchObject({ version: 1, columns: expect.arrayContaining(["unit"]) });
+  });
+
+  test("knows which files its log has never named", async () => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => landed(store, name, [reading(n)])));
+    if (a === undefined || b === undefined || c === undefined) throw new Error("unreachable");
+    await table.commit({ ...ADDED, add: [a, b] }, signal);
+    await table.commit({ ...ADDED, remove: [b.key] }, signal);
+    expect(await openMeter(store).unnamed([a.key, b.key, c.key], signal)).toEqual([c.key]);
+  });
+});
+
+describe("a commit", () => {
+  test("makes the table with its first one, and says what it did", async () => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    expect(await table.files(signal)).toEqual({ version: -1, files: [] });
+    const file = await landed(store, "a-1-3", [reading(1), reading(2), reading(3)]);
+    const txn = { appId: "worker/life", version: 3 };
+    expect(await table.commit({ ...ADDED, add: [file], txn }, signal)).toEqual({
+      outcome: "committed",
+      version: 0,
+    });
+    const [commitInfo, protocol, metaData, told, added] = actionsOf(store, 0);
+    expect(commitInfo.commitInfo).toMatchObject({ operation: "WRITE", isBlindAppend: true });
+    expect(commitInfo.commitInfo).not.toHaveProperty("readVersion");
+    expect(protocol).toEqual({ protocol: { minReaderVersion: 1, minWriterVersion: 2 } });
+    expect(metaData.metaData).toMatchObject({ name: "meter", partitionColumns: ["date", "site"] });
+    const { fields } = JSON.parse(metaData.metaData.schemaString);
+    expect(fields.map(({ name, type }: Record<string, unknown>) => `${name} ${type}`)).toEqual([
+      "meter_id string",
+      "time timestamp",
+      "value double",
+      "is_open boolean",
+      "position long",
+      "data string",
+      "date date",
+      "site string",
+    ]);
+    expect(told).toEqual({ txn: { ...txn, lastUpdated: START_MS } });
+    expect(added.add).toMatchObject({
+      path: "date=2026-11-21/site=1/a-1-3.parquet",
+      partitionValues: { date: "2026-11-21", site: "1" },
+      size: file.bytes,
+      dataChange: true,
+    });
+    expect(JSON.parse(added.add.stats)).toEqual({
+      numRecords: 3,
+      minValues: {
+        meter_id: "meter 0",
+        time: "2026-11-21T10:00:01.123Z",
+        value: 0.25,
+        position: 1,
+      },
+      maxValues: {
+        meter_id: "meter 2",
+        time: "2026-11-21T10:00:03.123Z",
+        value: 0.75,
+        position: 3,
+      },
+      nullCount: { meter_id: 0, time: 0, value: 0, is_open: 0, position: 0, data: 3 },
+    });
+    expect(await table.files(signal)).toEqual({
+      version: 0,
+      files: [{ key: file.key, bytes: file.bytes, rows: 3, partitionValues: file.partitionValues }],
+    });
+    verdictOf(store);
+  });
+
+  test("is not done twice: not by this worker, not by its next life, not in other batches", async () => {
+    const store = createMemoryStore();
+    const add = [await landed(store, "a", [reading(1)])];
+    const table = openMeter(store);
+    expect(await table.lastVersionOf("app", signal)).toBeNull();
+    await table.commit({ ...ADDED, add, txn: { appId: "app", version: 7 } }, signal);
+    for (const again of [table, openMeter(store)]) {
+      expect(await again.lastVersionOf("app", signal)).toBe(7);
+      for (const version of [7, 6]) {
+        expect(await again.commit({ ...ADDED, add, txn: { appId: "app", version } }, signal)).toEqual({
+          outcome: "done-before",
+        });
+      }
+    }
+    expect(await table.lastVersionOf("another", signal)).toBeNull();
+    expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 7"] });
+  });
+
+  test("takes the next version where somebody else was first", async () => {
+    const store = createMemoryStore();
+    const [one, two] = [openMeter(store), openMeter(store)];
+    await one.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
+    await two.files(signal);
+    await one.commit({ ...ADDED, add: [await landed(store, "b", [reading(2)])] }, signal);
+    const both = await Promise.all([
+      one.commit({ ...ADDED, add: [await landed(store, "c", [reading(3)])] }, signal),
+      two.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal),
+    ]);
+    expect(both.map((committed) => "version" in committed && committed.version).toSorted()).toEqual([2, 3]);
+    expect(verdictOf(store).files.size).toBe(4);
+  });
+
+  test.each<Fault>(["answer lost", "denied"])(
+    "that is there counts, also where the put says otherwise (%s)",
+    async (fault) => {
+      const { store, faults } = faulty();
+      const table = openMeter(store);
+      faults.push(fault);
+      const add = [await landed(store, "a", [reading(1)])];
+      expect(await table.commit({ ...ADDED, add }, signal)).toEqual({ outcome: "committed", version: 0 });
+      expect(await table.commit({ ...REARRANGED, remove: [], add: [] }, signal)).toMatchObject({
+        version: 1,
+      });
+      expect(verdictOf(store).files.size).toBe(1);
+    },
+  );
+
+  test("that was refused is an error of the storage, and done the next time", async () => {
+    const { store, faults } = faulty();
+    const table = openMeter(store);
+    faults.push("refused");
+    const change = {
+      ...ADDED,
+      add: [await landed(store, "a", [reading(1)])],
+      txn: { appId: "app", version: 1 },
+    };
+    await expect(table.commit(change, signal)).rejects.toThrow(Retryable);
+    expect(await table.commit(change, signal)).toEqual({ outcome: "committed", version: 0 });
+    verdictOf(store);
+  });
+
+  test("gives up on a signal, and the same commit lands later", async () => {
+    const store = createMemoryStore();
+    const change = {
+      ...ADDED,
+      add: [await landed(store, "a", [reading(1)])],
+      txn: { appId: "app", version: 1 },
+    };
+    await expect(openMeter(store).commit(change, AbortSignal.abort(new Error("ended")))).rejects.toThrow(
+      "ended",
+    );
+    expect(await openMeter(store).commit(change, signal)).toMatchObject({ outcome: "committed" });
+  });
+
+  test("finds its files whatever their names need to be encoded as", async () => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    const odd = await landed(store, "50 % blåbær #1", [reading(1)], { site: "a/b c" });
+    const nowhere = await landed(store, "none", [reading(2)], { site: null });
+    await table.commit({ ...ADDED, add: [odd, nowhere] }, signal);
+    const added = actionsOf(store, 0).flatMap(({ add }) => add ?? []);
+    expect(added[0]).toMatchObject({
+      path: "date=2026-11-21/site=a%252Fb%2520c/50%20%25%20bl%C3%A5b%C3%A6r%20%231.parquet",
+      partitionValues: { date: "2026-11-21", site: "a/b c" },
+    });
+    expect(added[1].partitionValues.site).toBeNull();
+    const { files } = await openMeter(store).files(signal);
+    expect(files.map(({ key }) => key)).toEqual([odd.key, nowhere.key]);
+    await table.commit({ ...ADDED, remove: [odd.key] }, signal);
+    expect((await table.files(signal)).files.map(({ key }) => key)).toEqual([nowhere.key]);
+    verdictOf(store);
+  });
+
+  test("does not use the name of a file twice while it counts", async () => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    const add = [await landed(store, "a", [reading(1)])];
+    await table.commit({ ...ADDED, add }, signal);
+    await expect(table.commit({ ...ADDED, add }, signal)).rejects.toThrow("may not be used twice");
+  });
+
+  test("asks the storage for one list and one put", async () => {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    await table.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
+    const before = { ...store.calls };
+    await table.commit({ ...ADDED, add: [] }, signal);
+    expect({ ...store.calls }).toEqual({
+      ...before,
+      list: before.list + 1,
+      putIfAbsent: before.putIfAbsent + 1,
+    });
+  });
+});
+
+describe("what others do meanwhile", () => {
+  async function withTwoFiles() {
+    const store = createMemoryStore();
+    const table = openMeter(store);
+    const files = [
+      await landed(store, "a", [reading(1)]),
+      await landed(store, "b", [reading(2)]),
+      await landed(store, "c", [reading(3)], { site: "2" }),
+    ] as const;
+    await table.commit({ ...ADDED, add: files }, signal);
+    const [a, b, c] = files;
+    const both = await landed(store, "ab", [reading(1), reading(2)]);
+    return { store, table, other: openMeter(store), a, b, c, both };
+  }
+
+  test("compaction goes on where somebody adds, and is not a change of data", async () => {
+    const { store, table, other, a, b, both } = await withTwoFiles();
+    await other.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal);
+    const compacted = { ...REARRANGED, add: [both], remove: [a.key, b.key] };
+    expect(await table.commit(compacted, signal)).toEqual({ outcome: "committed", version: 2 });
+    const [{ commitInfo }, ...actions] = actionsOf(store, 2);
+    expect(commitInfo).toMatchObject({ operation: "OPTIMIZE", readVersion: 1, isBlindAppend: false });
+    expect(actions.map(({ add, remove }) => (add ?? remove).dataChange)).toEqual([false, false, false]);
+    expect(actions[0].remove).toMatchObject({ deletionTimestamp: START_MS, size: a.bytes });
+    expect([...verdictOf(store).files.values()].toSorted()).toEqual([1, 1, 2]);
+  });
+
+  test("whoever wants to replace a file that somebody else took away has to look again", async () => {
+    const { store, table, other, a, b, both } = await withTwoFiles();
+    await table.files(signal);
+    await other.commit({ ...ADDED, remove: [b.key] }, signal);
+    expect(await table.commit({ ...REARRANGED, add: [both], remove: [a.key, b.key] }, signal)).toMatchObject({
+      outcome: "conflict",
+      reason: expect.stringContaining("took a file away"),
+    });
+    expect(verdictOf(store)).toMatchObject({ version: 1 });
+  });
+
+  test("rows that were read to make others must not have changed since, in the same day and site", async () => {
+    const { store, table, other, c } = await withTwoFiles();
+    const small = await landed(store, "d", [reading(4)], { site: "2" });
+    await table.commit({ ...ADDED, add: [small] }, signal);
+    const { version: basedOn } = await table.files(signal);
+    const merge = { ...ADDED, operation: "MERGE", basedOn } as const;
+    const elsewhere = await landed(store, "e", [reading(5)], { site: "3" });
+    await other.commit({ ...ADDED, add: [elsewhere] }, signal);
+    const same = await landed(store, "d2", [reading(4)], { site: "2" });
+    await other.commit({ ...REARRANGED, add: [same], remove: [small.key] }, signal);
+    // Neither another site nor the same rows in another file is in the way.
+    const next = await landed(store, "c2", [reading(6)], { site: "2" });
+    expect(await table.commit({ ...merge, add: [next], remove: [c.key] }, signal)).toEqual({
+      outcome: "committed",
+      version: 4,
+    });
+    // Site 2 has changed since, by that very commit.
+    const again = { ...merge, add: [await landed(store, "c3", [reading(7)], { site: "2" })] };
+    expect(await other.commit(again, signal)).toMatchObject({ outcome: "conflict" });
+    expect(await other.commit({ ...again, basedOn: 4 }, signal)).toMatchObject({ outcome: "committed" });
+    // Of what a checkpoint has swallowed nobody knows what it changed.
+    const late = { ...merge, add: [await landed(store, "f", [reading(8)], { site: "9" })] };
+    await openMeter(store, { checkpointEvery: 1 }).commit({ ...ADDED, add: [] }, signal);
+    expect(await openMeter(store).commit(late, signal)).toMatchObject({ outcome: "conflict" });
+    verdictOf(store);
+  });
+});
+
+describe("checkpoints", () => {
+  async function filled(versions: number, checkpointEvery: number) {
+    const store = createMemoryStore();
+    const table = openMeter(store, { checkpointEvery });
+    for (let n = 0; n < versions; n += 1) {
+      const add = [await landed(store, `f${n}`, [reading(n)], { site: n % 2 === 0 ? "1" : null })];
+      const remove = n === 2 ? ["meter/date=2026-11-21/site=1/f0.parquet"] : [];
+      await table.commit({ ...ADDED, add, remove, txn: { appId: `app ${n % 2}`, version: n } }, signal);
+    }
+    return { store, table };
+  }
+
+  test("are written after so many versions, and say the same as the log", async () => {
+    const { store, table } = await filled(8, 3);
+    const checkpoints = [...store.objects.keys()].filter((key) => key.includes("checkpoint.parquet"));
+    expect(checkpoints).toEqual([`${LOG}${checkpointName(3)}`, `${LOG}${checkpointName(6)}`]);
+    expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toEqual({
+      version: 6,
+      // Protocol, metaData, two applications, one tombstone, six files.
+      size: 11,
+      sizeInBytes: store.objects.get(`${LOG}${checkpointName(6)}`)?.length,
+      numOfAddFiles: 6,
+    });
+    const wanted = await table.files(signal);
+    expect(wanted.files).toHaveLength(7);
+    // Nothing but the checkpoint and what came after it.
+    for (let version = 0; version < 6; version += 1)
+      await store.remove(`${LOG}${commitName(version)}`, signal);
+    for (const key of [`${LOG}${checkpointName(3)}`, "none"]) await store.remove(key, signal);
+    for (const hint of [null, "no JSON", JSON.stringify({ version: 3 }), JSON.stringify({ version: 99 })]) {
+      if (hint !== null) store.write(`${LOG}_last_checkpoint`, hint);
+      const reader = openMeter(store);
+      expect(await reader.files(signal)).toEqual(wanted);
+      expect(await reader.lastVersionOf("app 0", signal)).toBe(6);
+      expect(await reader.lastVersionOf("app 1", signal)).toBe(7);
+    }
+    expect(await table.files(signal)).toEqual(wanted);
+  });
+
+  test("say where the listing of the log begins", async () => {
+    const { store } = await filled(8, 3);
+    const after: (string | undefined)[] = [];
+    const watched = {
+      ...store,
+      list: (prefix: string, aborted: AbortSignal, from?: string) => {
+        after.push(from);
+        return store.list(prefix, aborted, from);
+      },
+    };
+    await openMeter(watched).files(signal);
+    expect(after).toEqual([`${LOG}00000000000000000006`]);
+  });
+
+  test("that cannot be written are told, and do not take the commit back", async () => {
+    const store = createMemoryStore((call) => (call === "put" ? "refused" : "none"));
+    const table = openMeter(store, { checkpointEvery: 1 });
+    for (const version of [0, 1, 2]) {
+      expect(await table.commit(ADDED, signal)).toEqual({ outcome: "committed", version });
+    }
+    expect(table.warnings).toHaveLength(2);
+    expect(table.warnings[0]).toContain("the table is whole");
+  });
+
+  test("in parts are read, once all parts are there", async () => {
+    const { store } = await filled(5, 4);
+    const whole = store.objects.get(`${LOG}${checkpointName(4)}`) ?? new Uint8Array();
+    const part = (n: number) => `${LOG}00000000000000000004.checkpoint.000000000${n}.0000000002.parquet`;
+    await store.remove(`${LOG}${checkpointName(4)}`, signal);
+    store.write(part(1), whole);
+    for (const version of [0, 1, 2, 3]) await store.remove(`${LOG}${commitName(version)}`, signal);
+    await expect(openMeter(store).files(signal)).rejects.toThrow("has a hole");
+    store.write(part(2), whole);
+    expect((await openMeter(store).files(signal)).files).toHaveLength(4);
+  });
+});
+
+describe("vacuum", () => {
+  test("removes what has been out of the table for longer than the retention, and nothing else", async () => {
+    const store = createMemoryStore();
+    let nowMs = START_MS;
+    const table = openMeter(store, { now: () => nowMs, checkpointEvery: 3 });
+    const [a, b, c] = [
+      await landed(store, "a", [reading(1)]),
+      await landed(store, "b", [reading(2)]),
+      await landed(store, "c", [reading(3)]),
+    ] as const;
+    await table.commit({ ...ADDED, add: [a, b, c] }, signal);
+    await table.commit({ ...ADDED, remove: [a.key] }, signal);
+    nowMs += 7 * DAY_MS;
+    await table.commit({ ...ADDED, remove: [b.key] }, signal);
+    expect(await table.vacuum(signal)).toBe(0);
+    nowMs += 1;
+    expect(await table.vacuum(signal)).toBe(1);
+    expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, true, true]);
+    expect(await table.vacuum(signal)).toBe(0);
+    // What a checkpoint leaves out has to be gone by then.
+    nowMs += 7 * DAY_MS;
+    await table.commit(ADDED, signal);
+    expect(store.objects.has(`${LOG}${checkpointName(3)}`)).toBe(true);
+    expect([a, b, c].map(({ key }) => store.objects.has(key))).toEqual([false, false, true]);
+    // Protocol, metaData, one file; no tombstone that is over.
+    expect(JSON.parse(store.text(`${LOG}_last_checkpoint`))).toMatchObject({ size: 3, numOfAddFiles: 1 });
+    expect(await openMeter(store, { now: () => nowMs }).vacuum(signal)).toBe(0);
+  });
+
+  test.each([
+    ["interval 30 days", 30],
+    ["interval 2 weeks", 14],
+    ["interval 1 hour", 7],
+    ["for ever", 7],
+  ])("keeps files as long as the owner wants: %s", async (interval, days) => {
+    const store = createMemoryStore();
+    let nowMs = START_MS;
+    const a = await landed(store, "a", [reading(1)]);
+    await openMeter(store).commit({ ...ADDED, add: [a] }, signal);
+    const [commit] = actionsOf(store, 0).flatMap(({ metaData }) => metaData ?? []);
+    const metaData = { ...commit, configuration: { "delta.deletedFileRetentionDuration": interval } };
+    store.write(`${LOG}${commitName(1)}`, `${JSON.stringify({ metaData })}\n`);
+    const table = openMeter(store, { now: () => nowMs });
+    await table.commit({ ...ADDED, remove: [a.key] }, signal);
+    nowMs += days * DAY_MS;
+    expect(await table.vacuum(signal)).toBe(0);
+    nowMs += 1;
+    expect(await table.vacuum(signal)).toBe(1);
+  });
+
+  test("removes so many files at a time", async () => {
+    const store = createMemoryStore();
+    const files = await Promise.all([1, 2, 3].map((n) => landed(store, `a-${n}`, [reading(n)])));
+    await openMeter(store).commit({ ...ADDED, add: files }, signal);
+    await openMeter(store).commit({ ...ADDED, remove: files.map(({ key }) => key) }, signal);
+    const table = openMeter(store, { now: () => START_MS + 8 * DAY_MS });
+    expect(await table.vacuum(signal, 2)).toBe(2);
+    expect(await table.vacuum(signal, 2)).toBe(1);
+    expect(files.filter(({ key }) => store.objects.has(key))).toEqual([]);
+  });
+
+  test("leaves alone what came back into the table, as a restore does", async () => {
+    const store = createMemoryStore();
+    const a = await landed(store, "a", [reading(1)]);
+    const table = openMeter(store);
+    await table.commit({ ...ADDED, add: [a] }, signal);
+    await table.commit({ ...ADDED, remove: [a.key] }, signal);
+    await table.commit({ ...ADDED, add: [a] }, signal);
+    for (const later of [table, openMeter(store)]) expect((await later.files(signal)).files).toHaveLength(1);
+    expect(await openMeter(store, { now: () => START_MS + 8 * DAY_MS }).vacuum(signal)).toBe(0);
+    expect(store.objects.has(a.key)).toBe(true);
+  });
+
+  test("leaves alone what lies outside of the table's folder", async () => {
+    const store = createMemoryStore();
+    store.write("other/file.parquet", "of somebody else");
+    await openMeter(store).commit(ADDED, signal);
+    const paths = ["../other/file.parquet", "s3://bucket/other/file.parquet", "/other/file.parquet"];
+    const removed = paths.map((path) =>
+      JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }),
+    );
+    store.write(`${LOG}${commitName(1)}`, removed.join("\n"));
+    const before = store.calls.remove;
+    expect(await openMeter(store).vacuum(signal)).toBe(0);
+    expect(store.calls.remove).toBe(before);
+  });
+});

@@ -1,0 +1,106 @@
+import { spawn } from "node:child_process";
+import { mkdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { seededRandom } from "../../../commands/seeded-random.ts";
+import { temporaryFolder } from "../../../real-servers.ts";
+import { rowsIn } from "../duck.ts";
+import { inS3, startS3 } from "../s3-server.ts";
+
+/** What became of a lake whose writer was killed again and again. */
+export interface Killed {
+  readonly kills: number;
+  /** Kills in the middle of a landing. */
+  readonly interrupted: number;
+  readonly events: number;
+  /** Events without a row, and rows beyond the first of an event, as DuckDB reads the files. */
+  readonly lost: number;
+  readonly doubled: number;
+}
+
+const CHILD = join(import.meta.dirname, "child.ts");
+const EVENTS_A_KILL = 60;
+
+/**
+ * Lands events from a real process, which is killed (SIGKILL) so many times at random moments, and started again; then
+ * it may finish. `where` is a folder, or the S3 server of the tests, which lives on.
+ */
+export async function killLanding(
+  where: "folder" | "s3",
+  table_format: "plain" | "delta",
+  kills: number,
+  seed: number,
+): Promise<Killed> {
+  const random = seededRandom(seed);
+  const root = temporaryFolder("plenum-lake-killed");
+  const lake = join(root, "lake");
+  const s3 = where === "s3" ? await startS3() : null;
+  try {
+    const config = JSON.stringify({
+      ...(s3 === null ? { folder: lake } : inS3(s3)),
+      table_format,
+      max_rows: 30,
+      max_age: "1s",
+    });
+    let wanted = 0;
+    let interrupted = 0;
+    for (let n = 0; n < kills; n++) {
+      wanted += EVENTS_A_KILL;
+      interrupted += await run(root, config, wanted, random);
+    }
+    interrupted += await run(root, config, wanted, null);
+    s3?.dump(lake);
+    return { kills, interrupted, events: wanted, ...(await judged(lake, wanted)) };
+  } finally {
+    await s3?.close();
+    rmSync(root, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Runs the writer until a random moment after it began to deliver, or until it is done where `random` is null. Answers 1
+ * where the run before it was ended in the middle of a landing.
+ */
+async function run(
+  root: string,
+  config: string,
+  wanted: number,
+  random: (() => number) | null,
+): Promise<number> {
+  mkdirSync(join(root, "state"), { recursive: true, mode: 0o700 });
+  const child = spawn(process.execPath, [CHILD, join(root, "state"), config, String(wanted)], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)));
+  const delivers = new Promise<string>((resolve) =>
+    child.stdout?.once("data", (word: Buffer) => resolve(word.toString())),
+  );
+  const word = await Promise.race([delivers, ended]);
+  const timer = random === null ? null : setTimeout(() => child.kill("SIGKILL"), 600 * random());
+  const code = await ended;
+  if (timer !== null) clearTimeout(timer);
+  else if (code !== 0) throw new Error("The writer did not finish.");
+  return word === "unfinished\n" ? 1 : 0;
+}
+
+async function judged(lake: string, wanted: number) {
+  const counted = { lost: 0, doubled: 0 };
+  const expected = { value: 0, alarm: 0 };
+  for (let n = 0; n < wanted; n++) {
+    if (n % 50 === 7) expected.alarm += 1;
+    else if (n % 50 !== 9) expected.value += 1;
+  }
+  for (const [table, count] of Object.entries(expected)) {
+    const [row] = await rowsIn(
+      lake,
+      table,
+      "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events",
+    );
+    counted.lost += count - Number(row?.events ?? 0);
+    counted.doubled += Number(row?.rows ?? 0) - Number(row?.events ?? 0);
+  }
+  for (const table of ["tag", "alarm_episode"]) {
+    const [row] = await rowsIn(lake, table, "count(*)::INTEGER AS rows");
+    if (wanted > 50 && row?.rows !== 1) counted.lost += 1;
+  }
+  return counted;
+}

@@ -1,0 +1,64 @@
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { systemClock } from "#src/clock.ts";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher } from "#src/delivery/dispatcher.ts";
+import { createSinkMemory } from "#src/delivery/memory.ts";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createPicture } from "#src/picture.ts";
+import { openStore } from "#src/store/open.ts";
+import { sampleEvent, valueEvent } from "../../../sample-events.ts";
+
+/**
+ * A worker's own store and delivery with a lake at their end, to be killed: `child.ts <state> <configuration> <events>`.
+ * Commits what is missing of so many events, and ends when all of them are settled; the first word says that it delivers, and
+ * whether a landing was interrupted.
+ */
+const [folder = "", config = "{}", count = "0"] = process.argv.slice(2);
+const metrics = createMetrics();
+const log = createLog({ level: "silent" });
+const clock = systemClock;
+const store = await openStore({ folder, clock });
+const picture = createPicture(store, new Map());
+const memory = createSinkMemory("lake", store);
+const sink = createParquetSink(ParquetConfig.parse(JSON.parse(config)), {
+  name: "lake",
+  clock,
+  log,
+  metrics,
+  memory,
+  picture,
+});
+const delivery = DeliveryConfig.parse({ from: "beginning", batch: 1 + Math.floor(Math.random() * 40) });
+const dispatcher = createDispatcher({
+  sinks: [{ name: "lake", connector: "parquet", sink, delivery }],
+  outbox: store.outbox,
+  store,
+  picture,
+  clock,
+  log,
+  metrics,
+});
+// What the kill before this start has interrupted.
+const isUnfinished = (await memory.get("landings")) !== undefined;
+await dispatcher.start(new AbortController().signal);
+process.stdout.write(isUnfinished ? "unfinished\n" : "ready\n");
+
+const wanted = Number(count);
+const committed = async () => (await store.document<number>("test", "committed")) ?? 0;
+for (let n = await committed(); n < wanted; n = await committed()) {
+  const events = Array.from({ length: Math.min(20, wanted - n) }, (_, place) => eventNumber(n + place));
+  const put = [["committed", n + events.length]] as const;
+  await store.commit({ events, documents: [{ set: "test", put }] });
+}
+while ((await store.outbox.lag()).some(({ depth }) => depth > 0)) await clock.sleep(20);
+process.exit(0);
+
+/** Values of three sites over two days, a thing that changes, and an episode. */
+function eventNumber(n: number) {
+  if (n % 50 === 7) return sampleEvent("alarm-changed", {}, n);
+  if (n % 50 === 9) return sampleEvent("tag-changed", {}, n);
+  const event = valueEvent(n + (n % 2) * 86_400_000, `1004${n % 5}`);
+  return { ...event, siteid: String(n % 3) };
+}

@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import { replay, seed } from "../../../seed.ts";
+import { killLanding } from "./campaign.ts";
+
+const LAKES = [
+  ["folder", "plain"],
+  ["s3", "plain"],
+  ["folder", "delta"],
+  ["s3", "delta"],
+] as const;
+
+/** The long form is `npm run lake:long`. */
+test.each(LAKES)(
+  "a writer that is killed again and again loses no row and doubles none: %s, %s",
+  async (where, format) => {
+    const killed = await killLanding(where, format, 10, seed);
+    expect(killed, replay).toMatchObject({ kills: 10, lost: 0, doubled: 0 });
+  },
+  300_000,
+);

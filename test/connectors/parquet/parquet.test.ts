@@ -1,0 +1,516 @@
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { type Event, makeEvent } from "#src/event.ts";
+import { TABLES } from "#src/lake/tables.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
+import { describeSink } from "../../suites/sink-suite.ts";
+import { contextFor, never } from "../context.ts";
+import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
+import { committedAt, createEngine } from "./engine.ts";
+import { inS3, startS3 } from "./s3-server.ts";
+
+const FORMATS = ["plain", "delta"] as const;
+
+for (const table_format of FORMATS) {
+  describeSink(`parquet in a folder, ${table_format}`, {
+    without: ["stall"],
+    async make() {
+      const parent = temporaryFolder();
+      const folder = join(parent, "lake");
+      const away = join(parent, "away");
+      return {
+        sink: createParquetSink(ParquetConfig.parse({ folder, table_format }), contextFor("lake")),
+        received: () => arrivedIn(folder),
+        async breakServer() {
+          if (existsSync(folder)) renameSync(folder, away);
+          writeFileSync(folder, "in the way");
+        },
+        async heal() {
+          rmSync(folder);
+          renameSync(away, folder);
+        },
+        dispose: async () => rmSync(parent, { recursive: true }),
+      };
+    },
+  });
+
+  describeSink(`parquet in S3, ${table_format}`, {
+    async make() {
+      const s3 = await startS3();
+      const folder = temporaryFolder();
+      return {
+        sink: createParquetSink(ParquetConfig.parse(inS3(s3, { table_format })), contextFor("lake")),
+        async received() {
+          s3.dump(folder);
+          return arrivedIn(folder);
+        },
+        breakServer: () => s3.down(),
+        heal: () => s3.up(),
+        async stall() {
+          s3.fault = () => "stall";
+        },
+        async dispose() {
+          await s3.close();
+          rmSync(folder, { recursive: true });
+        },
+      };
+    },
+  });
+}
+
+describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
+  test("has the types of the tables in every file, whatever its rows hold", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
+    await engine.finish();
+    const duckTypes = {
+      text: "VARCHAR",
+      json: "VARCHAR",
+      time: "TIMESTAMP WITH TIME ZONE",
+      number: "DOUBLE",
+      integer: "BIGINT",
+      boolean: "BOOLEAN",
+    };
+    let seen = 0;
+    for (const table of TABLES) {
+      for (const file of filesIn(folder, table.name)) {
+        const described = await query(
+          `DESCRIBE SELECT * FROM read_parquet('${join(folder, file)}', hive_partitioning=false)`,
+        );
+        const expected = table.columns.map(({ name, type }) => [name, duckTypes[type]]);
+        expect(described.map((row) => [row.column_name, row.column_type])).toEqual(expected);
+        seen += 1;
+      }
+    }
+    expect(seen).toBeGreaterThan(10);
+  });
+
+  test("is what was told: by day, site and table, with microseconds in UTC", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(
+      valueEvent(0, "10042", 21.5),
+      valueEvent(1, "10042", null),
+      valueEvent(2, "10043", true),
+      sampleEvent("tag-history"),
+      sampleEvent("audit-head"),
+    );
+    await engine.finish();
+    const columns =
+      "tag_id, epoch_us(time) AS us, value_number, value_boolean, quality, date::VARCHAR AS date, site::VARCHAR AS site, position";
+    const us = Date.parse("2026-11-02T06:20:00.000Z") * 1_000;
+    expect(await rowsIn(folder, "value", columns, "ORDER BY position")).toEqual([
+      row("10042", us, 21.5, null, "good", "1"),
+      row("10042", us + 1_000, null, null, "bad", "2"),
+      row("10043", us + 2_000, null, true, "good", "3"),
+    ]);
+    const history = "value_number, epoch_us(observed_at) AS seen";
+    expect(await rowsIn(folder, "history", history, "ORDER BY time")).toEqual(
+      [20.5, null, 21].map((value_number) => ({
+        value_number,
+        seen: String(Date.parse(committedAt(4)) * 1_000),
+      })),
+    );
+    expect(filesIn(folder)).toContainEqual(
+      expect.stringMatching(
+        /^value\/date=2026-11-02\/site=1\/[0-9a-f]{12}-000000000001-000000000005(-[0-9a-f]{8})?\.parquet$/,
+      ),
+    );
+    expect(filesIn(folder)).toContainEqual(
+      expect.stringMatching(/^worker_event\/date=2026-11-02\/site=none\/[^/]+$/),
+    );
+
+    function row(
+      tag_id: string,
+      at: number,
+      number: number | null,
+      boolean: boolean | null,
+      quality: string,
+      position: string,
+    ) {
+      const place = { date: "2026-11-02", site: "1", position };
+      return { tag_id, us: String(at), value_number: number, value_boolean: boolean, quality, ...place };
+    }
+  });
+
+  test("is sorted by tag and time, in row groups whose statistics let a reader skip", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(
+      ...Array.from({ length: 25_000 }, (_, n) => valueEvent(n, `1${String(n % 50).padStart(4, "0")}`)),
+    );
+    await engine.finish(5_000);
+    const [file = ""] = filesIn(folder, "value");
+    const groups = await query(
+      `SELECT row_group_num_rows AS rows, compression, stats_min_value AS low, stats_max_value AS high
+       FROM parquet_metadata('${join(folder, file)}') WHERE path_in_schema = 'tag_id' ORDER BY row_group_id`,
+    );
+    expect(groups.map(({ rows, compression }) => [Number(rows), compression])).toEqual([
+      [10_000, "ZSTD"],
+      [10_000, "ZSTD"],
+      [5_000, "ZSTD"],
+    ]);
+    expect(groups.map(({ low, high }) => [low, high])).toEqual([
+      ["10000", "10019"],
+      ["10020", "10039"],
+      ["10040", "10049"],
+    ]);
+    const jumps = await query(
+      `SELECT count(*) AS n FROM (SELECT tag_id || time::VARCHAR AS here, lag(tag_id || time::VARCHAR) OVER (ORDER BY file_row_number) AS above
+       FROM ${tableIn(folder, "value")}) WHERE here < above`,
+    );
+    expect(jumps).toEqual([{ n: "0" }]);
+  });
+
+  test("carries awkward texts, and a site that is awkward too", async () => {
+    const { engine, folder } = setUp({ table_format });
+    const sites = ["a/b=c %", "..", "none", "ö"];
+    engine.log.push(
+      ...AWKWARD_TEXTS.map((text, n) => ({
+        ...valueEvent(n),
+        data: { ...valueEvent(n).data, behindGateway: text },
+      })),
+      ...sites.map((siteid, n) => ({ ...valueEvent(100 + n), siteid })),
+    );
+    await engine.finish();
+    const rows = await rowsIn(
+      folder,
+      "value",
+      "behind_gateway, site_id, site::VARCHAR AS site",
+      "ORDER BY time",
+    );
+    expect(rows.slice(0, AWKWARD_TEXTS.length).map((row) => row.behind_gateway)).toEqual(
+      AWKWARD_TEXTS.map((text) => text.toWellFormed()),
+    );
+    const others = rows.slice(AWKWARD_TEXTS.length);
+    expect(others.map(({ site_id }) => site_id)).toEqual(sites);
+    expect(others.map(({ site }) => site)).toEqual(sites);
+  });
+
+  test("shows things as they were, one state after the other, and what is told twice once", async () => {
+    const { engine, folder } = setUp({ table_format });
+    const renamed = sampleEvent("tag-changed");
+    const named = {
+      ...renamed,
+      time: "2026-11-03T00:00:00.000Z",
+      data: { ...renamed.data, tag: { ...renamed.data.tag, displayName: "VS1-GT12" } },
+    };
+    engine.log.push(sampleEvent("tag-added"));
+    await engine.finish();
+    engine.log.push(named);
+    await engine.finish();
+    const states = () => rowsIn(folder, "tag", "name, is_current", "ORDER BY valid_from");
+    const expected = [
+      { name: "VS1-GT11", is_current: false },
+      { name: "VS1-GT12", is_current: true },
+    ];
+    expect(await states()).toEqual(expected);
+    await engine.sink.write([sampleEvent("tag-added"), named], never(), undefined, {
+      positions: [1, 2],
+      committedAt: [committedAt(1), committedAt(2)],
+      again: true,
+    });
+    expect(await states()).toEqual(expected);
+    expect(filesIn(folder, "tag")).toHaveLength(1);
+  });
+
+  test("has one row for an episode, closed when it is over", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(sampleEvent("alarm-raised"));
+    await engine.finish();
+    expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([
+      { state: "active", ended_at: null },
+    ]);
+    engine.log.push(sampleEvent("alarm-acknowledged"), sampleEvent("alarm-resolved"));
+    await engine.finish();
+    const [episode, ...more] = await rowsIn(folder, "alarm_episode", "state, ended_at");
+    expect([episode?.state, more]).toEqual(["resolved", []]);
+    expect(episode?.ended_at).not.toBeNull();
+    expect(await rowsIn(folder, "alarm", "event", "ORDER BY position")).toHaveLength(3);
+  });
+});
+
+test("every table can be asked before anything was told, with all its columns", async () => {
+  const { engine, folder } = setUp();
+  await engine.sink.open(never());
+  for (const table of TABLES) {
+    const names = table.columns.map(({ name }) => `"${name}"`).join(", ");
+    expect(await query(`SELECT ${names} FROM ${tableIn(folder, table.name)}`), table.name).toEqual([]);
+  }
+});
+
+describe.each(FORMATS)("when it lands, %s", (table_format) => {
+  test("at so many rows, after so long, and not before", async () => {
+    const { engine, folder } = setUp({ table_format, max_rows: 10, max_age: "15m" });
+    engine.log.push(...values(9));
+    await engine.offer(100);
+    expect([engine.cursor, filesIn(folder, "value")]).toEqual([0, []]);
+    engine.log.push(...values(1, 9));
+    await engine.offer(100);
+    expect(engine.cursor).toBe(10);
+    expect(filesIn(folder, "value")).toHaveLength(1);
+
+    engine.log.push(...values(3, 10));
+    await engine.offer(100);
+    engine.pass(14 * 60_000);
+    expect((await engine.tick()).settled).toBeUndefined();
+    engine.pass(60_000);
+    expect((await engine.tick()).settled).toBe(true);
+    expect(engine.cursor).toBe(13);
+    expect(await rowsIn(folder, "value")).toHaveLength(13);
+  });
+
+  test("at once what comes again, and only what is not there yet", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(...values(5), sampleEvent("tag-history"));
+    await engine.finish();
+    const again = async () =>
+      engine.sink.write(engine.log, never(), undefined, {
+        positions: engine.log.map((_, n) => n + 1),
+        committedAt: engine.log.map((_, n) => committedAt(n + 1)),
+        again: true,
+      });
+    expect((await again()).gathered).toBeUndefined();
+    expect([...filesIn(folder, "value"), ...filesIn(folder, "history")]).toHaveLength(2);
+    engine.kill();
+    await again();
+    expect(await rowsIn(folder, "value")).toHaveLength(5);
+    expect(await rowsIn(folder, "history")).toHaveLength(3);
+  });
+
+  test("and rejects an event of which no row can be made, by itself", async () => {
+    const { engine, folder } = setUp({ table_format, max_rows: 3 });
+    const receipt = await engine.sink.write(
+      [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3), valueEvent(4)],
+      never(),
+      undefined,
+      { positions: [1, 2, 3, 4], committedAt: [1, 2, 3, 4].map(committedAt), again: false },
+    );
+    expect(receipt.rejected).toEqual([{ index: 1, reason: expect.stringContaining("yesterday") }]);
+    expect(await rowsIn(folder, "value")).toHaveLength(3);
+  });
+});
+
+describe.each(FORMATS)("a sealed day, %s", (table_format) => {
+  test("is one file a table, sorted, with a manifest that says what it is", async () => {
+    const { engine, folder } = setUp({ table_format });
+    for (let n = 0; n < 4; n++) {
+      engine.log.push(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
+      await engine.finish();
+    }
+    engine.log.push(valueEvent(99), daySealed(1), valueEvent(100));
+    await engine.offer(100);
+    expect(engine.cursor).toBe(engine.log.length);
+    await engine.tick();
+    const files = filesIn(folder, "value");
+    expect(files).toEqual([
+      expect.stringMatching(/^value\/date=2026-11-02\/site=1\/day-[0-9a-f]{16}\.parquet$/),
+    ]);
+    expect(await rowsIn(folder, "value", "DISTINCT event_id")).toHaveLength(42);
+    expect(await rowsIn(folder, "value")).toHaveLength(42);
+
+    const manifest = manifestIn(folder);
+    expect(manifest).toMatchObject({
+      site: "1",
+      date: "2026-11-02",
+      revision: 1,
+      before: [],
+      account: { expected: 42 },
+    });
+    const listed = manifest.tables.value?.files ?? [];
+    expect(listed.map(({ name }) => name)).toEqual(files);
+    const sum = await import("node:crypto").then(({ createHash }) =>
+      createHash("sha256")
+        .update(readFileSync(join(folder, files[0] ?? "")))
+        .digest("hex"),
+    );
+    expect(listed).toMatchObject([{ rows: 42, sha256: sum }]);
+    expect(manifest.tables.alarm_episode?.rows).toBe(1);
+  });
+
+  test("is sealed anew with what came late, and says what was before", async () => {
+    const { engine, folder } = setUp({ table_format });
+    engine.log.push(...values(10), daySealed(1));
+    await engine.finish();
+    engine.log.push(...values(5, 50), daySealed(2));
+    await engine.finish();
+    expect(manifestIn(folder)).toMatchObject({
+      revision: 2,
+      tables: { value: { rows: 15 } },
+      before: [{ revision: 1, rows: { value: 10 } }],
+    });
+    expect(filesIn(folder, "value")).toHaveLength(1);
+    // A repetition says the same.
+    engine.kill();
+    await engine.sink.write([daySealed(2)], never(), undefined, {
+      positions: [99],
+      committedAt: [committedAt(99)],
+      again: true,
+    });
+    await engine.tick();
+    expect(manifestIn(folder)).toMatchObject({ revision: 2, before: [{ revision: 1 }] });
+    expect(await rowsIn(folder, "value")).toHaveLength(15);
+  });
+});
+
+test("a sealed day keeps one row of what a crash had left there twice", async () => {
+  const { engine, folder } = setUp();
+  engine.log.push(...values(10));
+  await engine.finish();
+  const [file = ""] = filesIn(folder, "value");
+  writeFileSync(join(folder, file.replace(/[^/]*$/, "again-0.parquet")), readFileSync(join(folder, file)));
+  engine.log.push(daySealed(1));
+  await engine.finish();
+  expect(await rowsIn(folder, "value")).toHaveLength(10);
+});
+
+test("what somebody has removed from the lake is put back by what comes again", async () => {
+  const { engine, folder } = setUp();
+  engine.log.push(...values(5));
+  await engine.finish();
+  const [file = ""] = filesIn(folder, "value");
+  rmSync(join(folder, file));
+  engine.kill();
+  await engine.sink.write(engine.log, never(), undefined, {
+    positions: engine.log.map((_, n) => n + 1),
+    committedAt: engine.log.map((_, n) => committedAt(n + 1)),
+    again: true,
+  });
+  expect(await rowsIn(folder, "value")).toHaveLength(5);
+});
+
+describe("a lake of before", () => {
+  test("with fewer columns is read together with what comes now", async () => {
+    const { engine, folder } = setUp();
+    const old = join(folder, "value/date=2026-11-02/site=1");
+    mkdirSync(old, { recursive: true });
+    await query(`COPY (SELECT 'main' AS source, '10042' AS tag_id, TIMESTAMPTZ '2026-11-02 00:00:00Z' AS time, 'old' AS event_id)
+      TO '${old}/old.parquet' (FORMAT parquet)`);
+    engine.log.push(valueEvent(1), daySealed(1));
+    await engine.finish();
+    expect(await rowsIn(folder, "value", "event_id, value_number", "ORDER BY time")).toEqual([
+      { event_id: "old", value_number: null },
+      { event_id: valueEvent(1).id, value_number: 1 },
+    ]);
+  });
+
+  test("with a column of another type is not written to", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(valueEvent(1));
+    await engine.finish();
+    const path = join(folder, "_schemas.json");
+    writeFileSync(
+      path,
+      readFileSync(path, "utf8").replace('"latency_ms": "integer"', '"latency_ms": "text"'),
+    );
+    engine.kill();
+    await expect(engine.sink.open(never())).rejects.toThrow(
+      /has value\.latency_ms as text; this version writes it as integer/,
+    );
+  });
+
+  test("that somebody has damaged stops the sink with a sentence, and nothing is lost", async () => {
+    const { engine, folder } = setUp();
+    engine.log.push(sampleEvent("tag-added"));
+    await engine.finish();
+    const path = join(folder, "tag/tag.parquet");
+    writeFileSync(path, "no parquet");
+    const renamed = sampleEvent("tag-changed");
+    engine.log.push(renamed);
+    await engine.offer(10);
+    engine.pass(86_400_000);
+    await expect(engine.tick()).rejects.toMatchObject({
+      kind: "config",
+      message: expect.stringMatching(/tag\.parquet cannot be read as a Parquet file/),
+    });
+    expect(engine.cursor).toBe(1);
+    rmSync(path);
+    engine.kill();
+    await engine.finish();
+    expect([engine.cursor, (await rowsIn(folder, "tag")).length]).toEqual([2, 1]);
+  });
+});
+
+describe("a folder in trouble", () => {
+  test("a file in the way, a folder without rights: one sentence, and it goes on afterwards", async () => {
+    const { engine, folder } = setUp();
+    await engine.sink.probe?.(never());
+    expect(existsSync(folder)).toBe(false);
+    engine.log.push(...values(3));
+    await engine.finish();
+    const partition = join(folder, "value/date=2026-11-02/site=1");
+    renameSync(partition, `${partition}.away`);
+    writeFileSync(partition, "in the way");
+    engine.log.push(...values(3, 3));
+    await engine.offer(10);
+    engine.pass(86_400_000);
+    await expect(engine.tick()).rejects.toMatchObject({
+      kind: "config",
+      hint: expect.stringContaining("another folder"),
+    });
+    rmSync(partition);
+    renameSync(`${partition}.away`, partition);
+    await engine.finish();
+    expect(await rowsIn(folder, "value")).toHaveLength(6);
+    expect(globSync("**/*.tmp", { cwd: folder })).toEqual([]);
+    if (process.getuid?.() === 0) return;
+    chmodSync(folder, 0o500);
+    onTestFinished(() => chmodSync(folder, 0o700));
+    await expect(engine.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
+  });
+});
+
+function setUp(config: Record<string, unknown> = {}) {
+  const parent = temporaryFolder();
+  const folder = join(parent, "lake");
+  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  return { folder, engine: createEngine({ folder, ...config }) };
+}
+
+const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+
+/** The ledger's word of the day of the samples. */
+function daySealed(revision: number): Event {
+  return makeEvent({
+    type: "day-sealed" as "audit-head",
+    source: "/sources/main",
+    subject: "site/1/day/2026-11-02",
+    time: "2026-11-05T00:00:00.000Z",
+    siteId: 1,
+    data: { date: "2026-11-02", revision, expected: 42 } as unknown as Event<"audit-head">["data"],
+    facts: ["2026-11-02", revision],
+  });
+}
+
+interface SeenManifest {
+  readonly tables: Readonly<Record<string, { rows: number; files: { name: string; sha256: string }[] }>>;
+}
+
+function manifestIn(folder: string): SeenManifest {
+  return JSON.parse(
+    readFileSync(join(folder, "_manifests/site=1/date=2026-11-02.json"), "utf8"),
+  ) as SeenManifest;
+}
+
+/** Ids of values and alarms, in the order in which they were told. */
+async function arrivedIn(folder: string) {
+  const found: { id: string; at: string; file: string; row: number }[] = [];
+  for (const table of ["value", "alarm"]) {
+    const select =
+      "event_id AS id, strftime(observed_at, '%c') || epoch_us(observed_at) AS at, filename AS file, file_row_number::INTEGER AS row";
+    for (const row of await rowsIn(folder, table, select)) found.push(row as (typeof found)[number]);
+  }
+  const ordered = found.sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : a.row - b.row));
+  return ordered.map(({ id }) => ({ identity: id }));
+}

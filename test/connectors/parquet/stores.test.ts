@@ -1,0 +1,252 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { S3Config } from "#connectors/parquet/config.ts";
+import { createFolderStore } from "#connectors/parquet/folder-store.ts";
+import { meaning } from "#connectors/parquet/folder-trouble.ts";
+import type { ObjectStore } from "#connectors/parquet/object-store.ts";
+import { createS3Store } from "#connectors/parquet/s3-store.ts";
+import { systemClock } from "#src/clock.ts";
+import { sentence } from "#src/errors.ts";
+import { startConnectProxy } from "../../connect-proxy.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { never } from "../context.ts";
+import { type Fault, inS3, KEYS, type S3Server, startS3 } from "./s3-server.ts";
+
+const bytes = (text: string) => Buffer.from(text);
+const AWKWARD = ["a/b=c d.txt", "a/ö+~*'().txt", "a/100%.txt", "b/x&y<z>.txt"];
+
+describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
+  async function setUp(): Promise<ObjectStore> {
+    if (kind === "folder") return createFolderStore(join(folder(), "lake"), 0o640);
+    return s3Store(await server(), { prefix: "some/where" });
+  }
+
+  test("are what was put last, and nothing where nothing is", async () => {
+    const store = await setUp();
+    for (const key of AWKWARD) await store.put(key, bytes(`1 ${key}`), never());
+    for (const key of AWKWARD) await store.put(key, bytes(`2 ${key}`), never());
+    for (const key of AWKWARD)
+      expect(Buffer.from((await store.get(key, never())) ?? []).toString()).toBe(`2 ${key}`);
+    expect(await store.get("a/nothing", never())).toBeNull();
+    await store.remove("a/100%.txt", never());
+    await store.remove("a/100%.txt", never());
+    expect(await store.get("a/100%.txt", never())).toBeNull();
+  });
+
+  test("are put where nothing is by one of two who try at once", async () => {
+    const store = await setUp();
+    const tries = ["one", "two", "three"].map((text) =>
+      store.putIfAbsent("log/0.json", bytes(text), never()),
+    );
+    const done = await Promise.all(tries);
+    expect(done.filter(Boolean)).toHaveLength(1);
+    const won = ["one", "two", "three"][done.indexOf(true)];
+    expect(Buffer.from((await store.get("log/0.json", never())) ?? []).toString()).toBe(won);
+    expect(await store.putIfAbsent("log/0.json", bytes("late"), never())).toBe(false);
+  });
+
+  test("are listed by the beginning of their keys, in the order of bytes, over many pages", async () => {
+    const store = await setUp();
+    expect(await store.list("a/", never())).toEqual([]);
+    const keys = [
+      ...AWKWARD,
+      ...Array.from({ length: 20 }, (_, n) => `a/${n}`),
+      "a/\u{1f321}",
+      "a/\uff21",
+      "ab",
+    ];
+    for (const key of keys) await store.put(key, bytes(key), never());
+    const sorted = keys.toSorted((a, b) => Buffer.compare(bytes(a), bytes(b)));
+    const listed = await store.list("a/", never());
+    expect(listed).toEqual(
+      sorted.filter((key) => key.startsWith("a/")).map((key) => ({ key, bytes: bytes(key).length })),
+    );
+    expect((await store.list("a/1", never())).map(({ key }) => key)).toEqual(
+      sorted.filter((key) => key.startsWith("a/1")),
+    );
+    const after = await store.list("a/", never(), "a/15");
+    expect(after.map(({ key }) => key)).toEqual(sorted.filter((key) => key.startsWith("a/") && key > "a/15"));
+  });
+
+  test("are not touched once the signal has aborted", async () => {
+    const store = await setUp();
+    const stop = AbortSignal.abort(new Error("stop"));
+    await expect(store.put("a", bytes("a"), stop)).rejects.toThrow("stop");
+    expect(await store.list("", never())).toEqual([]);
+  });
+});
+
+describe("a folder", () => {
+  test("gives a file its name when it is on the disk, and syncs the name before it says so", async () => {
+    const root = folder();
+    const store = createFolderStore(root, 0o640);
+    const handle = await open(root);
+    const prototype = Object.getPrototypeOf(handle) as FileHandle;
+    await handle.close();
+    const seen: string[][] = [];
+    const sync = vi.spyOn(prototype, "sync").mockImplementation(async () => {
+      seen.push(readdirSync(root));
+    });
+    onTestFinished(() => sync.mockRestore());
+    await store.put("x.parquet", bytes("x"), never());
+    expect(seen).toEqual([[expect.stringMatching(/^\.x\.parquet\.[0-9a-f]{8}\.tmp$/)], ["x.parquet"]]);
+
+    sync.mockRejectedValueOnce(Object.assign(new Error("EIO"), { code: "EIO" }));
+    await expect(store.put("x.parquet", bytes("y"), never())).rejects.toMatchObject({ kind: "retryable" });
+    expect([readdirSync(root), readFileSync(join(root, "x.parquet"), "utf8")]).toEqual([["x.parquet"], "x"]);
+  });
+
+  test("takes away what a crash has left, and not what somebody else is writing", async () => {
+    const root = folder();
+    mkdirSync(join(root, "a"));
+    for (const name of [".x.parquet.0123abcd.tmp", ".y.parquet.0123abcd.tmp", ".mine.tmp"]) {
+      writeFileSync(join(root, "a", name), "half");
+      if (!name.startsWith(".y")) utimesSync(join(root, "a", name), 0, 0);
+    }
+    await createFolderStore(root, 0o640).put("a/z", bytes("z"), never());
+    expect(readdirSync(join(root, "a"))).toEqual([".mine.tmp", ".y.parquet.0123abcd.tmp", "z"]);
+  });
+
+  test("never leads out of itself", async () => {
+    await expect(createFolderStore(folder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(
+      /leads out/,
+    );
+  });
+
+  test.each([
+    ["ENOSPC", "retryable", "The disk below /lake is full (ENOSPC). Free some space; the events wait."],
+    [
+      "EROFS",
+      "config",
+      "The files in /lake cannot be written (EROFS). The file system is read-only; choose a folder on a writable one.",
+    ],
+    [
+      "EACCES",
+      "config",
+      "The files in /lake cannot be written (EACCES). Give the user that runs Plenum the right to write there.",
+    ],
+    ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
+  ])("says what %s means", (code, kind, words) => {
+    const failure = meaning(Object.assign(new Error(code), { code }), "/lake");
+    expect([failure.kind, sentence(failure)]).toEqual([kind, words]);
+  });
+});
+
+describe("S3", () => {
+  test("is signed as it checks, also with the bucket before the host, a token, and through a proxy", async () => {
+    const s3 = await server();
+    const proxy = await startConnectProxy({
+      hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` },
+    });
+    process.env.PLENUM_TEST_S3_TOKEN = "token/with+signs==";
+    const store = s3Store(s3, {
+      endpoint: `http://localhost:${s3.port}`,
+      path_style: false,
+      allow_plain_http: true,
+      proxy: { url: proxy.url },
+      session_token: { env: "PLENUM_TEST_S3_TOKEN" },
+    });
+    await store.put("a/b c.txt", bytes("x"), never());
+    expect(await store.list("a", never())).toEqual([{ key: "a/b c.txt", bytes: 1 }]);
+    expect(proxy.asked.map(({ authority }) => authority)).toContain(`lake.localhost:${s3.port}`);
+    expect([...s3.objects.keys()]).toEqual(["a/b c.txt"]);
+  });
+
+  test("tries a conditional put again that met another one, and gives up after a while", async () => {
+    const s3 = await server();
+    const store = s3Store(s3);
+    let conflicts = 1;
+    s3.fault = () => (conflicts-- > 0 ? { status: 409, code: "ConditionalRequestConflict" } : null);
+    expect(await store.putIfAbsent("a", bytes("a"), never())).toBe(true);
+    conflicts = 100;
+    await expect(store.putIfAbsent("b", bytes("b"), never())).rejects.toMatchObject({ kind: "retryable" });
+  });
+
+  const answers: [Fault, string, RegExp][] = [
+    [
+      { status: 403, code: "RequestTimeTooSkewed" },
+      "config",
+      /its clock and that of this machine differ too much\. Set the clock/,
+    ],
+    [{ status: 404, code: "NoSuchBucket" }, "config", /there is no bucket lake\. Create it/],
+    [{ status: 403, code: "InvalidAccessKeyId" }, "config", /does not accept the keys/],
+    [{ status: 403, code: "SignatureDoesNotMatch" }, "config", /does not accept the keys/],
+    [
+      { status: 403, code: "AccessDenied" },
+      "config",
+      /may not do this in the bucket lake\. They need s3:PutObject/,
+    ],
+    [{ status: 301, code: "PermanentRedirect" }, "config", /elsewhere\. Check s3\.region/],
+    [{ status: 400, code: "AuthorizationHeaderMalformed" }, "config", /elsewhere\. Check s3\.region/],
+    [{ status: 503, code: "SlowDown", headers: { "retry-after": "7" } }, "throttled", /asks us to wait/],
+    [{ status: 503, code: "ServiceUnavailable" }, "throttled", /asks us to wait/],
+    [{ status: 507, code: "XMinioStorageFull" }, "retryable", /is full\. Make room/],
+    [{ status: 500, code: "InternalError" }, "retryable", /answered 500/],
+    [{ status: 501, code: "NotImplemented" }, "config", /cannot do what is needed/],
+    [{ status: 400, code: "InvalidRequest" }, "config", /does not take this/],
+    ["cut", "retryable", /could not be reached/],
+  ];
+  test.each(answers)("says what %j means", async (fault, kind, words) => {
+    const s3 = await server();
+    s3.fault = () => fault;
+    const failure = await s3Store(s3)
+      .put("a", bytes("a"), never())
+      .catch((error: unknown) => error);
+    expect(failure).toMatchObject({
+      kind,
+      ...(fault instanceof Object && "headers" in fault ? { retryAfterMs: 7_000 } : {}),
+    });
+    expect(sentence(failure)).toMatch(words);
+    expect(sentence(failure)).not.toContain(KEYS.secret);
+  });
+
+  test("a wrong key, a wrong clock and a wrong bucket are found by a probe that writes nothing", async () => {
+    const s3 = await server();
+    await s3Store(s3).probe(never());
+    process.env.PLENUM_TEST_S3_WRONG = "wrong";
+    const wrong = { env: "PLENUM_TEST_S3_WRONG" };
+    await expect(s3Store(s3, { secret_access_key: wrong }).probe(never())).rejects.toThrow(
+      /SignatureDoesNotMatch/,
+    );
+    await expect(s3Store(s3, { bucket: "other" }).probe(never())).rejects.toThrow(/no bucket other/);
+    await expect(s3Store(s3, { bucket: "other" }).get("a", never())).rejects.toThrow(/no bucket other/);
+    await expect(s3Store(s3, { region: "us-west-2" }).probe(never())).rejects.toThrow(/s3\.region|elsewhere/);
+    s3.now = () => Date.now() + 20 * 60_000;
+    await expect(s3Store(s3).probe(never())).rejects.toThrow(/RequestTimeTooSkewed/);
+    expect(s3.objects.size).toBe(0);
+  });
+
+  test("needs https but to this machine, unless somebody says otherwise", () => {
+    const parse = (more: Record<string, unknown>) =>
+      S3Config.safeParse({ ...inS3({ url: "http://127.0.0.1:1" }).s3, ...more });
+    expect(parse({}).success).toBe(true);
+    expect(parse({ endpoint: "http://s3.example" }).error?.message).toContain("allow_plain_http");
+    expect(parse({ endpoint: "http://s3.example", allow_plain_http: true }).success).toBe(true);
+    expect(parse({ endpoint: "https://key:secret@s3.example" }).error?.message).toContain(
+      "Leave the keys out",
+    );
+    expect(
+      parse({ endpoint: "https://s3.example", path_style: false, bucket: "a.b" }).error?.message,
+    ).toContain("path_style");
+  });
+});
+
+function folder(): string {
+  const path = temporaryFolder();
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+async function server(): Promise<S3Server> {
+  const s3 = await startS3();
+  onTestFinished(() => s3.close());
+  return s3;
+}
+
+function s3Store(s3: S3Server, more: Record<string, unknown> = {}) {
+  const store = createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), systemClock);
+  onTestFinished(() => store.close());
+  return store;
+}

@@ -1,0 +1,103 @@
+import { describe, expect, test } from "vitest";
+import { addressOf } from "#connectors/postgres/address.ts";
+import { PostgresConfig } from "#connectors/postgres/config.ts";
+
+const PARTS = { host: "db.example.com", database: "buildings", user: "plenum" };
+
+function complaints(config: object): readonly string[] {
+  const result = PostgresConfig.safeParse(config);
+  return result.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`) ?? [];
+}
+
+describe("the address of a database", () => {
+  test.each([
+    ["postgresql://plenum@db.example.com/buildings", "db.example.com", 5432, "verify-full"],
+    [
+      "postgres://plenum@db.example.com:6432/buildings?sslmode=require",
+      "db.example.com",
+      6432,
+      "verify-full",
+    ],
+    ["postgresql://plenum@[::1]:5433/buildings?sslmode=disable", "::1", 5433, "disable"],
+    ["postgresql://plenum@%2Fvar%2Frun%2Fpostgresql/buildings", "/var/run/postgresql", 5432, "disable"],
+  ])("%s", (url, host, port, sslmode) => {
+    expect(complaints({ url })).toEqual([]);
+    expect(addressOf(PostgresConfig.parse({ url }))).toEqual({
+      host,
+      port,
+      sslmode,
+      database: "buildings",
+      user: "plenum",
+    });
+  });
+
+  test("in parts, and with escapes", () => {
+    expect(addressOf(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
+    expect(addressOf({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
+      user: "a@b",
+      database: "my base",
+    });
+    expect(addressOf({ url: "postgresql://a@h/100%" }).database).toBe("100%");
+  });
+
+  test.each([
+    [
+      "mysql://u@h/d",
+      "url: Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.",
+    ],
+    ["postgresql://u:secret@h/d", "url: Leave the password out of the address; use the option password."],
+    ["postgresql://h/d", "url: The address names no user: postgresql://plenum@…."],
+    ["postgresql://u@h", "url: The address names no database: …/buildings."],
+    ["postgresql://u@h/d?sslrootcert=x", "url: Behind the address only sslmode may stand, not sslrootcert."],
+    [
+      "postgresql://u@h/d?sslmode=prefer",
+      "url: sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
+    ],
+    [
+      "postgresql://u@h/d?sslmode=disable",
+      "url: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
+    ],
+  ])("%s is refused", (url, said) => {
+    expect(complaints({ url })).toContain(said);
+    expect(complaints({ url }).join("\n")).not.toContain("secret");
+  });
+
+  test("without TLS to another machine only with allow_plain", () => {
+    const plain = { ...PARTS, sslmode: "disable" };
+    expect(complaints(plain)).toEqual([
+      "sslmode: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
+    ]);
+    expect(complaints({ ...plain, allow_plain: true })).toEqual([]);
+    for (const host of ["localhost", "127.0.0.1", "[::1]", "/run/postgresql"])
+      expect(complaints({ ...plain, host })).toEqual([]);
+  });
+
+  test("words of libpq are mapped, or refused with the reason", () => {
+    const modeOf = (sslmode: string) => addressOf(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
+    expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual([
+      "verify-full",
+      "verify-full",
+      "verify-full",
+    ]);
+    expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
+      "sslmode: sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
+    ]);
+    expect(complaints({ ...PARTS, sslmode: "no-verify" })[0]).toContain("proves nothing");
+    expect(complaints({ ...PARTS, sslmode: "full" })).toEqual(["sslmode: Write verify-full, or disable."]);
+  });
+
+  test("an address comes in one piece or in parts, and whole", () => {
+    expect(complaints({})).toEqual([
+      "host: Give url, or host.",
+      "database: Give url, or database.",
+      "user: Give url, or user.",
+    ]);
+    expect(complaints({ url: "postgresql://u@h/d", port: 1 })).toEqual([
+      "port: It belongs into url, which is given too.",
+    ]);
+  });
+
+  test.each(["pg_mine", "Plenum", "a b", ""])("the schema %j is refused", (schema) => {
+    expect(complaints({ ...PARTS, schema })).toHaveLength(1);
+  });
+});

@@ -1,0 +1,100 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { type RealServer, temporaryFolder } from "../../real-servers.ts";
+import { expectedRows, READ_ROWS } from "./landing-events.ts";
+import { type Database, optionsFor } from "./rig.ts";
+
+export interface Landed {
+  readonly events: number;
+  readonly rows: number;
+  readonly serverKills: number;
+  /** Rows that are not there, that are there twice or should not be, and events that became dead letters. */
+  readonly lost: number;
+  readonly doubled: number;
+  readonly dead: number;
+}
+
+/** Every so often the server is killed too, while the worker lands. */
+const SERVER_EVERY = 6;
+const LONGEST_LIFE_MS = 250;
+
+/** A worker is killed so many times while it lands, at random moments, and then finishes: what is in the tables? */
+export async function landUnderKills(
+  server: RealServer,
+  database: Database,
+  kills: number,
+  seed: number,
+): Promise<Landed> {
+  const folder = temporaryFolder();
+  const options = JSON.stringify(optionsFor(server, database.name));
+  const lives = fc.sample(fc.integer({ min: 0, max: LONGEST_LIFE_MS }), { numRuns: 2 * kills, seed });
+  let serverKills = 0;
+  try {
+    for (let n = 0; n < kills; n++) {
+      const child = await landing(folder, options);
+      await lived(lives[2 * n] ?? 0);
+      if (n % SERVER_EVERY === SERVER_EVERY - 1) {
+        serverKills++;
+        await server.kill();
+        await server.again();
+        await lived(lives[2 * n + 1] ?? 0);
+      }
+      child.kill("SIGKILL");
+      await once(child, "close");
+    }
+    const { made, dead } = await finished(folder, options);
+    const found = countsOf((await database.ask(READ_ROWS)).map(([cells]) => JSON.stringify(cells)));
+    const expected = countsOf(expectedRows(made));
+    return {
+      events: made,
+      rows: [...expected.values()].reduce((sum, count) => sum + count, 0),
+      serverKills,
+      lost: beyond(expected, found),
+      doubled: beyond(found, expected),
+      dead,
+    };
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** A worker of which something has landed already. */
+async function landing(folder: string, options: string) {
+  const child = started(folder, options, "go");
+  await once(child.stdout, "data");
+  return child;
+}
+
+async function finished(folder: string, options: string): Promise<{ made: number; dead: number }> {
+  const child = started(folder, options, "finish");
+  let said = "";
+  child.stdout.on("data", (text: Buffer) => {
+    said += text.toString();
+  });
+  await once(child, "close");
+  return JSON.parse(said);
+}
+
+function started(folder: string, options: string, mode: "go" | "finish") {
+  const program = join(import.meta.dirname, "landing-child.ts");
+  return spawn(process.execPath, [program, folder, options, mode], { stdio: ["ignore", "pipe", "inherit"] });
+}
+
+/** The moment of a kill is what is random here; nothing waits for it. */
+function lived(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+function countsOf(rows: readonly string[]): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const row of rows) counts.set(row, (counts.get(row) ?? 0) + 1);
+  return counts;
+}
+
+/** How many are in the one and not in the other. */
+function beyond(counts: ReadonlyMap<string, number>, others: ReadonlyMap<string, number>): number {
+  return [...counts].reduce((sum, [row, count]) => sum + Math.max(0, count - (others.get(row) ?? 0)), 0);
+}

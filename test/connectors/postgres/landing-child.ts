@@ -1,0 +1,69 @@
+import { writeSync } from "node:fs";
+import { systemClock } from "#src/clock.ts";
+import type { Sink } from "#src/connector.ts";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher } from "#src/delivery/dispatcher.ts";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createPicture } from "#src/picture.ts";
+import { openStore } from "#src/store/open.ts";
+import { PostgresConfig } from "../../../connectors/postgres/config.ts";
+import { createPostgresSink } from "../../../connectors/postgres/sink.ts";
+import { contextFor } from "../context.ts";
+import { eventNo } from "./landing-events.ts";
+
+/**
+ * A worker that commits events one after the other and lands them, until it is killed: `landing-child.ts <folder>
+ * <options of the connector as JSON> go`. With `finish` it commits no more, says how many there are, and ends when all have landed.
+ */
+const [folder = "", options = "{}", mode = "go"] = process.argv.slice(2);
+const BEHIND_AT_MOST = 2_000;
+const NAME = "warehouse";
+
+const log = createLog({ level: "silent" });
+const store = await openStore({ folder, clock: systemClock });
+const config = PostgresConfig.parse(JSON.parse(options));
+const postgres = createPostgresSink(config, contextFor(NAME, systemClock, store));
+let hasLanded = false;
+/** Says when something of this life has landed. */
+const sink: Sink = {
+  ...postgres,
+  async write(...offer) {
+    const receipt = await postgres.write(...offer);
+    if (!hasLanded && mode === "go") writeSync(1, "landing\n");
+    hasLanded = true;
+    return receipt;
+  },
+};
+const dispatcher = createDispatcher({
+  sinks: [
+    {
+      name: NAME,
+      connector: "postgres",
+      sink,
+      delivery: DeliveryConfig.parse({ from: "beginning", batch: 60, retry: { first: "20ms", max: "50ms" } }),
+    },
+  ],
+  outbox: store.outbox,
+  store,
+  picture: createPicture(store, new Map()),
+  clock: systemClock,
+  log,
+  metrics: createMetrics(),
+});
+await dispatcher.start(new AbortController().signal);
+
+const behind = async () => (await store.outbox.lag())[0]?.depth ?? 0;
+let made = (await store.document<number>("made", "events")) ?? 0;
+while (mode === "go") {
+  const events = Array.from({ length: 30 }, (_, n) => eventNo(made + n));
+  made += events.length;
+  await store.commit({ events, documents: [{ set: "made", put: [["events", made]] }] });
+  do await systemClock.sleep(2);
+  while ((await behind()) > BEHIND_AT_MOST);
+}
+while ((await behind()) > 0) await systemClock.sleep(20);
+const dead = await store.outbox.deadLetters();
+await dispatcher.stop(5_000);
+await store.close();
+writeSync(1, `${JSON.stringify({ made, dead: dead.length })}\n`);

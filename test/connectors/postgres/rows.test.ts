@@ -1,0 +1,337 @@
+import * as fc from "fast-check";
+import { Client } from "pg";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { createTable } from "#connectors/postgres/create.ts";
+import { rowsFor } from "#connectors/postgres/portion.ts";
+import { insertText, keyOf } from "#connectors/postgres/statement.ts";
+import type { Receipt, Sink } from "#src/connector.ts";
+import type { Event } from "#src/event.ts";
+import type { Cell, ColumnType, Row, Table } from "#src/lake/table.ts";
+import { TABLES } from "#src/lake/tables.ts";
+import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
+import { never } from "../context.ts";
+import { createDatabase, type Database, offered, write } from "./rig.ts";
+
+const HOUR_MS = 3_600_000;
+
+/** An event of history with so many points, an hour apart, from 2020 on. */
+function longHistory(
+  points: number,
+  value: (n: number) => number | null = (n) => n / 4,
+): Event<"tag-history"> {
+  const event = sampleEvent("tag-history", {}, points);
+  const first = Date.parse("2020-01-01T00:00:00Z");
+  return {
+    ...event,
+    data: {
+      ...event.data,
+      points: Array.from({ length: points }, (_, n) => ({
+        time: new Date(first + n * HOUR_MS).toISOString(),
+        value: value(n),
+      })),
+    },
+  };
+}
+
+describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  });
+  afterAll(() => server.stop());
+
+  async function opened(): Promise<{ database: Database; sink: Sink }> {
+    const database = await createDatabase(server);
+    const sink = database.sink();
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    return { database, sink };
+  }
+
+  /** Everything that is in the tables, as one text for each. */
+  async function contents(database: Database): Promise<Readonly<Record<string, unknown>>> {
+    const all: Record<string, unknown> = {};
+    for (const { name } of TABLES) {
+      all[name] = await database.ask(`select told::text from plenum.${name} as told order by 1`);
+    }
+    return all;
+  }
+
+  const cells: Readonly<Record<ColumnType, fc.Arbitrary<Cell>>> = {
+    text: fc.string({ unit: "binary" }).map((text) => text.toWellFormed().replaceAll("\0", " ")),
+    time: fc.integer({ min: Date.parse("0001-01-01T00:00:00Z"), max: Date.parse("9999-12-31T23:59:59Z") }),
+    number: fc.double({ noNaN: true }).map((number) => number + 0),
+    integer: fc.oneof(fc.maxSafeInteger(), fc.constantFrom(-(2 ** 63), 2 ** 62)),
+    boolean: fc.boolean(),
+    json: fc.json().map((json) => JSON.stringify(JSON.parse(json)).replaceAll("\\u0000", "")),
+  };
+  const types = Object.keys(cells) as ColumnType[];
+
+  test("every cell is read as it was written, whether all rows have the same or not", async () => {
+    const database = await createDatabase(server);
+    const column = (name: string, type: ColumnType, isNullable = true) => ({
+      name,
+      type,
+      isNullable,
+      about: "",
+    });
+    const table: Table = {
+      name: "cells",
+      about: "It's all types.",
+      keeping: "latest",
+      columns: [
+        column("n", "integer", false),
+        ...types.map((type) => column(`a_${type}`, type)),
+        column("time", "time", false),
+        column("observed_at", "time", false),
+        column("position", "integer", false),
+      ],
+      key: ["n"],
+      time: "time",
+      sortedBy: ["n"],
+    };
+    const place = { schema: "public", timescale: false };
+    await database.ask(createTable(table, place));
+    const client = new Client({
+      host: "127.0.0.1",
+      port: server.port,
+      database: database.name,
+      user: "postgres",
+    });
+    await client.connect();
+    onTestFinished(() => client.end());
+    const row = fc.tuple(
+      ...types.map((type) => fc.option(fc.oneof({ weight: 1, arbitrary: cells[type] }), { nil: null })),
+    );
+    const some = fc.oneof(
+      fc.array(row, { minLength: 1, maxLength: 40 }),
+      fc
+        .tuple(row, fc.integer({ min: 1, max: 9 }))
+        .map(([one, times]) => Array.from({ length: times }, () => one)),
+    );
+    await fc.assert(
+      fc.asyncProperty(some, async (told) => {
+        const rows: Row[] = told.map((each, n) => [n, ...each, 0, 0, 1]);
+        const { columns } = rowsFor(table, rows);
+        await client.query("truncate cells");
+        await client.query(
+          insertText(
+            table,
+            place,
+            columns.map(({ isArray }) => isArray),
+          ),
+          columns.map(({ bytes }) => bytes),
+        );
+        const { rows: read } = await client.query({
+          text: `select a_text, (extract(epoch from a_time) * 1000)::float8, a_number, a_integer::float8, a_boolean, a_json::text from cells order by n`,
+          rowMode: "array",
+        });
+        const parsed = (cell: Cell | undefined) => (typeof cell === "string" ? JSON.parse(cell) : cell);
+        expect(read.map((each) => [...each.slice(0, 5), parsed(each[5])])).toEqual(
+          told.map((each) => [...each.slice(0, 5), parsed(each[5])]),
+        );
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  test("an event of 12,000 points is there whole, in statements of 5,000 rows", async () => {
+    const { database, sink } = await opened();
+    const event = longHistory(12_000, (n) => (n % 100 === 0 ? null : n / 4));
+    expect(await write(sink, [valueEvent(1), event, valueEvent(2)])).toEqual({ rejected: [] });
+    const [read] = await database.ask(
+      `select count(*)::int, count(value_number)::int, sum(value_number), count(distinct time)::int, min(time)::text, max(quality), min(quality) from plenum.history`,
+    );
+    const sum = event.data.points.reduce((all, { value }) => all + Number(value), 0);
+    expect(read).toEqual([12_000, 11_880, sum, 12_000, "2020-01-01 00:00:00+00", "good", "bad"]);
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[2]]);
+  });
+
+  test("a batch that comes twice, whole or from its middle on, changes nothing", async () => {
+    const { database, sink } = await opened();
+    const events = [...sampleOfEveryKind(), longHistory(300), ...[1, 2, 3].map((n) => valueEvent(n))];
+    await write(sink, events);
+    const before = await contents(database);
+    expect(Object.values(before).filter((rows) => (rows as unknown[]).length > 0).length).toBeGreaterThan(10);
+    await write(sink, events);
+    await sink.write(events.slice(20), never(), undefined, {
+      positions: offered(events).positions.slice(20),
+      committedAt: offered(events).committedAt.slice(20),
+      again: true,
+    });
+    expect(await contents(database)).toEqual(before);
+  });
+
+  test("of two words on one bucket the later observed counts, and of one moment the higher position", async () => {
+    const { database, sink } = await opened();
+    const told = (value: number, committedAt: string, position: number) =>
+      sink.write([longHistory(1, () => value)], never(), undefined, {
+        positions: [position],
+        committedAt: [committedAt],
+        again: false,
+      });
+    const now = async () =>
+      (await database.ask("select value_number, position::int from plenum.history")).flat();
+    await told(1, "2026-11-02T08:00:00Z", 70);
+    await told(2, "2026-11-02T07:00:00Z", 90);
+    expect(await now(), "older, by a worker that lost its state").toEqual([1, 70]);
+    await told(3, "2026-11-02T08:00:00Z", 69);
+    expect(await now()).toEqual([1, 70]);
+    await told(4, "2026-11-02T08:00:00Z", 71);
+    expect(await now()).toEqual([4, 71]);
+    await told(5, "2026-11-02T09:00:00Z", 1);
+    expect(await now()).toEqual([5, 1]);
+    // And within one batch, whatever the order.
+    await sink.write([longHistory(1, () => 6), longHistory(1, () => 7)], never(), undefined, {
+      positions: [5, 4],
+      committedAt: ["2026-11-02T10:00:00Z", "2026-11-02T10:00:00Z"],
+      again: false,
+    });
+    expect(await now()).toEqual([6, 5]);
+  });
+
+  test("an episode is closed once, and an older word that comes late does not open it", async () => {
+    const { database, sink } = await opened();
+    const state = async () =>
+      (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
+    await write(sink, [sampleEvent("alarm-raised")], 1);
+    expect(await state()).toEqual(["active", null]);
+    await write(sink, [sampleEvent("alarm-resolved")], 9);
+    expect(await state()).toEqual(["resolved", "2026-11-02 06:20:00+00"]);
+    await write(sink, [sampleEvent("alarm-acknowledged")], 5);
+    expect(await state()).toEqual(["resolved", "2026-11-02 06:20:00+00"]);
+    expect(await database.ask("select count(*)::int from plenum.alarm")).toEqual([[3]]);
+  });
+
+  test("a thing has one row for each state, closed where the next begins", async () => {
+    const { database, sink } = await opened();
+    const tag = (kind: "tag-added" | "tag-changed" | "tag-removed", time: string, unit: string) => {
+      const event = sampleEvent(kind, { time }, time);
+      return { ...event, data: { ...event.data, tag: { ...TAG, unit } } } as Event;
+    };
+    const states = () =>
+      database.ask(
+        "select unit, to_char(valid_from at time zone 'UTC', 'HH24:MI'), to_char(valid_to at time zone 'UTC', 'HH24:MI'), is_current from plenum.tag order by valid_from",
+      );
+    const events = [
+      tag("tag-added", "2026-11-02T08:00:00.000Z", "°C\0"),
+      tag("tag-changed", "2026-11-02T09:00:00.000Z", "K"),
+    ];
+    await write(sink, events.slice(0, 1), 1);
+    await write(sink, events, 1);
+    const both = [
+      ["°C\ufffd", "08:00", "09:00", false],
+      ["K", "09:00", null, true],
+    ];
+    expect(await states()).toEqual(both);
+    await write(sink, events, 1);
+    expect(await states(), "told again").toEqual(both);
+    await write(sink, [tag("tag-removed", "2026-11-02T10:00:00.000Z", "K")], 9);
+    expect(await states()).toEqual([both[0], ["K", "09:00", "10:00", false]]);
+  });
+
+  test("texts and JSON that PostgreSQL has no characters for are kept with U+FFFD", async () => {
+    const { database, sink } = await opened();
+    const raised = sampleEvent("alarm-raised");
+    const changed = sampleEvent("alarm-changed");
+    const awkward = 'a\0b \ud800 \\u0000 "\u{1f321}"';
+    const alarm = { ...ALARM, description: awkward };
+    expect(
+      await write(sink, [
+        { ...raised, data: { ...raised.data, alarm } },
+        { ...changed, data: { ...changed.data, alarm, before: { description: awkward } } },
+      ]),
+    ).toEqual({ rejected: [] });
+    const expected = 'a\ufffdb \ufffd \\u0000 "\u{1f321}"';
+    expect(
+      await database.ask(
+        "select description, before ->> 'description' from plenum.alarm order by event desc",
+      ),
+    ).toEqual([
+      [expected, null],
+      [expected, expected],
+    ]);
+  });
+
+  test("an event of which no rows can be made is rejected, and the others are stored", async () => {
+    const { database, sink } = await opened();
+    const good = [1, 2, 3].map((n) => valueEvent(n));
+    const [a, b, c] = good as [Event<"tag-value">, Event<"tag-value">, Event<"tag-value">];
+    const { rejected } = await write(sink, [
+      a,
+      { ...valueEvent(7), data: { ...valueEvent(7).data, latencyMs: 1e30 } },
+      b,
+      { ...valueEvent(8), time: "yesterday" },
+      { ...valueEvent(9), data: { ...valueEvent(9).data, time: "-271000-01-01T00:00:00Z" } },
+      c,
+    ]);
+    expect(rejected.map(({ index }) => index)).toEqual([1, 3, 4]);
+    expect(rejected[0]?.reason).toBe("value.latency_ms is 1e+30, which is no whole number of 64 bits.");
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[3]]);
+  });
+
+  test("an event that a rule of the table refuses is found, and costs no other", async () => {
+    const { database, sink } = await opened();
+    await database.ask("alter table plenum.value add constraint plausible check (value_number <> 13)");
+    const values = Array.from({ length: 100 }, (_, n) =>
+      valueEvent(n, TAG.id, [17, 18, 99].includes(n) ? 13 : n + 100),
+    );
+    const { rejected } = await write(sink, values);
+    expect(rejected.map(({ index }) => index)).toEqual([17, 18, 99]);
+    expect(rejected[0]?.reason).toMatch(
+      /violates check constraint "plausible" \(23514, constraint plausible\)\.$/,
+    );
+    expect(rejected[0]?.reason, "no whole rows").not.toContain("Failing row");
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
+  });
+
+  test("where nearly all are refused, what was sorted out is settled and the rest kept", async () => {
+    const { database, sink } = await opened();
+    await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
+    const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));
+    const receipt: Receipt = await write(sink, values);
+    const from = receipt.kept?.from ?? 0;
+    expect(from).toBeGreaterThan(50);
+    expect(receipt.rejected.map(({ index }) => index)).toEqual(
+      Array.from({ length: from - 1 }, (_, n) => n + 1),
+    );
+    expect(receipt.kept?.error).toMatchObject({ kind: "retryable" });
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
+  });
+
+  test("a batch is in the tables whole or not at all", async () => {
+    const { database, sink } = await opened();
+    await database.ask("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
+    await expect(
+      write(sink, [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")]),
+    ).rejects.toMatchObject({
+      kind: "config",
+    });
+    expect(
+      await database.ask(
+        "select (select count(*) from plenum.value)::int, (select count(*) from plenum.history)::int",
+      ),
+    ).toEqual([[0, 0]]);
+  });
+});
+
+describe("primary keys", () => {
+  test("begin as people search where that is possible, and hold the time of a hypertable", () => {
+    const keys = (timescale: boolean) =>
+      Object.fromEntries(TABLES.map((table) => [table.name, keyOf(table, { timescale }).join(" ")]));
+    expect(keys(false)).toMatchObject({
+      value: "source event_id",
+      history: "tag_id resolution time source time_zone revision",
+      tag: "tag_id valid_from source",
+      alarm_episode: "source episode",
+    });
+    expect(keys(true)).toMatchObject({
+      value: "source event_id time",
+      total: "source event_id from_time",
+      history: "tag_id resolution time source time_zone revision",
+      tag: "tag_id valid_from source",
+      alarm_episode: "source episode",
+    });
+  });
+});

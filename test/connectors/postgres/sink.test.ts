@@ -1,0 +1,59 @@
+import { afterAll, beforeAll, describe } from "vitest";
+import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { describeSink } from "../../suites/sink-suite.ts";
+import { createDatabase, type Database } from "./rig.ts";
+
+describe.skipIf(absent("postgres"))("PostgreSQL", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  });
+  afterAll(() => server.stop());
+
+  describeSink("postgres", {
+    async make() {
+      const database = await createDatabase(server);
+      let isAway = false;
+      let stopped: readonly number[] = [];
+      return {
+        sink: database.sink(),
+        received: async () =>
+          (await isThere(database))
+            ? (
+                await database.ask(`select event_id from (
+select event_id, observed_at from plenum.value union all select event_id, observed_at from plenum.alarm) as told order by observed_at`)
+              ).map(([id]) => ({ identity: String(id) }))
+            : [],
+        async breakServer() {
+          await server.kill();
+          isAway = true;
+        },
+        async heal() {
+          await server.again();
+          isAway = false;
+        },
+        async stall() {
+          stopped = await processesOf(database);
+          for (const id of stopped) process.kill(id, "SIGSTOP");
+        },
+        async dispose() {
+          for (const id of stopped) process.kill(id, "SIGCONT");
+          if (isAway) await server.again();
+        },
+      };
+    },
+  });
+});
+
+async function isThere(database: Database): Promise<boolean> {
+  const [[found] = []] = await database.ask("select to_regclass('plenum.value') is not null");
+  return found === true;
+}
+
+/** Those of the server that serve our sinks. */
+async function processesOf(database: Database): Promise<readonly number[]> {
+  const rows = await database.ask(
+    "select pid from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
+  );
+  return rows.map(([id]) => Number(id));
+}

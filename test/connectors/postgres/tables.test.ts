@@ -1,0 +1,232 @@
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { createHypertable, createTable } from "#connectors/postgres/create.ts";
+import { sentence } from "#src/errors.ts";
+import { TABLES, VALUE_TABLE } from "#src/lake/tables.ts";
+import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
+import { never } from "../context.ts";
+import { createDatabase, type Database, write } from "./rig.ts";
+
+describe.skipIf(absent("postgres"))("the tables in PostgreSQL", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  });
+  afterAll(() => server.stop());
+
+  async function made(options: Readonly<Record<string, unknown>> = {}): Promise<Database> {
+    const database = await createDatabase(server);
+    const sink = database.sink(options);
+    await sink.open(never());
+    await sink.close();
+    return database;
+  }
+
+  /** What a sink says that opens now. */
+  async function trouble(
+    database: Database,
+    options: Readonly<Record<string, unknown>> = {},
+  ): Promise<string> {
+    const sink = database.sink(options);
+    onTestFinished(() => sink.close());
+    return sink.open(never()).then(
+      () => "",
+      (error: unknown) => `${(error as { kind?: string }).kind}: ${sentence(error)}`,
+    );
+  }
+
+  test("are all there, with comments, and are made once", async () => {
+    const database = await made();
+    const [[tables, commented, columns] = []] = await database.ask(`select count(distinct c.oid)::int,
+count(distinct c.oid) filter (where obj_description(c.oid) <> '')::int,
+count(*) filter (where col_description(c.oid, a.attnum) <> '')::int
+from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
+where c.relnamespace = 'plenum'::regnamespace and c.relkind = 'r' and c.relname <> 'schema_version'`);
+    expect(tables).toBe(TABLES.length);
+    expect(commented).toBe(TABLES.length);
+    expect(columns).toBe(TABLES.reduce((sum, table) => sum + table.columns.length, 0));
+    expect(await trouble(database)).toBe("");
+    expect(await database.ask("select version from plenum.schema_version")).toEqual([[1]]);
+  });
+
+  test("answer the obvious question by one index, whatever the source", async () => {
+    const database = await made();
+    for (const name of ["value", "history"]) {
+      const plan = await database.ask(`set enable_seqscan = off; set enable_bitmapscan = off;
+explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "and resolution = '1h'" : ""} and time >= '2026-01-01' and time < '2026-02-01'`);
+      expect(plan.flat().join("\n"), name).toMatch(/Index Cond: .*tag_id.*"time" >=.*"time" </);
+    }
+  });
+
+  test("a schema of another name, and one beside it, are made by two sinks at once", async () => {
+    const database = await createDatabase(server);
+    const sinks = ["plenum", "plenum", "other_schema"].map((schema) => database.sink({ schema }));
+    onTestFinished(async () => {
+      for (const sink of sinks) await sink.close();
+    });
+    await Promise.all(sinks.map((sink) => sink.open(never())));
+    await Promise.all(sinks.map((sink, n) => write(sink, [{ ...valueEvent(n), source: `/sources/s${n}` }])));
+    expect(await database.ask("select source from plenum.value order by 1")).toEqual([["s0"], ["s1"]]);
+    expect(await database.ask("select source from other_schema.value")).toEqual([["s2"]]);
+  });
+
+  test("two workers write into one schema at once, and neither loses or doubles a row", async () => {
+    const database = await made();
+    const sinks = [0, 1].map(() => database.sink());
+    onTestFinished(async () => {
+      for (const sink of sinks) await sink.close();
+    });
+    await Promise.all(
+      sinks.map(async (sink, worker) => {
+        const source = `/sources/w${worker}`;
+        for (let round = 0; round < 20; round += 1) {
+          const samples = sampleOfEveryKind().map((event) => ({ ...event, source }));
+          await write(sink, [...samples, { ...valueEvent(round), source }], 1 + round * 100);
+        }
+      }),
+    );
+    expect(
+      await database.ask("select source, count(*)::int from plenum.value group by 1 order by 1"),
+    ).toEqual([
+      ["w0", 21],
+      ["w1", 21],
+    ]);
+    expect(await database.ask("select source, count(*)::int from plenum.site group by 1 order by 1")).toEqual(
+      [
+        ["w0", 1],
+        ["w1", 1],
+      ],
+    );
+  });
+
+  test("a column of a later version is added, and what is there keeps null in it", async () => {
+    const database = await made();
+    const sink = database.sink();
+    await write(sink, [valueEvent(1)]);
+    await sink.close();
+    // As an earlier version has left it.
+    await database.ask(`alter table plenum.value drop column latency_ms;
+update plenum.schema_version set columns = array_remove(columns, 'value.latency_ms')`);
+    expect(await trouble(database, { create: false })).toBe(
+      "config: The schema plenum lacks the column value.latency_ms. Set create: true, once with a role that may create them if that of the worker may not.",
+    );
+    const later = database.sink();
+    onTestFinished(() => later.close());
+    await write(later, [valueEvent(2)], 5);
+    expect(await database.ask("select latency_ms::int from plenum.value order by time")).toEqual([
+      [null],
+      [80],
+    ]);
+    expect(await database.ask("select version from plenum.schema_version order by 1")).toEqual([[1], [2]]);
+  });
+
+  const CHANGES: readonly (readonly [what: string, change: string, said: string])[] = [
+    [
+      "a column dropped",
+      "alter table plenum.value drop column unit",
+      'config: The table plenum.value has lost its column unit. Run: alter table "plenum"."value" add column "unit" text',
+    ],
+    [
+      "a column renamed",
+      "alter table plenum.alarm rename column description to beschreibung",
+      'config: The table plenum.alarm has a column beschreibung that has to be filled, and nobody does. Run: alter table "plenum"."alarm" alter column "beschreibung" drop not null; or give it a default.',
+    ],
+    [
+      "a column of another type",
+      "alter table plenum.value alter column unit type varchar(4)",
+      'config: The column unit of plenum.value is character varying(4) and has to be text. Run: alter table "plenum"."value" alter column "unit" type text',
+    ],
+    [
+      "a column that takes no null any more",
+      "alter table plenum.value alter column value_number set not null",
+      'config: The column value_number of plenum.value has to take null. Run: alter table "plenum"."value" alter column "value_number" drop not null',
+    ],
+    [
+      "a view in place of a table",
+      "drop table plenum.value; create view plenum.value as select 1 as x",
+      "config: plenum.value is no table. Rename what has that name, or let schema name another.",
+    ],
+    [
+      "a primary key dropped",
+      "alter table plenum.value drop constraint value_pkey",
+      'config: The table plenum.value has no unique index on source, event_id. Run: create unique index on "plenum"."value" ("source", "event_id")',
+    ],
+  ];
+
+  test.each(CHANGES)(
+    "%s is told with what to do, when the sink opens and when it is open",
+    async (_, change, said) => {
+      const database = await made();
+      const sink = database.sink();
+      onTestFinished(() => sink.close());
+      await write(sink, [sampleEvent("alarm-raised")]);
+      await database.ask(change);
+      expect(await trouble(database)).toBe(said);
+      // Whoever has it open finds out by what the server refuses; that is no event's fault.
+      const written = await write(
+        sink,
+        [
+          {
+            ...valueEvent(1, "10042", true),
+            data: {
+              ...valueEvent(1, "10042", true).data,
+              tag: { id: "1", displayName: "x", description: null, unit: "kilowatt" },
+            },
+          },
+          sampleEvent("alarm-resolved"),
+        ],
+        5,
+      ).then(
+        (receipt) => receipt,
+        (error: unknown) => `config: ${sentence(error)}`,
+      );
+      expect(written).toBe(said);
+    },
+  );
+
+  test("columns and tables of others are left alone", async () => {
+    const database = await made();
+    await database.ask(`alter table plenum.value add column note text, add column made timestamptz not null default now();
+create table plenum.own (x int); create index own_index on plenum.value (note)`);
+    const sink = database.sink();
+    onTestFinished(() => sink.close());
+    await write(sink, [valueEvent(1)]);
+    expect(await database.ask("select note, made is not null from plenum.value")).toEqual([[null, true]]);
+  });
+
+  test("a table that is gone is made again, and with create: false named", async () => {
+    const database = await made();
+    await database.ask("drop table plenum.value, plenum.total");
+    expect(await trouble(database, { create: false })).toMatch(
+      /^config: The schema plenum lacks the table value and 1 more\. Set create: true/,
+    );
+    expect(await trouble(database)).toBe("");
+    expect(await trouble(database, { create: false })).toBe("");
+  });
+
+  test("without the extension timescale is told, and nothing is made", async () => {
+    const database = await createDatabase(server);
+    expect(await trouble(database, { timescale: true })).toBe(
+      "config: The database has no extension timescaledb. Run there: create extension timescaledb; or leave timescale out.",
+    );
+    expect(await database.ask("select to_regnamespace('plenum')")).toEqual([[null]]);
+  });
+});
+
+describe("statements", () => {
+  test("a hypertable is made of a table that has the time in its key", () => {
+    const place = { schema: "plenum", timescale: true };
+    expect(createTable(VALUE_TABLE, place)).toContain('primary key ("source", "event_id", "time")');
+    expect(createHypertable(VALUE_TABLE, place, "public")).toBe(
+      `select "public".create_hypertable('"plenum"."value"', 'time', if_not_exists => true, migrate_data => true)`,
+    );
+  });
+
+  test("quotes in comments and names are no end of them", () => {
+    const text = createTable(
+      { ...VALUE_TABLE, name: 'a"b', about: "it's" },
+      { schema: "s", timescale: false },
+    );
+    expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
+  });
+});

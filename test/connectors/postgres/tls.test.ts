@@ -1,0 +1,77 @@
+import { readFileSync, rmSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { sentence } from "#src/errors.ts";
+import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { never } from "../context.ts";
+import { createAuthority } from "../mqtt/certificates.ts";
+import { createDatabase, type Database, write } from "./rig.ts";
+
+describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
+  const folder = temporaryFolder();
+  const authority = createAuthority(folder);
+  let server: RealServer;
+  let database: Database;
+
+  beforeAll(async () => {
+    const { certFile, keyFile } = authority.issue("server");
+    server = await startPostgres({
+      lines: ["fsync = off", "ssl = on", "ssl_cert_file = 'tls.pem'", "ssl_key_file = 'tls.key'"],
+      files: { "tls.pem": readFileSync(certFile, "utf8"), "tls.key": readFileSync(keyFile, "utf8") },
+    });
+    database = await createDatabase(server);
+  });
+  afterAll(async () => {
+    await server.stop();
+    rmSync(folder, { recursive: true });
+  });
+
+  async function opening(options: Readonly<Record<string, unknown>>): Promise<string> {
+    const sink = database.sink({ sslmode: "verify-full", ...options });
+    onTestFinished(() => sink.close());
+    return sink.open(never()).then(
+      () => "",
+      (error: unknown) => sentence(error),
+    );
+  }
+
+  test("everything is said in it, and the certificate is checked against the authority that is named", async () => {
+    const sink = database.sink({ sslmode: "verify-full", ca_file: authority.caFile });
+    onTestFinished(() => sink.close());
+    await write(sink, [valueEvent(1)]);
+    expect(
+      await database.ask(
+        "select ssl from pg_stat_ssl join pg_stat_activity using (pid) where application_name = 'plenum'",
+      ),
+    ).toEqual([[true]]);
+  });
+
+  test("an authority that nobody knows, or another one, is refused, whatever the environment says", async () => {
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+    process.env.PGSSLMODE = "no-verify";
+    onTestFinished(() => {
+      delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+      delete process.env.PGSSLMODE;
+    });
+    const unknown =
+      /^The certificate of the database server at 127\.0\.0\.1:\d+ .* \([A-Z_]+\)\. If it has a private authority, give its certificate as ca_file/;
+    expect(await opening({})).toMatch(unknown);
+    expect(await opening({ ca_file: createAuthority(folder, "another").caFile })).toMatch(unknown);
+  });
+
+  test("a certificate for another name is refused", async () => {
+    expect(await opening({ host: "localhost", ca_file: authority.caFile })).toMatch(
+      /^The certificate of the database server at localhost:\d+ is for another name \(ERR_TLS_CERT_ALTNAME_INVALID\)\. Check host\.$/,
+    );
+  });
+
+  test("a server without TLS is not talked to without", async () => {
+    await database.ask("alter system set ssl = off");
+    await database.ask("select pg_reload_conf()");
+    await expect
+      .poll(() => opening({ ca_file: authority.caFile }))
+      .toMatch(
+        /^The database server at 127\.0\.0\.1:\d+ does not speak TLS \(it says so\)\. Check host: another port, or sslmode: disable where that is safe\.$/,
+      );
+  });
+});

@@ -1,0 +1,349 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { Client } from "pg";
+import { pino } from "pino";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { addressOf } from "#connectors/postgres/address.ts";
+import { PostgresConfig } from "#connectors/postgres/config.ts";
+import { failureOf } from "#connectors/postgres/outcome.ts";
+import { createPostgresSink } from "#connectors/postgres/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { sentence } from "#src/errors.ts";
+import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
+import { contextFor, never } from "../context.ts";
+import { createDatabase, type Database, optionsFor, write } from "./rig.ts";
+
+const PASSWORD = "not-to-be-told-anywhere";
+
+describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+    process.env.PG_TEST_PASSWORD = PASSWORD;
+  });
+  afterAll(async () => {
+    delete process.env.PG_TEST_PASSWORD;
+    await server.stop();
+  });
+
+  async function troubleOf(work: Promise<unknown>): Promise<string> {
+    return work.then(
+      () => "",
+      (error: unknown) => {
+        expect(JSON.stringify([error, sentence(error)])).not.toContain(PASSWORD);
+        return `${(error as { kind?: string }).kind}: ${sentence(error)}`;
+      },
+    );
+  }
+
+  /** What opening and probing say; both the same. */
+  async function opening(
+    database: Database,
+    options: Readonly<Record<string, unknown>> = {},
+  ): Promise<string> {
+    const sink = database.sink(options);
+    onTestFinished(() => sink.close());
+    const said = await troubleOf(sink.open(never()));
+    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(said);
+    return said;
+  }
+
+  /** A role that logs in with a password. */
+  async function role(database: Database, grants = ""): Promise<string> {
+    const name = `${database.name}_role`;
+    await database.ask(
+      `create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`,
+    );
+    return name;
+  }
+
+  const here = () => `The database server at 127.0.0.1:${server.port}`;
+  const password = { env: "PG_TEST_PASSWORD" };
+
+  test("a password that is right lets in, a wrong or missing one is told", async () => {
+    const database = await createDatabase(server);
+    const user = await role(database, `grant create on database ${database.name} to {role}`);
+    expect(await opening(database, { user, password })).toBe("");
+    expect(await opening(database, { user })).toBe(
+      `config: ${here()} asks for a password. Give the password of the role ${user}.`,
+    );
+    await database.ask(`alter role ${user} password 'another'`);
+    expect(await opening(database, { user, password })).toBe(
+      `config: ${here()} does not accept the password: password authentication failed for user "${user}" (28P01). Check the password of the role ${user}.`,
+    );
+  });
+
+  test("a database that is not there, and one that cannot keep every text", async () => {
+    const database = await createDatabase(server, "encoding 'LATIN1' template template0 locale 'C'");
+    expect(await opening(database)).toBe(
+      "config: The database keeps texts as LATIN1, in which not every name can be written. Create one with encoding 'UTF8'.",
+    );
+    expect(await opening(database, { database: "nowhere" })).toBe(
+      `config: ${here()} has no such database: database "nowhere" does not exist (3D000). Create it, or write the name of one that is there.`,
+    );
+  });
+
+  test("missing rights are told by opening and by probing", async () => {
+    const database = await createDatabase(server);
+    const user = await role(database);
+    const sink = database.sink({ user, password });
+    onTestFinished(() => sink.close());
+    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(
+      "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
+    );
+    expect(await troubleOf(sink.open(never()))).toMatch(
+      /^config: .* does not give us the right: permission denied/,
+    );
+    const owner = database.sink();
+    await owner.open(never());
+    await owner.close();
+    await database.ask(
+      `grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`,
+    );
+    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toMatch(
+      /^config: The role may not write into plenum\.\w+\. Have its owner run: grant select, insert, update on all tables in schema plenum to that role\.$/,
+    );
+    expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(
+      /does not give us the right: permission denied for table value \(42501\)/,
+    );
+    await database.ask(`grant select, insert, update on all tables in schema plenum to ${user}`);
+    expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe("");
+    await write(sink, [valueEvent(1), sampleEvent("tag-added")]);
+  });
+
+  test("a database that only lets us read", async () => {
+    const database = await createDatabase(server);
+    await database.ask(`alter database ${database.name} set default_transaction_read_only = on`);
+    expect(await opening(database)).toBe(
+      "config: The database only lets us read (default_transaction_read_only). Set it to off for the role or the database.",
+    );
+  });
+
+  test("no connection left is no person's fault, and passes", async () => {
+    const database = await createDatabase(server);
+    await database.ask(`create role few login connection limit 0 password '${PASSWORD}'`);
+    expect(await opening(database, { user: "few", password })).toBe(
+      `retryable: ${here()} has no connection left for us: too many connections for role "few" (53300). One is enough; raise max_connections there, or end what holds them.`,
+    );
+  });
+
+  test("nobody there, somebody else there, and somebody who says nothing", async () => {
+    const port = await freePort();
+    const sinkAt = (more: object) => {
+      const config = PostgresConfig.parse({ ...optionsFor({ port }, "x"), ...more });
+      return createPostgresSink(config, contextFor("x"));
+    };
+    expect(await troubleOf(sinkAt({}).open(never()))).toBe(
+      `retryable: The database server at 127.0.0.1:${port} could not be reached: it refuses the connection (ECONNREFUSED). If that stays so, check whether it is running, and the port in host.`,
+    );
+    const far = createServer((socket) => socket.on("data", () => answer === null || socket.end(answer)));
+    let answer: string | null = "HTTP/1.1 400 Bad Request\r\n\r\n";
+    far.listen(port, "127.0.0.1");
+    await once(far, "listening");
+    onTestFinished(() => void far.close());
+    expect(await troubleOf(sinkAt({ sslmode: "verify-full" }).open(never()))).toBe(
+      `config: The database server at 127.0.0.1:${port} does not answer as PostgreSQL does. Check host and port.`,
+    );
+    answer = null;
+    expect(await troubleOf(sinkAt({ connect_timeout: "200ms" }).open(never()))).toBe(
+      `retryable: The database server at 127.0.0.1:${port} could not be reached: no answer in time (TimeoutError).`,
+    );
+  });
+
+  /** Somebody holds the table until the test is over, or `release` is called. */
+  async function held(database: Database): Promise<{ release(): Promise<void> }> {
+    const client = new Client({
+      host: "127.0.0.1",
+      port: server.port,
+      database: database.name,
+      user: "postgres",
+    });
+    client.on("error", () => undefined);
+    await client.connect();
+    onTestFinished(() => client.end());
+    await client.query("begin; lock table plenum.value");
+    return { release: async () => void (await client.query("rollback")) };
+  }
+
+  async function waitingForLock(database: Database): Promise<void> {
+    await expect
+      .poll(() =>
+        database.ask(
+          "select count(*)::int from pg_stat_activity where application_name = 'plenum' and wait_event_type = 'Lock' and datname = current_database()",
+        ),
+      )
+      .toEqual([[1]]);
+  }
+
+  async function opened(
+    options: Readonly<Record<string, unknown>> = {},
+  ): Promise<{ database: Database; sink: Sink }> {
+    const database = await createDatabase(server);
+    const sink = database.sink(options);
+    onTestFinished(() => sink.close());
+    await sink.open(never());
+    return { database, sink };
+  }
+
+  test("a stop ends a write that waits at once, and what was sent of it is there once in the end", async () => {
+    const { database, sink } = await opened();
+    const lock = await held(database);
+    const abort = new AbortController();
+    const writing = sink.write([valueEvent(1)], abort.signal);
+    writing.catch(() => undefined);
+    await waitingForLock(database);
+    const stop = new Error("stop");
+    abort.abort(stop);
+    await expect(writing).rejects.toBe(stop);
+    await lock.release();
+    await write(sink, [valueEvent(1)]);
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
+  });
+
+  test("a statement that takes too long is stopped by the server, and its events wait", async () => {
+    const { database, sink } = await opened({ timeout: "1s" });
+    const lock = await held(database);
+    expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
+      `retryable: ${here()} took too long and was stopped: canceling statement due to statement timeout (57014). If that stays so, raise timeout, and the sink's deadline.`,
+    );
+    await lock.release();
+    await write(sink, [valueEvent(1)]);
+  });
+
+  test("a server that ends in the middle of a write keeps nothing of it, and a new connection is made by itself", async () => {
+    const { database, sink } = await opened();
+    await held(database);
+    const writing = troubleOf(write(sink, [valueEvent(1)]));
+    await waitingForLock(database);
+    await server.kill();
+    expect(await writing).toMatch(/^retryable: .* (broke the connection|ends the connection)/);
+    expect(await troubleOf(write(sink, [valueEvent(1)]))).toMatch(/^retryable: .*ECONNREFUSED/);
+    await server.again();
+    await write(sink, [valueEvent(1)]);
+    expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
+  });
+
+  test("a connection that was ended while nothing was written is no failed write", async () => {
+    const { database, sink } = await opened();
+    await database.ask(
+      "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
+    );
+    await expect
+      .poll(() =>
+        database.ask(
+          "select count(*)::int from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
+        ),
+      )
+      .toEqual([[0]]);
+    await expect.poll(() => troubleOf(write(sink, [valueEvent(1)]))).toBe("");
+  });
+
+  test("a lowered synchronous_commit is told, and only the server's own", async () => {
+    const lines: string[] = [];
+    const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
+    const database = await createDatabase(server);
+    const warnings = async () => {
+      lines.length = 0;
+      const sink = database.sink({}, { ...contextFor("x"), log });
+      await sink.open(never());
+      await sink.close();
+      return lines.map((line) => JSON.parse(line).synchronous_commit);
+    };
+    // fsync is off here, so it is told anyway; what counts is the word for the other.
+    process.env.PGOPTIONS = "-c synchronous_commit=off";
+    onTestFinished(() => {
+      delete process.env.PGOPTIONS;
+    });
+    expect(await warnings()).toEqual(["on"]);
+    await database.ask(`alter database ${database.name} set synchronous_commit = off`);
+    expect(await warnings()).toEqual(["off"]);
+  });
+
+  test("another life is one in which commits may be missing", async () => {
+    const strict = await startPostgres();
+    onTestFinished(() => strict.stop());
+    const sinks = await Promise.all(
+      [server, strict].map(async (each) => (await createDatabase(each)).sink()),
+    );
+    onTestFinished(async () => {
+      for (const sink of sinks) await sink.close();
+    });
+    const look = async (before: readonly (string | null)[]) => {
+      const lives = [];
+      for (const [n, sink] of sinks.entries()) {
+        await sink.open(never());
+        lives.push(await sink.look?.(before[n] ?? null, never()));
+      }
+      return lives;
+    };
+    const first = await look([null, null]);
+    expect(first.map((life) => life?.isNew)).toEqual([false, false]);
+    const lives = first.map((life) => life?.life ?? "");
+    expect((await look(lives)).map((life) => life?.isNew)).toEqual([false, false]);
+    for (const each of [server, strict]) {
+      await each.kill();
+      await each.again();
+    }
+    for (const sink of sinks) await sink.close();
+    expect(
+      (await look(lives)).map((life) => life?.isNew),
+      "without fsync, and with it",
+    ).toEqual([true, false]);
+    expect((await look(["00000009", "00000009"]))[1]?.isNew, "another timeline").toBe(true);
+  });
+});
+
+describe("what the server says", () => {
+  const address = addressOf({ host: "db", database: "d", user: "plenum" });
+  const said = (code: string, message = "words") => {
+    const error = Object.assign(new Error(message), {
+      code,
+      severity: "ERROR",
+      detail: "Failing row contains (…)",
+    });
+    const failure = failureOf(error, address);
+    expect(sentence(failure)).not.toContain("Failing row");
+    return `${failure.kind}: ${sentence(failure)}`;
+  };
+
+  test.each([
+    [
+      "53100",
+      "retryable: The database server at db:5432 has no room on its disk: words (53100). Make room on it; the events wait.",
+    ],
+    [
+      "53200",
+      "retryable: The database server at db:5432 has used up its resources: words (53200). Look into its log; the events wait.",
+    ],
+    [
+      "57P03",
+      "retryable: The database server at db:5432 is starting, stopping or recovering: words (57P03).",
+    ],
+    ["57P01", "retryable: The database server at db:5432 ends the connection: words (57P01)."],
+    ["40P01", "retryable: The database server at db:5432 had somebody else in the way: words (40P01)."],
+    [
+      "55P03",
+      "retryable: The database server at db:5432 waited too long for a lock: words (55P03). Somebody holds the tables; look into pg_locks there.",
+    ],
+    ["08P01", "retryable: The database server at db:5432 could not do it: words (08P01)."],
+    [
+      "25006",
+      "config: The database server at db:5432 only lets us read: words (25006). Write the address of the primary; this may be a replica.",
+    ],
+    [
+      "P0001",
+      "config: The database server at db:5432 refuses every row: words (P0001). Somebody has changed the tables: put them back as they were made, or let schema name another.",
+    ],
+    [
+      "28000",
+      "config: The database server at db:5432 does not let us in: words (28000). Check user and database, and allow both in its pg_hba.conf.",
+    ],
+  ])("%s", (code, expected) => {
+    expect(said(code)).toBe(expected);
+  });
+
+  test("long words of a server are cut", () => {
+    expect(said("XX000", "x".repeat(10_000)).length).toBeLessThan(500);
+  });
+});

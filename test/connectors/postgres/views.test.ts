@@ -1,0 +1,136 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Event } from "#src/event.ts";
+import type { SiteCompleteFact } from "#src/history-facts.ts";
+import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { ALARM, sampleEvent, TAG, valueEvent } from "../../sample-events.ts";
+import { createDatabase, type Database, write } from "./rig.ts";
+
+const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
+
+/** A value of the tag at a time, which an event of its own tells. */
+function valueAt(time: string, value: number): Event {
+  const event = valueEvent(value, TAG.id, value);
+  return { ...event, id: `tag-value.${time}`, time, data: { ...event.data, time } };
+}
+
+function historyOf(value: number, revised: boolean, fact: string): Event {
+  const event = sampleEvent("tag-history", {}, fact);
+  const points = [{ time: "2026-11-02T04:00:00Z", value }, ...event.data.points.slice(1)];
+  return { ...event, data: { ...event.data, points: revised ? points.slice(0, 1) : points, revised } };
+}
+
+function siteComplete(until: string): SiteCompleteFact {
+  const site = { id: 1, displayName: "Kvarnholmen 4" };
+  const series = { resolution: "1h" as const, timeZone: "Europe/Oslo", total: false, series: 3 };
+  return { site, ...series, from: null, until, waiting: [], waitingCount: 0 };
+}
+
+describe.skipIf(absent("postgres"))("docs/lake/postgresql.sql", () => {
+  let server: RealServer;
+  let database: Database;
+
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+    database = await createDatabase(server);
+    const sink = database.sink();
+    const added = sampleEvent("tag-added", { time: "2026-11-02T05:00:00.000Z" });
+    const renamed = sampleEvent("tag-changed", { time: "2026-11-02T07:00:00.000Z" });
+    await write(sink, [
+      sampleEvent("site-added"),
+      sampleEvent("system-added"),
+      added,
+      { ...renamed, data: { ...renamed.data, tag: { ...TAG, displayName: "VS1-GT12" } } },
+      valueAt("2026-11-01T00:00:00.000Z", 1),
+      valueAt("2026-11-02T06:00:00.000Z", 2),
+      valueAt("2026-11-02T08:00:00.000Z", 3),
+      historyOf(20.5, false, "first"),
+      historyOf(20.7, true, "late data"),
+      sampleEvent("alarm-raised"),
+    ]);
+    // Which systems a tag belongs to: until 07:00 system 5, from then on none.
+    await database.ask(`insert into plenum.tag_system (source, site_id, tag_id, system_id, valid_from, valid_to, is_current, observed_at, event_id, position)
+values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00:00Z', false, now(), 'x', 1)`);
+    await database.ask(readFileSync(file, "utf8"));
+    await sink.close();
+  });
+  afterAll(() => server.stop());
+
+  test("can be run again", async () => {
+    await database.ask(readFileSync(file, "utf8"));
+  });
+
+  test("current_value has the last value of each tag of the inventory", async () => {
+    const rows = await database.ask("select source, tag_id, name, value_number from plenum.current_value");
+    expect(rows).toEqual([["main", TAG.id, "VS1-GT12", 3]]);
+  });
+
+  test("history_current has the last word on each bucket, and history has all of them", async () => {
+    const [[all] = []] = await database.ask("select count(*)::int from plenum.history");
+    expect(all).toBe(4);
+    expect(
+      await database.ask("select value_number, revision > 0 from plenum.history_current order by time"),
+    ).toEqual([
+      [20.7, true],
+      [null, false],
+      [21, false],
+    ]);
+  });
+
+  test("alarm_duration counts up to the end, and to now while there is none", async () => {
+    const ask = () =>
+      database.ask(
+        "select is_active, duration = ended_at - triggered_at, duration > interval '0' from plenum.alarm_duration",
+      );
+    expect(await ask()).toEqual([[true, null, true]]);
+    const sink = database.sink();
+    await write(sink, [sampleEvent("alarm-resolved")], 100);
+    expect(await ask()).toEqual([[false, true, true]]);
+    const [[seconds] = []] = await database.ask("select duration_s from plenum.alarm_duration");
+    expect(seconds).toBe((Date.parse("2026-11-02T06:20:00Z") - Date.parse(ALARM.triggeredAt)) / 1_000);
+    await sink.close();
+  });
+
+  test("history_named has each bucket once, with the names of its time", async () => {
+    expect(
+      await database.ask(
+        "select value_number, tag_name, site_name from plenum.history_named order by time limit 1",
+      ),
+    ).toEqual([[20.7, "VS1-GT11", "Kvarnholmen 4"]]);
+  });
+
+  test("completeness has the last revision of a day, and watermark the last word on a site", async () => {
+    const sink = database.sink();
+    const sealed = sampleEvent("day-sealed");
+    const later = sampleEvent("day-sealed", {}, "again");
+    await write(sink, [
+      sealed,
+      { ...later, data: { ...later.data, revision: 2, had: 7, null: 1 } },
+      sampleEvent("history-complete"),
+      { ...sampleEvent("history-complete", {}, "site"), data: siteComplete("2026-11-01") },
+      { ...sampleEvent("history-complete", {}, "later"), data: siteComplete("2026-11-02") },
+    ]);
+    expect(
+      await database.ask("select source, site_id, date::text, revision, had, nulls from plenum.completeness"),
+    ).toEqual([["main", sealed.siteid, sealed.data.date, "2", "7", "1"]]);
+    expect(
+      await database.ask(
+        "select resolution, is_total, complete_from::text, complete_until::text, series from plenum.watermark",
+      ),
+    ).toEqual([["1h", false, null, "2026-11-02", "3"]]);
+    await sink.close();
+  });
+
+  test("value_named has each value once, with the names of its time", async () => {
+    expect(
+      await database.ask(
+        "select value_number, tag_name, site_name, system_names from plenum.value_named order by time",
+      ),
+    ).toEqual([
+      [1, "VS1-GT11", "Kvarnholmen 4", ["Heating 1"]],
+      [2, "VS1-GT11", "Kvarnholmen 4", ["Heating 1"]],
+      [3, "VS1-GT12", "Kvarnholmen 4", null],
+    ]);
+  });
+});

@@ -1,0 +1,217 @@
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { Offered, Receipt, Sink, Ticked } from "#src/connector.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { replay, seed } from "../seed.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+/** Sinks that make one thing of many batches: what is only in their hands is not settled. */
+
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
+const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+const GATHERED: Receipt = { rejected: [], gathered: true };
+
+async function started(sinks: Record<string, Sink>, delivery: Record<string, unknown> = {}) {
+  const dispatcher = workshop.dispatcher(sinks, delivery);
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(0);
+  return dispatcher;
+}
+
+async function lag() {
+  return (await workshop.store.outbox.lag())[0];
+}
+
+describe("what a sink has only gathered", () => {
+  test("is not settled, while what follows is offered; what is durable then settles all of it", async () => {
+    const sink = scriptedSink(() => GATHERED);
+    await started({ a: sink });
+    await workshop.store.commit({ events: values(3) });
+    await workshop.clock.advance(0);
+    await workshop.store.commit({ events: values(2, 10) });
+    await workshop.clock.advance(0);
+    expect(sink.writes.map(ids)).toEqual([ids(values(3)), ids(values(2, 10))]);
+    expect(await lag()).toMatchObject({ depth: 5 });
+    sink.answer = () => ({ rejected: [] });
+    await workshop.store.commit({ events: [valueEvent(20)] });
+    await workshop.clock.advance(0);
+    expect(await lag()).toMatchObject({ depth: 0 });
+    expect(sink.writes).toHaveLength(3);
+    expect(await workshop.metrics.deliveries.get()).toMatchObject({
+      values: [{ labels: { sink: "a", outcome: "accepted" }, value: 6 }],
+    });
+  });
+
+  test("is counted on without a hole, also after a failure", async () => {
+    const numbers: (number | undefined)[][] = [];
+    let answer: Receipt = GATHERED;
+    const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
+      numbers.push((offer?.sequences ?? []).map((each) => each?.number));
+      if (numbers.length === 3) throw new Retryable("away");
+      return answer;
+    });
+    await started({ a: sink }, { sequence: true });
+    const tell = async (events: readonly Event[]) => {
+      await workshop.store.commit({ events });
+      await workshop.clock.advance(0);
+    };
+    await tell(values(2));
+    await tell(values(2, 10));
+    answer = { rejected: [] };
+    await tell(values(1, 20));
+    await workshop.clock.advance(60_000);
+    await tell(values(1, 30));
+    expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
+  });
+
+  test("is offered again from the first event on after a failure, and is not given up", async () => {
+    const sink = scriptedSink(() => GATHERED);
+    await started({ a: sink }, { schedule: [] });
+    await workshop.store.commit({ events: values(3) });
+    await workshop.clock.advance(0);
+    sink.answer = () => {
+      throw new Rejected("The far end does not want it.");
+    };
+    await workshop.store.commit({ events: [valueEvent(10)] });
+    await workshop.clock.advance(0);
+    expect(await lag()).toMatchObject({ depth: 4, deadLetters: 0 });
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(60_000);
+    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids([...values(3), valueEvent(10)]));
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
+  });
+
+  test("is settled by a tick that says so, with what was rejected of it", async () => {
+    const sink: ScriptedSink & Sink = Object.assign(
+      scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], gathered: true })),
+      { tick: async (): Promise<Ticked> => ({ inMs: 10_000 }) },
+    );
+    await started({ a: sink });
+    await workshop.store.commit({ events: values(3) });
+    await workshop.clock.advance(0);
+    await workshop.clock.advance(10_000);
+    expect(await lag()).toMatchObject({ depth: 3, deadLetters: 0 });
+    sink.tick = async () => ({ inMs: 10_000, settled: true });
+    await workshop.clock.advance(10_000);
+    expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
+  });
+
+  test("is not passed by the cursor when the filter takes out what follows", async () => {
+    const sink = scriptedSink(() => GATHERED);
+    await started({ a: sink }, { filter: { kinds: ["tag-value"] } });
+    await workshop.store.commit({ events: values(2) });
+    await workshop.clock.advance(0);
+    await workshop.store.commit({ events: Array.from({ length: 1_500 }, (_, n) => alarm(n)) });
+    await workshop.clock.advance(60_000);
+    expect(await lag()).toMatchObject({ position: 0 });
+    expect(sink.writes).toHaveLength(1);
+  });
+
+  test("cannot be what comes again, or stands nowhere in the log", async () => {
+    const sink = scriptedSink();
+    await started({ a: sink });
+    await workshop.store.commit({ events: values(2) });
+    await workshop.clock.advance(0);
+    sink.answer = () => GATHERED;
+    await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
+    await workshop.clock.advance(0);
+    expect(workshop.lines.some(({ msg }) => msg.includes("does not accept events"))).toBe(true);
+    sink.answer = () => ({ rejected: [] });
+    await workshop.clock.advance(60_000);
+    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(2)));
+  });
+
+  test("comes with growing waits when it can never be made durable", async () => {
+    const at: number[] = [];
+    const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
+      if (offer?.positions[0] === 1) return GATHERED;
+      at.push(workshop.clock.now());
+      throw new Retryable("The disk is full.");
+    });
+    await workshop.store.commit({ events: values(2) });
+    await started({ a: sink }, { batch: 1 });
+    await workshop.clock.advance(10 * 60_000);
+    const waits = at.slice(1).map((time, n) => time - (at[n] ?? 0));
+    expect(at.length).toBeGreaterThan(3);
+    expect(at.length).toBeLessThan(60);
+    expect(Math.max(...waits)).toBeGreaterThan(4 * Math.min(...waits));
+  });
+});
+
+/**
+ * A sink that gathers, lands and fails at random, and is killed at random: what it has landed by the time that
+ * everything is settled is everything, in order, and the cursor is never ahead of it.
+ */
+test("nothing is lost, whatever a gathering sink does", async () => {
+  const random = seededRandom(seed);
+  const landed = new Set<number>();
+  let inHand: number[] = [];
+  let calm = false;
+  const land = () => {
+    for (const position of inHand) landed.add(position);
+    inHand = [];
+  };
+  const fail = () => {
+    inHand = [];
+    throw new Retryable("Something happened.");
+  };
+  const act = (offer: Offered | undefined): Receipt => {
+    for (const position of offer?.positions ?? []) {
+      const before = inHand.at(-1) ?? 0;
+      expect(position, replay).toBeGreaterThan(before);
+      inHand.push(position);
+    }
+    const dice = random();
+    if (calm || dice < 0.2) {
+      land();
+      return { rejected: [] };
+    }
+    return dice < 0.3 ? fail() : GATHERED;
+  };
+  const sink: ScriptedSink & Sink = Object.assign(
+    scriptedSink((_batch, _signal, _accepted, offer) => act(offer)),
+    {
+      async tick(): Promise<Ticked> {
+        const inMs = Math.ceil(random() * 3_000);
+        const dice = random();
+        if (dice < 0.1) return fail();
+        if (!calm && dice < 0.7) return { inMs };
+        land();
+        return { inMs, settled: true };
+      },
+    },
+  );
+  let dispatcher = await started({ a: sink }, { batch: 3, filter: { kinds: ["tag-value"] } });
+  for (let round = 0; round < 300; round++) {
+    const events = Array.from({ length: Math.floor(random() * 6) }, (_, n) =>
+      random() < 0.5 ? valueEvent(round * 10 + n) : alarm(round * 10 + n),
+    );
+    await workshop.store.commit({ events });
+    await workshop.clock.advance(Math.floor(random() * 2_000));
+    const next = (await workshop.store.outbox.next("a", 1)).events[0]?.position ?? Number.POSITIVE_INFINITY;
+    expect(Math.min(...inHand, Number.POSITIVE_INFINITY), replay).toBeGreaterThanOrEqual(next);
+    if (random() > 0.02) continue;
+    await dispatcher.stop(0);
+    inHand = [];
+    dispatcher = await started({ a: sink }, { batch: 3, filter: { kinds: ["tag-value"] } });
+  }
+  calm = true;
+  await workshop.store.commit({ events: [valueEvent(1_000_000)] });
+  await workshop.clock.advance(120_000);
+  expect(await lag(), replay).toMatchObject({ depth: 0 });
+  const told = await workshop.store.outbox.latest(10_000, ["tag-value"]);
+  expect(told.length, replay).toBeGreaterThan(300);
+  expect(
+    [...landed].toSorted((a, b) => a - b),
+    replay,
+  ).toEqual(told.map(({ position }) => position).toSorted((a, b) => a - b));
+});

@@ -1,0 +1,358 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { snapshotWish } from "#src/delivery/snapshot.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import type { Sequence } from "#src/sequence.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { replay, seed } from "../seed.ts";
+import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+
+/** A receiver proves with the numbers that nothing is missing, so a number that is wrong is worse than none. */
+
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
+
+/** What was offered, in that order, with its number. */
+interface Offer {
+  readonly id: string;
+  readonly sequence: Sequence | null | undefined;
+}
+
+function listener(): ScriptedSink & { readonly offers: Offer[] } {
+  const offers: Offer[] = [];
+  const sink = scriptedSink((batch, _signal, _accepted, offer) => {
+    offers.push(...batch.map(({ id }, index) => ({ id, sequence: offer?.sequences?.[index] })));
+    return { rejected: [] };
+  });
+  return Object.assign(sink, { offers });
+}
+
+/** Delivers all there is, and ends; answers the numbers that were offered. */
+async function delivered(
+  sink: ReturnType<typeof listener>,
+  delivery: object = {},
+): Promise<readonly Offer[]> {
+  const before = sink.offers.length;
+  const dispatcher = workshop.dispatcher({ a: sink }, { sequence: true, batch: 10, ...delivery });
+  await dispatcher.start(new AbortController().signal);
+  await workshop.clock.advance(60_000);
+  const stopped = dispatcher.stop(1_000);
+  await workshop.clock.advance(1_000);
+  await stopped;
+  return sink.offers.slice(before);
+}
+
+const numbers = (offers: readonly Offer[]) => offers.map(({ sequence }) => sequence?.number ?? null);
+const epochs = (offers: readonly Offer[]) => [...new Set(offers.map(({ sequence }) => sequence?.epoch))];
+
+describe("the count of what a sink was offered", () => {
+  test("goes on over restarts, and counts what the filter lets through", async () => {
+    const only = { filter: { kinds: ["tag-*"] } };
+    await workshop.store.commit({ events: [...values(0, 3), alarm(1), ...values(3, 2)] });
+    const first = await delivered(listener(), only);
+    await workshop.store.commit({ events: [alarm(2), ...values(5, 12)] });
+    const second = await delivered(listener(), only);
+    expect(numbers([...first, ...second])).toEqual(Array.from({ length: 17 }, (_, n) => n + 1));
+    expect(epochs([...first, ...second])).toHaveLength(1);
+  });
+
+  test("goes on with another filter", async () => {
+    await workshop.store.commit({ events: [...values(0, 3), alarm(1)] });
+    expect(numbers(await delivered(listener(), { filter: { kinds: ["tag-*"] } }))).toEqual([1, 2, 3]);
+    await workshop.store.commit({ events: [valueEvent(4), alarm(2)] });
+    expect(numbers(await delivered(listener()))).toEqual([4, 5]);
+  });
+
+  test("is not told unless it is asked for, and has counted all the same", async () => {
+    await workshop.store.commit({ events: values(0, 3) });
+    expect((await delivered(listener(), { sequence: false })).map(({ sequence }) => sequence)).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
+    await workshop.store.commit({ events: values(3, 1) });
+    expect(numbers(await delivered(listener()))).toEqual([4]);
+  });
+
+  test("an event that is offered again before it is settled has the same number", async () => {
+    const sink = listener();
+    const take = sink.answer;
+    let times = 0;
+    sink.answer = async (batch, ...rest) => {
+      await take(batch, ...rest);
+      times += 1;
+      if (times === 1) throw new Retryable("away");
+      return times === 2
+        ? { rejected: [], kept: { from: 2, error: new Retryable("half") } }
+        : { rejected: [] };
+    };
+    await workshop.store.commit({ events: values(0, 4) });
+    expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
+  });
+
+  test("what was accepted early and what was not is counted once each", async () => {
+    const sink = listener();
+    const take = sink.answer;
+    sink.answer = async (batch, signal, accepted, offer) => {
+      await take(batch, signal, accepted, offer);
+      if (batch.length < 4) return { rejected: [] };
+      accepted?.(1);
+      accepted?.(3);
+      throw new Retryable("gone in the middle");
+    };
+    await workshop.store.commit({ events: values(0, 4) });
+    expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 4]);
+  });
+
+  test("a cursor that may wait for the disk has its number with it", async () => {
+    const sink = Object.assign(listener(), { mayRepeat: true as const });
+    // Three batches without a transaction between them, and then one.
+    await workshop.store.commit({ events: values(0, 6) });
+    await delivered(sink, { batch: 2 });
+    await workshop.store.commit({ events: values(6, 4) });
+    await delivered(sink, { batch: 2 });
+    expect(numbers(sink.offers)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  });
+
+  test("a dead letter has used up its number, tells it, and brings it along when it is sent again", async () => {
+    const sink = listener();
+    const take = sink.answer;
+    sink.answer = async (batch, ...rest) => {
+      await take(batch, ...rest);
+      return { rejected: batch.length > 1 ? [{ index: 1, reason: "No." }] : [] };
+    };
+    await workshop.store.commit({ events: values(0, 3) });
+    const [first] = await delivered(sink);
+    const [letter] = await workshop.store.outbox.deadLetters("a");
+    expect(letter?.sequence).toEqual({ epoch: first?.sequence?.epoch, number: 2 });
+    await workshop.store.outbox.resendDeadLetters("a", "all");
+    await workshop.store.commit({ events: values(3, 1) });
+    const next = await delivered(sink);
+    expect(next.map(({ id }) => id)).toEqual([valueEvent(1).id, valueEvent(3).id]);
+    expect(numbers(next)).toEqual([2, 4]);
+  });
+
+  test("one that used up its schedule, likewise", async () => {
+    const sink = listener();
+    const take = sink.answer;
+    sink.answer = async (batch, ...rest) => {
+      await take(batch, ...rest);
+      if (batch[0]?.id === valueEvent(0).id) throw new Rejected("not this one");
+      return { rejected: [] };
+    };
+    await workshop.store.commit({ events: values(0, 2) });
+    expect(numbers(await delivered(sink, { batch: 1, schedule: ["1s"] }))).toEqual([1, 1, 2]);
+    expect((await workshop.store.outbox.deadLetters("a"))[0]?.sequence?.number).toBe(1);
+  });
+
+  test("what is replayed, or tells what is believed, has no number and uses none up", async () => {
+    const sink = listener();
+    await workshop.store.commit({ events: values(0, 2) });
+    await delivered(sink);
+    await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+    const held = { value: { id: 1, displayName: "Tower" }, siteId: 1, missingSince: null };
+    await workshop.store.commit({
+      documents: [snapshotWish("a", "2020-01-01T00:00:00Z"), { set: "site/main", put: [["1", held]] }],
+    });
+    const again = await delivered(sink);
+    expect(again).toHaveLength(3);
+    expect(numbers(again)).toEqual([null, null, null]);
+    await workshop.store.commit({ events: values(2, 1) });
+    expect(numbers(await delivered(sink))).toEqual([3]);
+  });
+});
+
+describe("a new epoch, in which counting begins with 1", () => {
+  const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 0, replayMs: 2 ** 40 };
+
+  async function twoEpochs(between: (store: Store) => Promise<void>): Promise<void> {
+    const sink = listener();
+    await workshop.store.commit({ events: values(0, 3) });
+    const before = await delivered(sink);
+    await between(workshop.store);
+    await workshop.store.commit({ events: values(100, 2) });
+    const after = (await delivered(sink)).filter(({ sequence }) => sequence !== null);
+    expect(numbers(after)).toEqual(after.map((_, n) => n + 1));
+    expect(epochs([...before, ...after])).toHaveLength(2);
+  }
+
+  test("when an event was lost to the sink before it was offered", () =>
+    twoEpochs(async (store) => {
+      await store.commit({ events: values(3, 5) });
+      await store.outbox.prune({ ...bounds, maxBytes: 0 });
+      expect(await store.outbox.gaps("a")).toHaveLength(1);
+    }));
+
+  test("not when the filter did not want it, or the sink had it", async () => {
+    const only = { filter: { kinds: ["tag-*"] } };
+    await workshop.store.commit({ events: values(0, 3) });
+    const before = await delivered(listener(), only);
+    await workshop.store.commit({ events: [alarm(1)] });
+    const wanted = (_: string, event: Event) => event.type === "tag-value";
+    await workshop.store.outbox.prune({ ...bounds, maxBytes: 0, wanted });
+    await workshop.store.commit({ events: values(3, 1) });
+    const after = await delivered(listener(), only);
+    expect(numbers(after)).toEqual([4]);
+    expect(epochs([...before, ...after])).toHaveLength(1);
+  });
+
+  test("when an event was damaged before it was offered", () =>
+    twoEpochs(async (store) => {
+      await store.commit({ events: values(3, 2) });
+      edit(workshop.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
+      const { events } = await store.outbox.next("a", 10);
+      expect(events).toHaveLength(1);
+    }));
+
+  test("when the sink had ended and goes on", () =>
+    twoEpochs(async (store) => {
+      await store.outbox.setEnded("a", "410 Gone");
+      await store.outbox.setEnded("a", null);
+    }));
+
+  test("when its cursor was damaged", async () => {
+    await workshop.store.commit({ events: values(0, 3) });
+    const before = await delivered(listener());
+    edit(workshop.folder, "update sink set counted = counted + 1");
+    const after = await delivered(listener());
+    expect(numbers(after)).toEqual([1, 2, 3]);
+    expect(epochs([...before, ...after])).toHaveLength(2);
+  });
+
+  test("when a copy of the state was put in its place, and not when it is opened again", async () => {
+    const folder = temporaryFolder();
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const { clock } = workshop;
+    const epochOf = async () => {
+      const store = await openStore({ folder, clock });
+      await store.outbox.register("a", "beginning");
+      const { counted } = await store.outbox.next("a", 1);
+      if (counted === undefined) await store.commit({ events: values(0, 1) });
+      const epoch = (await store.outbox.next("a", 1)).counted?.epoch;
+      await store.close();
+      return epoch;
+    };
+    const first = await epochOf();
+    expect(await epochOf()).toBe(first);
+    const file = join(folder, "plenum.db");
+    copyFileSync(file, `${file}.backup`);
+    rmSync(file);
+    copyFileSync(`${file}.backup`, file);
+    const restored = await epochOf();
+    expect(restored).not.toBe(first);
+    expect(await epochOf()).toBe(restored);
+  });
+});
+
+test("kill -9 at any moment: the far end has 1, 2, 3 … without a hole, each for one event", async () => {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  let random = seed;
+  for (let run = 0; run < 12; run += 1) {
+    const child = spawn(
+      process.execPath,
+      ["--input-type=module-typescript", "--eval", workerProgram(folder)],
+      { cwd: join(import.meta.dirname, "../.."), stdio: ["ignore", "pipe", "inherit"] },
+    );
+    random = (random * 48_271) % 2_147_483_647;
+    let lines = 1 + (random % 40);
+    child.stdout.on("data", (chunk: Buffer) => {
+      lines -= chunk.toString().split("\n").length - 1;
+      if (lines <= 0) child.kill("SIGKILL");
+    });
+    await once(child, "exit");
+  }
+  const lines = readdirSync(join(folder, "events"))
+    .sort()
+    .flatMap((name) =>
+      readFileSync(join(folder, "events", name), "utf8")
+        .split("\n")
+        .filter(isWhole),
+    )
+    .map((line) => JSON.parse(line) as { id: string; sequence: string; sequenceepoch: string });
+  expect(new Set(lines.map(({ sequenceepoch }) => sequenceepoch)).size, replay).toBe(1);
+  const byNumber = new Map<number, string>();
+  let highest = 0;
+  for (const { id, sequence } of lines) {
+    const number = Number(sequence);
+    expect(number, replay).toBeLessThanOrEqual(highest + 1);
+    expect(byNumber.get(number) ?? id, replay).toBe(id);
+    byNumber.set(number, id);
+    highest = Math.max(highest, number);
+  }
+  const store = await openStore({ folder: join(folder, "state"), clock: workshop.clock });
+  const log = (await store.outbox.latest(1_000_000)).map(({ event }) => event).toReversed();
+  await store.close();
+  const wanted = log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
+  expect([...byNumber.values()], replay).toEqual(wanted.slice(0, highest));
+  expect(highest, replay).toBeGreaterThan(12);
+}, 60_000);
+
+/** What a kill left of the last line is no line; nothing is appended to it before it was cut off. */
+const isWhole = (line: string) => line.endsWith("}");
+
+function workerProgram(folder: string): string {
+  return `
+    import { setTimeout } from "node:timers/promises";
+    import { createFileSink } from "./connectors/file/sink.ts";
+    import { FileConfig } from "./connectors/file/config.ts";
+    import { DeliveryConfig } from "./src/delivery/config.ts";
+    import { createDispatcher } from "./src/delivery/dispatcher.ts";
+    import { openStore } from "./src/store/open.ts";
+    import { systemClock } from "./src/clock.ts";
+    import { contextFor } from "./test/connectors/context.ts";
+    import { sampleEvent, valueEvent } from "./test/sample-events.ts";
+    const store = await openStore({ folder: ${JSON.stringify(join(folder, "state"))}, clock: systemClock });
+    const context = contextFor("lake");
+    const sink = createFileSink(FileConfig.parse({ folder: ${JSON.stringify(join(folder, "events"))} }), context);
+    const delivery = DeliveryConfig.parse({
+      sequence: true, from: "beginning", batch: 7, filter: { kinds: ["tag-value"] },
+    });
+    const dispatcher = createDispatcher({
+      ...context, outbox: store.outbox, store,
+      sinks: [{ name: "lake", connector: "file", sink, delivery }],
+    });
+    await dispatcher.start(new AbortController().signal);
+    for (let n = (await store.outbox.latest(1))[0]?.position ?? 0; ; n += 3) {
+      await store.commit({ events: [valueEvent(n), sampleEvent("alarm-raised", {}, n + 1), valueEvent(n + 2)] });
+      process.stdout.write("committed\\n");
+      await setTimeout(1);
+    }`;
+}
+
+function edit(folder: string, sql: string): void {
+  const database = new DatabaseSync(join(folder, "plenum.db"));
+  database.exec(sql);
+  database.close();
+}
+
+test("the option is taken only where something carries the number", () => {
+  const complaints = (connector: object) => {
+    const { error } = Config.safeParse({
+      sources: {
+        main: { base_url: "https://service.example.com", time_zone: "Europe/Oslo", token: { env: "TOKEN" } },
+      },
+      sinks: { a: { ...connector, sequence: true } },
+    });
+    return error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`) ?? [];
+  };
+  expect(complaints({ influxdb: { url: "https://influxdb.example.com", bucket: "b" } })).toEqual([
+    "sinks.a.sequence: Nothing there carries a number; `sequence` is for mqtt, kafka, webhook, file, stdout.",
+  ]);
+  expect(complaints({ file: { folder: "/var/lib/plenum/events" } })).toEqual([]);
+}, 180_000);

@@ -1,0 +1,86 @@
+import { describe, expect, test } from "vitest";
+import type { Portion } from "#src/delivery/offer.ts";
+import { createSkipped } from "#src/delivery/skipped.ts";
+import type { Settlement } from "#src/store/store.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+/** What a filter takes out moves the cursor too, though not event by event. */
+
+const portion = (through: number, seen: number, again = false): Portion => ({
+  again,
+  batch: [],
+  through,
+  seen,
+  counted: undefined,
+});
+const past = (through: number, again = false): Settlement => ({ again, through, rejected: [] });
+
+async function trial() {
+  const clock = createVirtualClock(0);
+  await clock.advance(100_000);
+  const settled: Settlement[] = [];
+  const skipped = createSkipped(clock, async (settlement) => void settled.push(settlement));
+  return { clock, settled, skipped };
+}
+
+describe("what is skipped", () => {
+  test("is settled together at the thousandth event", async () => {
+    const { settled, skipped } = await trial();
+    await skipped.add(portion(999, 999));
+    expect(settled).toEqual([]);
+    await skipped.add(portion(1_000, 1));
+    expect(settled).toEqual([past(1_000)]);
+    expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  test("is settled five seconds after the first of it, and says when that is", async () => {
+    const { clock, settled, skipped } = await trial();
+    expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
+    await skipped.add(portion(1, 1));
+    await clock.advance(4_000);
+    await skipped.add(portion(2, 1));
+    expect(skipped.dueInMs()).toBe(1_000);
+    await skipped.settleIfDue();
+    expect(settled).toEqual([]);
+    await clock.advance(1_000);
+    await skipped.settleIfDue();
+    expect(settled).toEqual([past(2)]);
+  });
+
+  test("is settled by whoever has rested for as long as it said, at whatever part of a millisecond", async () => {
+    const random = seededRandom(17);
+    for (let n = 0; n < 3_000; n += 1) {
+      const { clock, settled, skipped } = await trial();
+      // Thirds, so that no sum is exact.
+      await clock.advance((random() * 1e6) / 3);
+      await skipped.add(portion(1, 1));
+      await clock.advance((random() * 5_000) / 3);
+      for (let rests = 0; rests < 3 && skipped.dueInMs() > 0 && settled.length === 0; rests += 1)
+        await clock.advance(skipped.dueInMs());
+      await skipped.settleIfDue();
+      expect(settled).toHaveLength(1);
+    }
+  });
+
+  test("of what is sent again is settled at once, and leaves the cursor's part as it was", async () => {
+    const { settled, skipped } = await trial();
+    await skipped.add(portion(7, 1));
+    await skipped.add(portion(9, 1, true));
+    expect(settled).toEqual([past(9, true)]);
+    expect(skipped.through()).toBe(7);
+  });
+
+  test("is settled by what came later, and neither by what came before nor by what is sent again", async () => {
+    const { settled, skipped } = await trial();
+    await skipped.add(portion(5, 1));
+    skipped.forget(past(4));
+    skipped.forget(past(9, true));
+    await skipped.settle();
+    expect(settled).toEqual([past(5)]);
+    await skipped.add(portion(6, 1));
+    skipped.forget(past(6));
+    await skipped.settle();
+    expect(settled).toHaveLength(1);
+  });
+});

@@ -1,0 +1,89 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type DuckDBConnection, DuckDBInstance } from "@duckdb/node-api";
+import type { Event } from "#src/event.ts";
+import { type AddRow, tellRows } from "#src/lake/rows.ts";
+import type { Cell, ColumnType, Row, Table } from "#src/lake/table.ts";
+import { TABLES } from "#src/lake/tables.ts";
+import { withNews } from "#src/lake/versions.ts";
+
+/** The lake's tables in a DuckDB of the test's own, and the views that are handed out. */
+
+const DOCS = join(import.meta.dirname, "..", "..", "docs", "lake");
+
+export interface Lake {
+  readonly connection: DuckDBConnection;
+  /** Rows as objects; times as ISO 8601 UTC. */
+  ask(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  run(sql: string): Promise<void>;
+  close(): void;
+}
+
+export async function openLake(): Promise<Lake> {
+  const instance = await DuckDBInstance.create(":memory:");
+  const connection = await instance.connect();
+  return {
+    connection,
+    async ask(sql) {
+      const reader = await connection.runAndReadAll(sql);
+      return reader.getRowObjectsJson();
+    },
+    async run(sql) {
+      await connection.run(sql);
+    },
+    close() {
+      connection.closeSync();
+      instance.closeSync();
+    },
+  };
+}
+
+/** Of a file with views, what stands before and after the line `-- Views`. */
+export function viewsIn(file: string): { readonly tables: string; readonly views: string } {
+  const [tables = "", views = ""] = readFileSync(join(DOCS, file), "utf8").split(/^-- Views$/m);
+  return { tables, views };
+}
+
+const TYPES: Readonly<Record<ColumnType, string>> = {
+  text: "VARCHAR",
+  json: "VARCHAR",
+  time: "TIMESTAMPTZ",
+  number: "DOUBLE",
+  integer: "BIGINT",
+  boolean: "BOOLEAN",
+};
+
+/** What events make of the tables, kept as each table wants it. */
+export function rowsOfEvents(events: readonly Event[]): ReadonlyMap<Table, readonly Row[]> {
+  const rows = new Map<Table, readonly Row[]>(TABLES.map((table) => [table, []]));
+  const add: AddRow = (table, row) => {
+    const held = rows.get(table) ?? [];
+    const kept = [...row];
+    rows.set(table, table.keeping === "append" ? [...held, kept] : withNews(table, held, [kept]));
+  };
+  events.forEach((event, n) => {
+    tellRows({ event, position: n + 1, committedAt: event.time }, add);
+  });
+  return rows;
+}
+
+/** Ordinary tables with those rows, instead of the views over files. */
+export async function fillTables(lake: Lake, rows: ReadonlyMap<Table, readonly Row[]>): Promise<void> {
+  await lake.run("SET TimeZone = 'UTC'");
+  for (const [table, held] of rows) {
+    const columns = table.columns.map(({ name, type }) => `"${name}" ${TYPES[type]}`);
+    await lake.run(`CREATE TABLE "${table.name}" (${columns.join(", ")})`);
+    if (held.length === 0) continue;
+    const values = held.map(
+      (row) => `(${row.map((cell, at) => literal(cell, table.columns[at]?.type)).join(", ")})`,
+    );
+    await lake.run(`INSERT INTO "${table.name}" VALUES ${values.join(", ")}`);
+  }
+}
+
+function literal(cell: Cell, type: ColumnType | undefined): string {
+  if (cell === null) return "NULL";
+  if (type === "time") return `TIMESTAMPTZ '${new Date(Number(cell)).toISOString()}'`;
+  if (type === "number") return `'${cell}'::DOUBLE`;
+  return typeof cell === "string" ? `'${cell.replaceAll("'", "''")}'` : String(cell);
+}

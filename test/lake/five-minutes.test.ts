@@ -1,0 +1,112 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { type Workplace, workplace } from "../cli/plenum.ts";
+import { type Lake, openLake } from "./duckdb.ts";
+
+/**
+ * docs/lake/five-minutes.md, executed: its configuration, its commands of Plenum and its queries, over the lake that a
+ * worker writes from real readings. Two things are otherwise: one building instead of sixteen, because all of them take
+ * three minutes of the simulated quota, and free ports. What comes from elsewhere (git, pip, the shell of DuckDB) is not
+ * run; its engine is.
+ */
+
+const DOCS = join(import.meta.dirname, "../../docs/lake");
+const page = readFileSync(join(DOCS, "five-minutes.md"), "utf8");
+
+const blocks = (language: string) =>
+  [...page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, "gms"))].map(([, text = ""]) => text);
+
+/** The words after `./plenum` of the line with this command. */
+function words(command: string): readonly string[] {
+  const [, rest = ""] = new RegExp(`\\./plenum (${command} .*?) >`).exec(page) ?? [];
+  return rest.split(" ");
+}
+
+/** Queries with the columns of the table that shows their kind of answer. */
+const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms)].map(
+  ([, sql = "", head = ""]) => ({ sql, columns: head.split(" | ") }),
+);
+
+const MANIFESTS = "lake/_manifests/site=6";
+
+/** Whether live values and three sealed days are in the lake. */
+function isFilled(here: Workplace): boolean {
+  if (!existsSync(here.path(MANIFESTS)) || readdirSync(here.path(MANIFESTS)).length < 3) return false;
+  return readdirSync(here.path("lake/value")).some((name) => name !== "date=1970-01-01");
+}
+
+test("the page works as it stands, and the views agree with the rows", async () => {
+  const [, token = ""] = /LAKE_TOKEN=(\S+) /.exec(page) ?? [];
+  const here = workplace("http://replaced.invalid", { LAKE_TOKEN: token });
+  const [configure = ""] = blocks("sh").filter((text) => text.startsWith("cat > lake.yaml"));
+  execFileSync("sh", ["-c", configure], { cwd: here.folder });
+
+  writeFileSync(here.path("one-building.yaml"), "sites: [6]\n");
+  const simulate = words("simulate").map((word) => (word === "8085" ? "0" : word));
+  const simulator = here.start(...simulate, "--options", "one-building.yaml");
+  await expect.poll(() => simulator.printed(), { timeout: 20_000 }).toContain("answers at");
+  const [url = ""] = /http:[^;]+/.exec(simulator.printed()) ?? [];
+  const written = readFileSync(here.path("lake.yaml"), "utf8");
+  expect(written).toContain("http://127.0.0.1:8085");
+  const moved = written.replace("http://127.0.0.1:8085", url);
+  writeFileSync(here.path("lake.yaml"), `status: { port: 0 }\n${moved}`);
+
+  const worker = here.start(...words("run"));
+  await worker.says("Plenum is running");
+  await expect.poll(() => isFilled(here), { timeout: 120_000, interval: 500 }).toBe(true);
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+
+  const lake = await openLake();
+  onTestFinished(() => lake.close());
+  await lake.run(`SET file_search_path = '${here.path("lake")}'`);
+  expect(page).toContain(".read ../docs/lake/duckdb.sql");
+  await lake.run(readFileSync(join(DOCS, "duckdb.sql"), "utf8"));
+  await answersThePage(lake);
+  await namesAndCounts(lake);
+  await addsUp(lake);
+}, 200_000);
+
+/** Each of its queries has the columns that it shows. */
+async function answersThePage(lake: Lake): Promise<void> {
+  expect(queries).toHaveLength(3);
+  for (const { sql, columns } of queries) {
+    const rows = await lake.ask(sql);
+    expect(rows.length, sql).toBeGreaterThan(0);
+    expect(Object.keys(rows[0] ?? {}), sql).toEqual(columns);
+    expect(Object.values(rows[0] ?? {}), sql).not.toContain(null);
+  }
+}
+
+async function namesAndCounts(lake: Lake): Promise<void> {
+  const current =
+    "SELECT count(*)::INTEGER AS tags, count(*) = count(DISTINCT tag_id) AS once FROM current_value";
+  expect(await lake.ask(current)).toEqual([{ tags: 8, once: true }]);
+  for (const view of ["value_named", "history_named"]) {
+    const named = `
+      SELECT count(*) > 0 AS some, count(*) = count(tag_name) AND count(*) = count(site_name) AS named,
+        count(DISTINCT (tag_id, time)) = count(*) AS once
+      FROM ${view}`;
+    expect(await lake.ask(named), view).toEqual([{ some: true, named: true, once: true }]);
+  }
+  const episodes = "SELECT count(*) = (SELECT count(*) FROM alarm_episode) AS same FROM alarm_duration";
+  expect(await lake.ask(episodes)).toEqual([{ same: true }]);
+}
+
+/** The account of a day is what its rows are, and the watermark lies behind the last of them. */
+async function addsUp(lake: Lake): Promise<void> {
+  const days = await lake.ask(`
+    SELECT c.date, c.expected = c.had + c.nulls + c.absent + c.without_log + c.refused + c.pending AS sum,
+      c.had = count(h.value_number) + count(h.value_boolean) AS had, c.series = count(DISTINCT h.tag_id) AS series
+    FROM completeness c
+    JOIN history_current h ON h.source = c.source AND h.site_id = c.site_id AND CAST(h.time AS DATE) = c.date
+    GROUP BY c.date, c.expected, c.had, c.nulls, c.absent, c.without_log, c.refused, c.pending, c.series`);
+  expect(days.length).toBeGreaterThanOrEqual(3);
+  for (const day of days) expect(day).toMatchObject({ sum: true, had: true, series: true });
+  const watermark = `
+    SELECT w.resolution, w.series = c.series AS series, w.waiting::INTEGER AS waiting, w.complete_until > c.last AS behind
+    FROM watermark w, (SELECT max(date) AS last, any_value(series) AS series FROM completeness) c`;
+  expect(await lake.ask(watermark)).toEqual([{ resolution: "1h", series: true, waiting: 0, behind: true }]);
+}

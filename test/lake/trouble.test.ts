@@ -1,0 +1,290 @@
+import { execFileSync } from "node:child_process";
+import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
+import { ACCEPTED, type ConnectorContext, type Sink } from "#src/connector.ts";
+import { DeliveryConfig } from "#src/delivery/config.ts";
+import { createDispatcher } from "#src/delivery/dispatcher.ts";
+import type { Event } from "#src/event.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { createPicture } from "#src/picture.ts";
+import { openStore } from "#src/store/open.ts";
+import { contextFor } from "../connectors/context.ts";
+import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
+import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
+import { createDatabase, type Database } from "../connectors/postgres/rig.ts";
+import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+
+/**
+ * What a lake meets on bad days, with the whole delivery and a second sink beside it: one sentence that says what to do,
+ * the other sink gets everything meanwhile, and afterwards each row is in the lake once.
+ */
+
+/** Waits are a hundredth: a sink that needs a person is looked at again after 3 s instead of 5 minutes. */
+const SPEED = 100;
+const fast: Clock = {
+  ...systemClock,
+  monotonic: () => SPEED * systemClock.monotonic(),
+  sleep: (ms, signal) => systemClock.sleep(ms / SPEED, signal),
+};
+/** Real input and output is not a hundred times faster. */
+const DELIVERY = DeliveryConfig.parse({ from: "beginning", deadline: "50m", batch: 40 });
+const WITHIN = { timeout: 60_000, interval: 20 };
+
+interface Delivery {
+  commit(events: readonly Event[]): Promise<void>;
+  /** Ids that the second sink has taken. */
+  readonly beside: string[];
+  /** Waits for a sentence about the lake; it stands in the log. */
+  says(words: RegExp): Promise<void>;
+  /** Waits until the lake has settled everything. */
+  settled(): Promise<void>;
+  depth(): Promise<number>;
+}
+
+async function deliver(make: (context: ConnectorContext) => Sink): Promise<Delivery> {
+  const folder = temporaryFolder();
+  const store = await openStore({ folder, clock: fast });
+  const lines: string[] = [];
+  const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
+  const beside: string[] = [];
+  const other: Sink = {
+    open: async () => {},
+    async write(batch) {
+      beside.push(...batch.map(({ id }) => id));
+      return ACCEPTED;
+    },
+    close: async () => {},
+  };
+  const dispatcher = createDispatcher({
+    sinks: [
+      {
+        name: "lake",
+        connector: "parquet",
+        sink: make({ ...contextFor("lake", fast, store), log }),
+        delivery: DELIVERY,
+      },
+      { name: "other", connector: "scripted", sink: other, delivery: DELIVERY },
+    ],
+    outbox: store.outbox,
+    store,
+    picture: createPicture(store, new Map()),
+    clock: fast,
+    log,
+    metrics: createMetrics(),
+  });
+  await dispatcher.start(new AbortController().signal);
+  onTestFinished(async () => {
+    await dispatcher.stop(500_000);
+    await store.close();
+    rmSync(folder, { recursive: true });
+  });
+  const depth = async () => (await store.outbox.lag()).find(({ sink }) => sink === "lake")?.depth ?? 0;
+  return {
+    beside,
+    depth,
+    commit: async (events) => void (await store.commit({ events })),
+    says: (words) =>
+      vi.waitFor(() => {
+        const about = lines.filter((line) => line.includes(`"sink":"lake"`));
+        expect(about.join("")).toMatch(words);
+      }, WITHIN),
+    settled: () => vi.waitFor(async () => expect(await depth()).toBe(0), WITHIN),
+  };
+}
+
+const parquet = (config: object) => (context: ConnectorContext) =>
+  createParquetSink(ParquetConfig.parse({ max_rows: 100, max_age: "1s", ...config }), context);
+const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+const ids = (events: readonly Event[]) => events.map(({ id }) => id);
+
+/** The lake stands still with a sentence while the other sink gets everything; nothing is lost. */
+async function standsStill(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
+  await delivery.commit(events);
+  await delivery.says(words);
+  await vi.waitFor(() => expect(delivery.beside).toEqual(expect.arrayContaining(ids(events))), WITHIN);
+  expect(await delivery.depth()).toBe(events.length);
+}
+
+async function expectOnce(lake: string, events: readonly Event[]): Promise<void> {
+  const rows = await rowsIn(lake, "value", "event_id");
+  expect(rows.map(({ event_id }) => event_id).sort()).toEqual(ids(events).toSorted());
+}
+
+describe("a storage that refuses", () => {
+  const troubles: [string, (s3: S3Server) => void, (s3: S3Server) => void, RegExp][] = [
+    [
+      "there is no such bucket",
+      (s3) => {
+        s3.fault = () => ({ status: 404, code: "NoSuchBucket" });
+      },
+      (s3) => {
+        s3.fault = () => null;
+      },
+      /there is no bucket lake\. Create it, or correct s3\.bucket/,
+    ],
+    [
+      "the key is wrong",
+      () => {
+        process.env.PLENUM_TEST_S3_SECRET = "not-the-key";
+      },
+      () => {
+        process.env.PLENUM_TEST_S3_SECRET = KEYS.secret;
+      },
+      /does not accept the keys\. Check s3\.access_key_id/,
+    ],
+    [
+      "its clock is an hour ahead",
+      (s3) => {
+        s3.now = () => Date.now() + 3_600_000;
+      },
+      (s3) => {
+        s3.now = () => Date.now();
+      },
+      /its clock and that of this machine differ too much\. Set the clock/,
+    ],
+  ];
+  test.each(troubles)(
+    "because %s keeps every event, and disturbs nobody",
+    async (_, wrong, right, words) => {
+      const s3 = await startS3();
+      onTestFinished(() => s3.close());
+      const config = inS3(s3);
+      wrong(s3);
+      onTestFinished(() => right(s3));
+      const delivery = await deliver(parquet(config));
+      const events = values(150);
+      await standsStill(delivery, events, words);
+      right(s3);
+      await delivery.settled();
+      const lake = temporaryFolder();
+      onTestFinished(() => rmSync(lake, { recursive: true }));
+      s3.dump(lake);
+      await expectOnce(lake, events);
+    },
+    120_000,
+  );
+});
+
+test("a folder that is full keeps every event, disturbs nobody, and goes on when there is room", async (context) => {
+  const disk = temporaryFolder();
+  onTestFinished(() => rmSync(disk, { recursive: true, force: true }));
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], { stdio: "ignore" });
+  } catch {
+    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
+    return context.skip();
+  }
+  onTestFinished(() => void execFileSync("umount", ["-l", disk]));
+  const lake = join(disk, "lake");
+  mkdirSync(lake);
+  const delivery = await deliver(parquet({ folder: lake }));
+  const before = values(150);
+  await delivery.commit(before);
+  await delivery.settled();
+  writeUntilFull(join(disk, "ballast"));
+  const events = values(150, 1_000);
+  await standsStill(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
+  rmSync(join(disk, "ballast"));
+  await delivery.settled();
+  await expectOnce(lake, [...before, ...events]);
+}, 120_000);
+
+/** Whole pages, then bytes. */
+function writeUntilFull(path: string): void {
+  for (const piece of [65_536, 4_096, 1]) {
+    try {
+      for (;;) writeFileSync(path, Buffer.alloc(piece), { flag: "a" });
+    } catch {}
+  }
+}
+
+describe("awkward days", () => {
+  test("values that turn from numbers into booleans and back within a day are typed, and none is lost", async () => {
+    const lake = temporaryFolder();
+    onTestFinished(() => rmSync(lake, { recursive: true }));
+    const delivery = await deliver(parquet({ folder: lake }));
+    const told = [21.5, true, null, false, 22].map((value, n) => valueEvent(n, "4711", value));
+    const points = [20.5, true, null, false, 21].map((value, n) => ({
+      time: `2026-11-02T0${n}:00:00.000Z`,
+      value,
+    }));
+    const sample = sampleEvent("tag-history");
+    await delivery.commit([...told, { ...sample, data: { ...sample.data, points } }]);
+    await delivery.settled();
+    for (const [table, first, last] of [
+      ["value", 21.5, 22],
+      ["history", 20.5, 21],
+    ] as const) {
+      const rows = await query(
+        `SELECT typeof(value_number) AS n, typeof(value_boolean) AS b, value_number, value_boolean, quality FROM ${tableIn(lake, table)} ORDER BY time`,
+      );
+      const types = { n: "DOUBLE", b: "BOOLEAN" };
+      expect(rows).toEqual([
+        { ...types, value_number: first, value_boolean: null, quality: "good" },
+        { ...types, value_number: null, value_boolean: true, quality: "good" },
+        { ...types, value_number: null, value_boolean: null, quality: "bad" },
+        { ...types, value_number: null, value_boolean: false, quality: "good" },
+        { ...types, value_number: last, value_boolean: null, quality: "good" },
+      ]);
+    }
+  }, 60_000);
+
+  test("a day of 25 hours has 25 rows, and the hour that comes twice is two", async () => {
+    const lake = temporaryFolder();
+    onTestFinished(() => rmSync(lake, { recursive: true }));
+    const delivery = await deliver(parquet({ folder: lake }));
+    await delivery.commit([LONG_DAY]);
+    await delivery.settled();
+    const rows = await query(
+      `SELECT count(*)::INTEGER AS hours, count(DISTINCT time)::INTEGER AS moments,
+         count(*) FILTER (time IN ('2026-10-25T00:00:00Z', '2026-10-25T01:00:00Z'))::INTEGER AS twice,
+         count(*) FILTER (date = '2026-10-24')::INTEGER AS before, sum(value_number)::INTEGER AS sum
+       FROM ${tableIn(lake, "history")}`,
+    );
+    // Of the local day of 25 October two hours belong to 24 October in UTC; 0 + 1 + … + 24.
+    expect(rows).toEqual([{ hours: 25, moments: 25, twice: 2, before: 2, sum: 300 }]);
+  }, 60_000);
+});
+
+/** 25 October 2026 in Stockholm, which begins at 22:00 UTC, and where 02:00 to 03:00 comes twice. */
+const LONG_DAY_START = Date.parse("2026-10-24T22:00:00.000Z");
+const LONG_DAY: Event = (() => {
+  const sample = sampleEvent("tag-history");
+  const points = Array.from({ length: 25 }, (_, hour) => ({
+    time: new Date(LONG_DAY_START + hour * 3_600_000).toISOString(),
+    value: hour,
+  }));
+  return { ...sample, data: { ...sample.data, points } };
+})();
+
+describe.skipIf(absent("postgres"))("a database", () => {
+  let server: RealServer;
+  let database: Database;
+  beforeAll(async () => {
+    server = await startPostgres();
+    database = await createDatabase(server);
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  test("whose column a person has altered keeps every event until it is put right, and disturbs nobody", async () => {
+    const delivery = await deliver((context) => database.sink({}, context));
+    const before = values(20);
+    await delivery.commit([...before, LONG_DAY]);
+    await delivery.settled();
+    await database.ask("alter table plenum.value rename column quality to goodness");
+    const events = values(150, 1_000);
+    await standsStill(delivery, events, /The table plenum\.value .*goodness|has lost its column quality/);
+    await database.ask("alter table plenum.value rename column goodness to quality");
+    await delivery.settled();
+    const rows = await database.ask("select event_id from plenum.value");
+    expect(rows.map(([id]) => id).sort()).toEqual(ids([...before, ...events]).toSorted());
+    const hours = "select count(*)::int, count(distinct time)::int from plenum.history";
+    expect(await database.ask(hours)).toEqual([[25, 25]]);
+  }, 120_000);
+});

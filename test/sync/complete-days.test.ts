@@ -1,0 +1,376 @@
+import { describe, expect, test } from "vitest";
+import type { Resolution } from "#src/building.ts";
+import { Rejected, Retryable } from "#src/errors.ts";
+import type { AnyEvent } from "#src/event.ts";
+import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/history-facts.ts";
+import { createLog } from "#src/log.ts";
+import { documentSet } from "#src/store/store.ts";
+import { accountOf } from "#src/sync/completeness/account.ts";
+import { dayOf, dayOfDate } from "#src/sync/completeness/days.ts";
+import { wantedSeries } from "#src/sync/history/book.ts";
+import { bucketEnd, bucketStart } from "#src/sync/history/buckets.ts";
+import { HistoryConfig } from "#src/sync/history/config.ts";
+import { countFor } from "#src/sync/history/day-book.ts";
+import { createHistoryPull } from "#src/sync/history/pull.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { randomFrom } from "../bench/history/poison.ts";
+import { replay, seed } from "../seed.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { begin, inventory, tagNamed } from "./trial-building.ts";
+import { trialHistory } from "./trial-history.ts";
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const log = createLog({ level: "silent" });
+
+/** A worker that follows one site, in virtual time, with a judge that reads its log. */
+function stage(startMs: number, zone: string) {
+  const virtual = createVirtualClock(startMs, { turns: 2 });
+  const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
+  const store = createMemoryStore(() => clock.now());
+  const service = trialHistory(clock);
+  const create = (classes: readonly object[]) =>
+    createHistoryPull({
+      source: service.source,
+      store,
+      clock,
+      log,
+      classes: HistoryConfig.parse(classes),
+      timeZone: zone,
+      valuesMax: 100_000,
+    });
+  return {
+    clock,
+    store,
+    service,
+    tags: (ids: readonly string[]) =>
+      inventory(
+        store,
+        "trial",
+        ids.map((id) => tagNamed(id)),
+      ),
+    /** Logs a value per bucket, known as soon as it is over; `value` may say null, or undefined for no bucket. */
+    log(
+      id: string,
+      resolution: Resolution,
+      fromMs: number,
+      toMs: number,
+      value: (at: number) => number | null | undefined,
+    ) {
+      const points = service.truth.get(`${id} ${resolution}`) ?? [];
+      for (let at = bucketStart(fromMs, resolution, zone); at < toMs; at = bucketEnd(at, resolution, zone)) {
+        const known = value(at);
+        if (known !== undefined)
+          points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, resolution, zone) });
+      }
+      service.truth.set(`${id} ${resolution}`, points);
+      const months = service.truth.get(`${id} 1mo`) ?? [];
+      if (months.length === 0)
+        months.push({ atMs: bucketStart(fromMs, "1mo", zone), value: 1, knownFromMs: fromMs });
+      service.truth.set(`${id} 1mo`, months);
+    },
+    /** A worker that runs for half a minute, and rests for a while, again and again; another one each time where it is killed. */
+    async work(classes: readonly object[], ms: number, stepMs = HOUR_MS, killed = () => false) {
+      let pull = create(classes);
+      for (const endMs = clock.monotonic() + ms; clock.monotonic() < endMs; ) {
+        const running = begin(pull);
+        for (let n = 0; n < 30 && !running.ended(); n++) await clock.advance(1_000);
+        const dies = killed();
+        await (dies ? running.kill(clock) : running.drain(clock));
+        if (dies) pull = create(classes);
+        await clock.advance(stepMs);
+      }
+    },
+    events: () => store.events as readonly AnyEvent[],
+    sealed: () =>
+      store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact),
+    bySeries: () => complete(store.events as readonly AnyEvent[]).filter((fact) => "tag" in fact),
+    bySite: () => complete(store.events as readonly AnyEvent[]).filter((fact) => "site" in fact),
+  };
+}
+
+function complete(events: readonly AnyEvent[]): readonly (SeriesCompleteFact | SiteCompleteFact)[] {
+  return events.flatMap((event) => (event.type === "history-complete" ? [event.data] : []));
+}
+
+function sum({ had, null: nulls, absent, withoutLog, refused, pending }: DayAccount): number {
+  return had + nulls + absent + withoutLog + refused + pending;
+}
+
+/** Walks the log: what an account says must stand before it. */
+function faultsOf(events: readonly AnyEvent[]): readonly string[] {
+  const faults: string[] = [];
+  const told = new Map<string, Map<number, number | boolean | null>>();
+  const revisions = new Map<string, number>();
+  const dates = new Map<string, number>();
+  const pointsIn = (keys: readonly string[], first: string, last: string) => {
+    let [had, nulls] = [0, 0];
+    for (const key of keys)
+      for (const [at, value] of told.get(key) ?? []) {
+        if (dayOf(at) < dayOfDate(first) || dayOf(at) > dayOfDate(last)) continue;
+        if (value === null) nulls++;
+        else had++;
+      }
+    return `had ${had}, null ${nulls}`;
+  };
+  for (const event of events) {
+    if (event.type === "tag-history") {
+      const { tag, resolution, points } = event.data;
+      const own = told.get(`${tag.id} ${resolution}`) ?? new Map();
+      for (const { time, value } of points) own.set(Date.parse(time), value);
+      told.set(`${tag.id} ${resolution}`, own);
+    }
+    if (event.type !== "history-complete" && event.type !== "day-sealed") continue;
+    if ("waiting" in event.data) continue;
+    const { expected, had, null: nulls, pending } = event.data;
+    if (expected !== sum(event.data))
+      faults.push(`${event.id}: ${JSON.stringify(event.data)} does not add up`);
+    if (pending > 0) faults.push(`${event.id} is told with ${pending} pending`);
+    let known: string;
+    if (event.type === "day-sealed") {
+      const { date, revision, byResolution } = event.data;
+      if (revision !== (revisions.get(date) ?? 0) + 1)
+        faults.push(`${date} has revision ${revision} too early or twice`);
+      revisions.set(date, revision);
+      for (const part of byResolution)
+        if (part.expected !== sum(part)) faults.push(`${date} ${part.resolution} does not add up`);
+      known = pointsIn([...told.keys()], date, date);
+    } else {
+      const { tag, resolution, firstDate, lastDate } = event.data as SeriesCompleteFact;
+      for (let day = dayOfDate(firstDate); day <= dayOfDate(lastDate); day++) {
+        const key = `${tag.id} ${resolution} ${day}`;
+        // Where more is wanted than before, such as by a deeper backfill, the first day is complete once more.
+        if (expected <= (dates.get(key) ?? 0)) faults.push(`${key} is complete twice`);
+        dates.set(key, expected);
+      }
+      known = pointsIn([`${tag.id} ${resolution}`], firstDate, lastDate);
+    }
+    if (known !== `had ${had}, null ${nulls}`)
+      faults.push(`${event.id} says had ${had}, null ${nulls}; told was ${known}`);
+  }
+  return faults;
+}
+
+const FIVE = { name: "five", resolution: "5m", every: "1h", look_back: "6h" };
+const START = Date.parse("2026-11-02T00:00:00Z");
+
+describe("a day of a site", () => {
+  test("is complete by series, then by site, and sealed when the look-back has been read", async () => {
+    const here = stage(START + 6 * HOUR_MS, "UTC");
+    await here.tags(["101", "102"]);
+    here.service.withoutLog.add("102");
+    here.log("101", "5m", START, START + 6 * DAY_MS, (at) =>
+      at % HOUR_MS === 0 ? undefined : (at / 300_000) % 50 === 7 ? null : 1,
+    );
+    await here.work([FIVE], 4 * DAY_MS);
+    expect(faultsOf(here.events())).toEqual([]);
+    expect(
+      here.bySeries().map((fact) => ("tag" in fact ? [fact.firstDate, fact.expected, fact.notWanted] : [])),
+    ).toEqual([
+      // Followed since 06:00.
+      ["2026-11-02", 217, 71],
+      ["2026-11-03", 288, 0],
+      ["2026-11-04", 288, 0],
+      ["2026-11-05", 288, 0],
+    ]);
+    expect(here.bySite().at(-1)).toMatchObject({ from: null, until: "2026-11-06", series: 2, waiting: [] });
+    const [first, second, third] = here.sealed();
+    expect(first).toMatchObject({ date: "2026-11-02", revision: 1, series: 2 });
+    expect(second).toMatchObject({
+      ...{
+        site: { id: 1, displayName: "Site" },
+        date: "2026-11-03",
+        timeZones: ["UTC"],
+        revision: 1,
+        revised: 0,
+      },
+      ...{ expected: 576, absent: 24, withoutLog: 288, refused: 0, pending: 0, seriesWithoutLogCount: 1 },
+    });
+    expect(second?.seriesWithoutLog).toMatchObject([
+      { tagId: "102", buckets: 288, said: expect.stringContaining("404") },
+    ]);
+    // The last day has not been over for a look-back and a daily reading.
+    expect(third?.date).toBe("2026-11-04");
+    expect(here.sealed()).toHaveLength(3);
+    const at = (type: string) =>
+      here.events().find((event) => event.type === type && event.time > "2026-11-04")?.time ?? "";
+    expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
+  });
+
+  test("that changes after it was sealed is sealed again once, an hour later, with what changed", async () => {
+    const here = stage(START, "UTC");
+    await here.tags(["101"]);
+    here.log("101", "5m", START, START + 13 * DAY_MS, () => 1);
+    const points = here.service.truth.get("101 5m") ?? [];
+    // Later than the look-back, and found by the reading of the whole of it after a week.
+    for (const n of [3, 4])
+      points.push({ atMs: START + n * 300_000 + 4 * DAY_MS, value: 7, knownFromMs: START + 5.9 * DAY_MS });
+    await here.work([{ ...FIVE, look_back: "1d" }], 9 * DAY_MS, HOUR_MS / 2);
+    expect(faultsOf(here.events())).toEqual([]);
+    const again = here.sealed().filter(({ revision }) => revision > 1);
+    expect(again).toMatchObject([{ date: "2026-11-06", revision: 2, revised: 2, expected: 288, had: 288 }]);
+    const at = (revision: number) =>
+      here
+        .events()
+        .find(
+          ({ type, data }) =>
+            type === "day-sealed" &&
+            "date" in data &&
+            data.date === "2026-11-06" &&
+            data.revision === revision,
+        )?.time ?? "";
+    const found = here.events().find(({ data }) => "revised" in data && data.revised === true);
+    expect(Date.parse(at(2)) - here.store.toldAtMs(found?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
+  });
+
+  test("is sealed again when a series that is followed later has filled it in, and is not held back by one that is gone", async () => {
+    const here = stage(START + 12 * HOUR_MS, "UTC");
+    await here.tags(["101", "102"]);
+    for (const id of ["101", "102"]) here.log(id, "1h", START, START + 9 * DAY_MS, () => 1);
+    const hour = {
+      name: "hour",
+      resolution: "1h",
+      every: "1h",
+      look_back: "6h",
+      select: { name: ["T101"] },
+    };
+    await here.work([hour], 3 * DAY_MS, 3 * HOUR_MS);
+    const before = here.sealed().map(({ date, revision, series }) => [date, revision, series]);
+    expect(before).toEqual([
+      ["2026-11-02", 1, 1],
+      ["2026-11-03", 1, 1],
+    ]);
+    await here.work([{ ...hour, select: {}, backfill: "2d" }], DAY_MS, 3 * HOUR_MS);
+    expect(faultsOf(here.events())).toEqual([]);
+    const after = here
+      .sealed()
+      .filter(({ series }) => series === 2)
+      .map(({ date, revision, expected, revised }) => [date, revision, expected, revised]);
+    expect(after).toContainEqual(["2026-11-03", 2, 36, 12]);
+    expect(after).not.toContainEqual(["2026-11-03", 3, expect.anything(), expect.anything()]);
+    // The listings do not show it any more, and nobody can answer for it.
+    const set = documentSet("tag", "trial");
+    const held = await here.store.document<object>(set, "102");
+    await here.store.commit({
+      documents: [{ set, put: [["102", { ...held, missingSince: "2026-11-06T12:00:00.000Z" }]] }],
+    });
+    here.service.trouble = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("gone") : null);
+    await here.work([{ ...hour, select: {}, backfill: "2d" }], 3 * DAY_MS, 3 * HOUR_MS);
+    expect(here.sealed().at(-1)).toMatchObject({ date: "2026-11-07", series: 1, refused: 0 });
+    expect(faultsOf(here.events())).toEqual([]);
+  });
+
+  test("names who holds a site back, and counts what is refused as known when it was refused three times", async () => {
+    const here = stage(START, "UTC");
+    await here.tags(["101", "102"]);
+    for (const id of ["101", "102"]) here.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
+    const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h" };
+    await here.work([hour], DAY_MS / 2, HOUR_MS);
+    here.service.trouble = ({ tagIds }) =>
+      tagIds.includes("102") ? new Rejected("The tag is locked.") : null;
+    await here.work([hour], 3 * DAY_MS, HOUR_MS);
+    expect(faultsOf(here.events())).toEqual([]);
+    expect(here.bySite().at(-1)).toMatchObject({
+      ...{ until: "2026-11-02", waitingCount: 1 },
+      waiting: [{ tagId: "102", displayName: "T102", why: "refused", said: "The tag is locked." }],
+    });
+    const { date, had, refused, seriesRefused } = here.sealed().at(-1) ?? {};
+    expect([date, had, refused]).toEqual(["2026-11-03", 24, 24]);
+    expect(seriesRefused).toMatchObject([{ tagId: "102", buckets: 24, said: "The tag is locked." }]);
+    // It answers again: then the day is not what it was when it was sealed.
+    here.service.trouble = () => null;
+    await here.work([hour], 2 * DAY_MS, HOUR_MS);
+    expect(here.bySite().at(-1)).toMatchObject({ waiting: [], waitingCount: 0 });
+    expect(here.sealed().find((day) => day.date === "2026-11-03" && day.revision === 2)).toMatchObject({
+      had: 48,
+      refused: 0,
+    });
+  });
+
+  test("is told once for every fetch, gap, refusal, outage and restart", async () => {
+    const random = randomFrom(seed);
+    const one = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
+    const zone = one(["Europe/Stockholm", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]);
+    // Stockholm has a day of 25 hours on the 25th, Lord Howe one of 23 and a half on the 4th.
+    const startMs =
+      Date.parse(zone === "Australia/Lord_Howe" ? "2026-10-02T10:00:00Z" : "2026-10-23T10:00:00Z") +
+      Math.floor(random() * DAY_MS);
+    const here = stage(startMs, zone);
+    const ids = ["101", "102", "103", "104"];
+    await here.tags(ids);
+    const classes = (["5m", "1h", "1d"] as const).map((resolution) => ({
+      ...{ name: resolution, resolution, every: one(["1h", "3h"]), look_back: one(["1h", "1d", "2d"]) },
+      backfill: one(["0s", "1d", "3d"]),
+    }));
+    if (random() < 0.3) here.service.withoutLog.add("104");
+    for (const id of ids)
+      for (const resolution of ["5m", "1h", "1d"] as const) {
+        const [nulls, gaps] = [one([0, 0.1]), one([0, 0.3])];
+        here.log(id, resolution, startMs - 10 * DAY_MS, startMs + 9 * DAY_MS, () =>
+          random() < gaps ? undefined : random() < nulls ? null : 1,
+        );
+        for (const point of here.service.truth.get(`${id} ${resolution}`) ?? []) {
+          // Some come late, and some later than anybody looks.
+          if (random() < 0.01)
+            Object.assign(point, { knownFromMs: point.knownFromMs + random() * 40 * HOUR_MS });
+        }
+      }
+    for (let day = 0; day < 4; day++) {
+      const trouble = random();
+      const victim = one(ids);
+      here.service.trouble = ({ tagIds }) => {
+        if (trouble < 0.2) return new Retryable("504");
+        return trouble < 0.5 && tagIds.includes(victim) ? new Rejected("locked") : null;
+      };
+      await here.work(classes, DAY_MS, 2.9 * HOUR_MS, () => random() < 0.2);
+      await expectBalance(here, classes, zone);
+    }
+    expect(faultsOf(here.events()), replay).toEqual([]);
+  }, 120_000);
+});
+
+/** The ledgers in the store add up on every day, and know as many points as were told. */
+async function expectBalance(
+  here: ReturnType<typeof stage>,
+  classes: readonly object[],
+  zone: string,
+): Promise<void> {
+  const seriesOf = wantedSeries(HistoryConfig.parse(classes), zone);
+  const ledgers = await here.store.documents<HeldHistory>(documentSet("history", "trial"));
+  expect(ledgers.size).toBe(12);
+  const nowMs = here.clock.now();
+  const told = new Map<string, Map<number, number | boolean | null>>();
+  for (const event of here.events()) {
+    if (event.type !== "tag-history") continue;
+    const key = `${event.data.tag.id} ${event.data.resolution}`;
+    const own = told.get(key) ?? new Map();
+    for (const { time, value } of event.data.points) own.set(Date.parse(time), value);
+    told.set(key, own);
+  }
+  for (const [key, held] of ledgers) {
+    const placed = { tag: tagNamed(key.split(" ")[0] ?? ""), siteId: 1, systemIds: [] };
+    const series = seriesOf(placed, []).find((each) => each.key === key);
+    if (series === undefined) throw new Error(`${key} is not followed.`);
+    for (let day = dayOf(nowMs) - 12; day <= dayOf(nowMs); day++) {
+      const account = accountOf(
+        { held, placed: {}, rules: series.rules },
+        day,
+        await countFor(here.store, "trial", key, held, day),
+        nowMs,
+      );
+      const points = [...(told.get(key) ?? [])].filter(([at]) => dayOf(at) === day);
+      const shape = JSON.stringify([key, day, account, held.spans]);
+      expect(account.expected, `${shape} ${replay}`).toBe(sum(account));
+      expect(
+        Math.min(...Object.values(account).filter((value) => typeof value === "number")),
+        `${shape} ${replay}`,
+      ).toBeGreaterThanOrEqual(0);
+      expect(account.expected + account.notWanted, replay).toBeGreaterThanOrEqual(points.length);
+      expect([account.had, account.null], `${shape} ${replay}`).toEqual([
+        points.filter(([, value]) => value !== null).length,
+        points.filter(([, value]) => value === null).length,
+      ]);
+    }
+  }
+}

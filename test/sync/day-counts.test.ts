@@ -1,0 +1,193 @@
+import { describe, expect, test } from "vitest";
+import type { Resolution } from "#src/building.ts";
+import { Points } from "#src/points.ts";
+import { addCounts, countOn, countsIn, countTold, splitCounts } from "#src/sync/completeness/counts.ts";
+import { bucketFinder, bucketsIn, DAY_MS, dateOf, dayOf, dayOfDate } from "#src/sync/completeness/days.ts";
+import { isCountedOn, newlyWhole, reachOf } from "#src/sync/completeness/reach.ts";
+import type { Series } from "#src/sync/history/book.ts";
+import { bucketEnd, bucketStart } from "#src/sync/history/buckets.ts";
+import { countFor, createDayNotes, NO_SEALED_DAYS } from "#src/sync/history/day-book.ts";
+import { firstSight } from "#src/sync/history/ledger.ts";
+import { heldSpans } from "#src/sync/history/spans.ts";
+import type { HeldHistory } from "#src/sync/snapshot.ts";
+import { randomFrom } from "../bench/history/poison.ts";
+import { replay, seed } from "../seed.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { tagNamed } from "./trial-building.ts";
+
+const NOW = Date.parse("2026-11-02T06:00:00Z");
+const RULES = {
+  ...{ resolution: "5m" as const, timeZone: "UTC", everyMs: 3_600_000 },
+  ...{ backfillMs: 400 * DAY_MS, graceMs: 120_000, lookBackMs: DAY_MS },
+};
+
+describe("counts by day", () => {
+  test("say the same as a map, in one entry for days that are alike", () => {
+    const random = randomFrom(seed);
+    let text = "";
+    const plain = new Map<number, { had: number; null: number }>();
+    for (let round = 0; round < 300; round++) {
+      const more = new Map<number, { had: number; null: number }>();
+      const first = 100 + Math.floor(random() * 30);
+      for (let day = first; day < first + random() * 10; day++) {
+        const known = plain.get(day) ?? { had: 0, null: 0 };
+        const added = {
+          had: Math.floor(random() * 3) - Math.min(1, known.had),
+          null: Math.floor(random() * 2),
+        };
+        more.set(day, added);
+        plain.set(day, { had: known.had + added.had, null: known.null + added.null });
+      }
+      text = addCounts(text, more);
+      expect(
+        new Map(
+          [...countsIn(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }]),
+        ),
+        replay,
+      ).toEqual(new Map([...plain].sort(([a], [b]) => a - b)));
+      const at = 95 + Math.floor(random() * 45);
+      expect(countOn(text, at)?.had, replay).toBe(plain.get(at)?.had);
+      const [before, rest] = splitCounts(text, at);
+      expect(addCounts(before, countsIn(rest, 0, 200)), replay).toBe(text);
+    }
+    const year = new Map(Array.from({ length: 365 }, (_, i) => [20_000 + i, { had: 288, null: 0 }] as const));
+    expect(addCounts("", year)).toBe("20000+364:288");
+    expect(addCounts("20000+364:288", new Map([[20_100, { had: -1, null: 1 }]]))).toBe(
+      "20000+99:288,20100:287.1,20101+263:288",
+    );
+  });
+
+  test("a revision moves a point between with and without a value, and several points of one bucket are one", () => {
+    const [fresh, revised] = [new Points(), new Points()];
+    for (const minute of [0, 2, 5, 10]) fresh.push(NOW + minute * 60_000, 1);
+    revised.push(NOW + 900_000, Number.NaN);
+    revised.push(NOW + 1_200_000, 3);
+    revised.push(NOW + 1_500_000, 4);
+    const before = new Map<number, number | null>([
+      [NOW + 900_000, 1],
+      [NOW + 1_200_000, null],
+      [NOW + 1_500_000, null],
+    ]);
+    expect(countTold({ fresh, revised, before }, "5m", "UTC").get(dayOf(NOW))).toEqual({
+      had: 4,
+      null: -1,
+      points: 6,
+    });
+  });
+});
+
+describe("buckets of a UTC day", () => {
+  const zones = [
+    "UTC",
+    "Europe/Stockholm",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "America/St_Johns",
+    "Africa/Cairo",
+    "Pacific/Apia",
+  ];
+  test.each(zones)("%s: every bucket of a year is in exactly one day", (zone) => {
+    for (const resolution of ["5m", "1h", "1d", "1w", "1mo"] as const satisfies readonly Resolution[]) {
+      const [from, until] =
+        resolution === "5m"
+          ? [dayOfDate("2026-03-20"), dayOfDate("2026-04-10")]
+          : [dayOfDate("2026-01-01"), dayOfDate("2027-01-01")];
+      const starts = new Map<number, number>();
+      const finder = bucketFinder(resolution, zone);
+      let at = bucketStart(from * DAY_MS, resolution, zone);
+      for (; at < until * DAY_MS; at = bucketEnd(at, resolution, zone)) {
+        starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
+        expect([finder(at), finder(at + 1)]).toEqual([at, at]);
+      }
+      for (let day = from; day < until; day++)
+        expect(bucketsIn(day, resolution, zone), `${zone} ${resolution} ${dateOf(day)}`).toBe(
+          starts.get(day) ?? 0,
+        );
+    }
+  });
+});
+
+function seriesWith(held: HeldHistory): Series {
+  return {
+    ...{
+      key: "101 5m",
+      placed: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
+      rules: RULES,
+      total: false,
+      held,
+    },
+    ...{ busy: false, unsure: false, notBeforeMs: 0, suspect: false },
+  };
+}
+
+const had = (from: string, to: string) =>
+  heldSpans([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
+
+describe("a ledger", () => {
+  test("of an earlier version is not judged where nobody counted", async () => {
+    const { days: _, ...before } = {
+      ...firstSight(RULES, NOW),
+      state: "following" as const,
+      spans: had("2026-10-01T00:00Z", "2026-11-02T05:55Z"),
+      watermark: "2026-11-02T05:55:00.000Z",
+    };
+    const after = {
+      ...before,
+      spans: had("2026-10-01T00:00Z", "2026-11-04T00:00Z"),
+      watermark: "2026-11-04T00:00:00.000Z",
+    };
+    const notes = createDayNotes({
+      store: createMemoryStore(),
+      source: "trial",
+      nowMs: NOW,
+      sealed: NO_SEALED_DAYS,
+    });
+    const told = { fresh: new Points(), revised: new Points(), before: new Map() };
+    const held = await notes.count(seriesWith(before), before, after, told);
+    expect(held.countedFrom).toBe("2026-11-02T05:55:00.000Z");
+    expect(notes.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
+      ["2026-11-03", "2026-11-03"],
+    ]);
+    expect(
+      [dayOfDate("2026-11-02"), dayOfDate("2026-11-03")].map((day) => isCountedOn(held, day, NOW)),
+    ).toEqual([false, true]);
+    expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
+  });
+
+  test("whose counts are long moves the older ones, and each day is counted all the same", async () => {
+    const store = createMemoryStore();
+    let held: HeldHistory = { ...firstSight(RULES, NOW), state: "following" };
+    const from = NOW - 300 * DAY_MS;
+    for (let part = 0; part < 3; part++) {
+      const fresh = new Points();
+      for (let day = part * 100; day < part * 100 + 100; day++)
+        for (let n = 0; n < 1 + (day % 7) * 3; n++)
+          fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
+      const notes = createDayNotes({ store, source: "trial", nowMs: NOW, sealed: NO_SEALED_DAYS });
+      held = await notes.count(seriesWith(held), held, held, {
+        fresh,
+        revised: new Points(),
+        before: new Map(),
+      });
+      await store.commit({ documents: notes.documents() });
+      expect(held.days?.length).toBeLessThanOrEqual(600);
+    }
+    for (let day = 0; day < 300; day++)
+      expect((await countFor(store, "trial", "101 5m", held, dayOf(from) + day))?.had).toBe(
+        1 + (day % 7) * 3,
+      );
+  });
+
+  test("that is filled backwards says a day is whole with its first bucket, and a wider stretch only what is new", () => {
+    const ledger = { ...firstSight(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
+    const of = (from: string, to: string): HeldHistory => ({ ...ledger, spans: had(from, to) });
+    const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
+    expect(newlyWhole(ledger, before)).toEqual([
+      { from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") },
+    ]);
+    expect(newlyWhole(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
+    expect(newlyWhole(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
+      { from: dayOfDate("2026-10-29"), until: dayOfDate("2026-10-31") },
+    ]);
+  });
+});

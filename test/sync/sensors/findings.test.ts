@@ -1,0 +1,273 @@
+import { describe, expect, test } from "vitest";
+import type { Resolution, TagValue } from "#src/building.ts";
+import { Points } from "#src/points.ts";
+import { compared } from "#src/sync/sensors/compared.ts";
+import { findingsIn, isJudged } from "#src/sync/sensors/findings.ts";
+import { createSensorTable, type SensorTable } from "#src/sync/sensors/sensor-table.ts";
+import { seededRandom } from "../../commands/seeded-random.ts";
+import { replay, seed } from "../../seed.ts";
+
+/** What a week of readings and buckets says of a tag, and what it must not say. */
+
+const HOUR = 3_600_000;
+const START = Date.UTC(2026, 5, 1);
+const WEEK_HOURS = 168;
+
+interface Watched {
+  readonly unit?: string | null;
+  readonly mayRest?: boolean;
+  /** The live value at an hour of the week. */
+  readonly live?: (hour: number) => TagValue;
+  /** Hours between two readings. */
+  readonly everyHours?: number;
+  readonly fromHour?: number;
+  /** The bucket that begins at that hour, known at its end. */
+  readonly logged?: (hour: number) => TagValue | undefined;
+  readonly resolution?: Resolution;
+}
+
+/** The rows of a week: one reading and one bucket an hour, unless said otherwise. */
+function rowsOf(tags: Readonly<Record<string, Watched>>) {
+  const table = createSensorTable();
+  for (let hour = 0; hour < WEEK_HOURS; hour++) {
+    const atMs = START + hour * HOUR;
+    for (const [id, { live, logged, everyHours = 1, fromHour = 0, resolution = "1h" }] of Object.entries(
+      tags,
+    )) {
+      if (live !== undefined && hour >= fromHour && hour % everyHours === 0)
+        table.read(id, live(hour), hour, atMs + HOUR / 2);
+      const value = logged?.(hour);
+      if (value !== undefined)
+        table.logged(
+          id,
+          resolution,
+          Points.of([{ time: new Date(atMs).toISOString(), value }]),
+          atMs + HOUR + 60_000,
+        );
+    }
+  }
+  return table.rows();
+}
+
+function judge(table: Pick<SensorTable, "rows">, tags: Readonly<Record<string, Watched>> = {}) {
+  const sensors = [...table.rows()].map(([id, row]) => ({
+    row,
+    placed: {
+      tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null },
+      siteId: 1,
+      systemIds: [],
+    },
+  }));
+  return findingsIn(sensors, {
+    periodHours: WEEK_HOURS,
+    mayRest: ({ tag }) => tags[tag.id]?.mayRest === true,
+  });
+}
+
+const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);
+const found = (watched: Watched) => findings({ "10001": watched }).map(({ finding }) => finding);
+
+describe("never moved", () => {
+  const steady = { unit: "°C", live: () => 21.3 };
+
+  test("a measured number that is the same all week, with how often it was read", () => {
+    expect(findings({ "10001": steady })).toEqual([
+      {
+        finding: "never-moved",
+        tag: { id: "10001", displayName: "10001", description: null, unit: "°C" },
+        message: "It was 21.3 °C at each of 168 readings.",
+        readings: 168,
+        value: 21.3,
+        logged: null,
+        pairs: null,
+        lagMs: null,
+        resolution: null,
+      },
+    ]);
+  });
+
+  test.each<[string, Watched]>([
+    ["that moved once", { ...steady, live: (hour) => (hour === 90 ? 21.4 : 21.3) }],
+    ["that is a boolean", { unit: "°C", live: () => true }],
+    ["that may rest", { ...steady, mayRest: true }],
+    ["that is off", { unit: "kW", live: () => 0 }],
+    ["that is fully open", { unit: "%", live: () => 100 }],
+    ["that was read for half of the week only", { ...steady, fromHour: 84 }],
+    ["that was read four times", { ...steady, everyHours: 48 }],
+    ["that mostly could not be read", { ...steady, live: (hour) => (hour % 3 === 0 ? 21.3 : null) }],
+    ["that was a boolean once", { ...steady, live: (hour) => (hour === 3 ? true : 1) }],
+  ])("not one %s", (_, watched) => {
+    expect(found(watched)).toEqual([]);
+  });
+
+  test("0 °C is a measured value, and a tag that is read every six hours is judged", () => {
+    expect(found({ unit: "°C", live: () => 0 })).toEqual(["never-moved"]);
+    expect(found({ unit: "bar", live: () => 1.5, everyHours: 6 })).toEqual(["never-moved"]);
+  });
+});
+
+describe("always null", () => {
+  test("a tag that could not be read once; not one that was read once", () => {
+    expect(found({ live: () => null })).toEqual(["always-null"]);
+    expect(found({ live: (hour) => (hour === 100 ? false : null) })).toEqual([]);
+    expect(found({ live: () => null, fromHour: 100 })).toEqual([]);
+  });
+});
+
+describe("log and live value", () => {
+  const day = (hour: number) => 20 + 5 * Math.sin((hour / 24) * 2 * Math.PI);
+
+  test.each<[string, Watched]>([
+    ["Wh where the live value is kWh", { live: (hour) => day(hour), logged: (hour) => day(hour) * 1_000 }],
+    ["two degrees beside it", { live: day, logged: (hour) => day(hour) + 2 }],
+    ["standing still while the live value moves", { live: day, logged: () => 20 }],
+    ["turned round", { live: (hour) => hour % 24 < 16, logged: (hour) => hour % 24 >= 16 }],
+  ])("differ: a log %s", (_, watched) => {
+    expect(found(watched)).toEqual(["log-differs"]);
+  });
+
+  const random = seededRandom(seed);
+  test.each<[string, Watched]>([
+    [
+      "a meter that counts on within the bucket",
+      { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour },
+    ],
+    [
+      "averages of a pump that goes on and off",
+      { live: () => (random() < 0.4 ? 10 : 0), logged: () => 3.9 + random() / 5 },
+    ],
+    [
+      "eight values of a pump that happened to be on more often than not",
+      {
+        live: (hour) => [10, 10, 10, 0, 0, 10, 10, 0][Math.floor(hour / 2)] ?? 0,
+        logged: (hour) => (hour < 16 ? 3.9 + (hour % 3) / 10 : undefined),
+      },
+    ],
+    ["averages of a switch", { live: () => random() < 0.6, logged: () => 0.58 + random() / 20 }],
+    ["a log that is rounded", { live: (hour) => day(hour), logged: (hour) => Math.round(day(hour)) }],
+    ["a log without values", { live: day, logged: () => null }],
+    ["a log of weeks", { live: day, logged: (hour) => day(hour) * 1_000, resolution: "1w" }],
+    ["too few pairs", { live: day, logged: (hour) => (hour < 6 ? 0 : undefined) }],
+  ])("agree: %s", (_, watched) => {
+    expect(found(watched), replay).toEqual([]);
+  });
+
+  test("what lies between a bucket and its neighbours, and what was rounded away, is explained", () => {
+    const around = [20.9, 21, 21.2].map((value, i) => ({ atMs: i, value }));
+    expect(compared(21.24, around)).toBe(0);
+    expect(compared(20.86, around)).toBe(0);
+    expect(compared(21.75, around)).toBeCloseTo(0.5);
+    expect(compared(20.35, around)).toBeCloseTo(-0.5);
+    expect(compared(3, [{ atMs: 0, value: 2 }])).toBe(0.5);
+  });
+
+  test("a log with a value an hour is compared in buckets of 5 minutes too, one with a value in three hours is not", () => {
+    const pairsWith = (everyHours: number) => {
+      const rows = rowsOf({
+        "1": {
+          live: () => 20,
+          logged: (hour) => (hour % everyHours === 0 ? 20 : undefined),
+          resolution: "5m",
+        },
+      });
+      return [...rows][0]?.[1].log?.pairs;
+    };
+    expect(pairsWith(1)).toBeGreaterThan(70);
+    expect(pairsWith(3)).toBe(0);
+  });
+
+  test("of two series the finer is compared", () => {
+    const table = createSensorTable();
+    const log = (resolution: Resolution) =>
+      table.logged(
+        "1",
+        resolution,
+        Points.of([{ time: "2026-06-01T00:00:00.000Z", value: 1 }]),
+        START + HOUR,
+      );
+    log("1h");
+    log("5m");
+    log("1h");
+    expect([...table.rows()][0]?.[1].log).toMatchObject({ resolution: "5m", replies: 1 });
+  });
+});
+
+describe("the clock of a log", () => {
+  function lagging(hours: number, count = 6) {
+    const table = createSensorTable();
+    for (let hour = 0; hour < WEEK_HOURS; hour++) {
+      const nowMs = START + hour * HOUR;
+      const log = (id: string, atMs: number) =>
+        table.logged(id, "1h", Points.of([{ time: new Date(atMs).toISOString(), value: hour }]), nowMs);
+      for (let n = 0; n < count; n++) log(String(20_000 + n), nowMs - HOUR);
+      log("10001", nowMs - HOUR - hours * HOUR);
+    }
+    return judge(table);
+  }
+
+  test("is off where its newest value never came near those of the others, behind or ahead", () => {
+    expect(lagging(3)).toMatchObject([
+      {
+        finding: "log-clock-off",
+        tag: { id: "10001" },
+        lagMs: 3 * HOUR,
+        message:
+          "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
+      },
+    ]);
+    expect(lagging(-5)).toMatchObject([{ finding: "log-clock-off", lagMs: -5 * HOUR }]);
+  });
+
+  test("is not off by one bucket, nor where too few others say where now is", () => {
+    expect(lagging(1)).toEqual([]);
+    expect(lagging(3, 3)).toEqual([]);
+  });
+
+  test("is not off where it was late for some days only", () => {
+    const table = createSensorTable();
+    for (let hour = 0; hour < WEEK_HOURS; hour++) {
+      const nowMs = START + hour * HOUR;
+      for (let n = 0; n < 7; n++) {
+        const lateMs = n === 0 && hour > 20 ? 10 * HOUR : 0;
+        const time = new Date(nowMs - HOUR - lateMs).toISOString();
+        table.logged(String(20_000 + n), "1h", Points.of([{ time, value: hour }]), nowMs);
+      }
+    }
+    expect(judge(table)).toEqual([]);
+  });
+});
+
+describe("what was seen", () => {
+  test("is the same after it was packed and loaded, for hundreds of tags", () => {
+    const random = seededRandom(seed);
+    const table = createSensorTable();
+    for (let n = 0; n < 5_000; n++) {
+      const id = String(Math.floor(random() * 600));
+      if (random() < 0.5) table.read(id, random() < 0.2 ? null : random() * 100, n % 168, START + n * HOUR);
+      else
+        table.logged(
+          id,
+          "5m",
+          Points.of([{ time: new Date(START + n * HOUR).toISOString(), value: random() }]),
+          START + n * HOUR,
+        );
+    }
+    expect(table.groups()).toBe(3);
+    expect(table.changedGroups()).toHaveLength(3);
+    const again = createSensorTable();
+    for (const group of table.changedGroups()) again.load(JSON.parse(JSON.stringify(table.pack(group))));
+    expect([...again.rows()], replay).toEqual([...table.rows()]);
+    expect(table.changedGroups()).toEqual([]);
+    table.read("5", 1, 1, null);
+    expect(table.changedGroups()).toHaveLength(1);
+  });
+
+  test("is judged only where it was read in enough hours over enough days", () => {
+    const row = [...rowsOf({ "1": { live: () => 1 } })][0]?.[1];
+    if (row === undefined) throw new Error("no row");
+    expect(isJudged(row, WEEK_HOURS)).toBe(true);
+    expect(isJudged({ ...row, hours: 11 }, WEEK_HOURS)).toBe(false);
+    expect(isJudged({ ...row, spanHours: 119 }, WEEK_HOURS)).toBe(false);
+    expect(isJudged({ ...row, hours: 6, spanHours: 24 }, 24)).toBe(true);
+  });
+});

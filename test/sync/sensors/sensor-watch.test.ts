@@ -1,0 +1,265 @@
+import { pino } from "pino";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createClockDoubt } from "#src/clock-doubt.ts";
+import type { Event } from "#src/event.ts";
+import { Points } from "#src/points.ts";
+import { documentSet } from "#src/store/store.ts";
+import { SilentSensorsConfig } from "#src/sync/sensors/config.ts";
+import { createSensorWatch, type SensorWatch } from "#src/sync/sensors/sensor-watch.ts";
+import type { Held, HeldSensorPeriod } from "#src/sync/snapshot.ts";
+import type { SilentSensors } from "#src/tag-facts.ts";
+import { SITE, TAG } from "../../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
+import { createMemoryStore, type MemoryStore } from "../memory-store.ts";
+
+/** The weekly report, over restarts, clock steps and crashes. */
+
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+const START = Date.UTC(2026, 5, 1);
+const log = pino({ level: "silent" });
+
+interface Rig {
+  readonly clock: VirtualClock;
+  readonly store: MemoryStore;
+  readonly watch: () => SensorWatch;
+  readonly doubt: ReturnType<typeof createClockDoubt>;
+  /** Reads each tag every hour, for so long. */
+  readonly run: (ms: number) => Promise<void>;
+  readonly restart: (how: "stop" | "kill") => Promise<void>;
+  readonly reports: () => readonly Event<"silent-sensors">[];
+}
+
+const held = <T>(value: T, siteId: number | null): Held<T> => ({
+  value,
+  siteId,
+  since: new Date(START).toISOString(),
+  missingSince: null,
+});
+
+/** Tags whose ids begin with 1 stand still, with 2 could not be read, with 3 move. */
+async function started(ids: readonly string[], config: object = {}): Promise<Rig> {
+  const clock = createVirtualClock(START, { turns: 20 });
+  const store = createMemoryStore(() => clock.now());
+  const doubt = createClockDoubt({ clock, log });
+  const settings = SilentSensorsConfig.parse(config);
+  if (settings === false) throw new Error("switched off");
+  const tags = ids.map((id) => ({ ...TAG, id, displayName: `RT${id}` }));
+  await store.commit({
+    documents: [
+      { set: documentSet("site", "main"), put: [[String(SITE.id), held(SITE, null)]] },
+      { set: documentSet("tag", "main"), put: tags.map((tag) => [tag.id, held(tag, SITE.id)] as const) },
+    ],
+  });
+  let abort = new AbortController();
+  let watch = await begin();
+  let reading = 0;
+
+  async function begin(): Promise<SensorWatch> {
+    const begun = createSensorWatch({
+      source: "main",
+      store,
+      clock,
+      clockDoubt: doubt,
+      log,
+      config: settings as SilentSensorsConfig,
+      classOf: ({ tag }) => `class ${tag.id[0]}`,
+    });
+    await begun.start(abort.signal);
+    return begun;
+  }
+
+  onTestFinished(async () => {
+    abort.abort();
+    await clock.advance(1);
+  });
+  return {
+    clock,
+    store,
+    doubt,
+    watch: () => watch,
+    async run(ms) {
+      for (let hour = 0; hour < ms / HOUR; hour++) {
+        reading += 1;
+        for (const id of ids)
+          watch.read(id, id.startsWith("1") ? 21.5 : id.startsWith("2") ? null : reading, clock.now());
+        await clock.advance(HOUR);
+      }
+    },
+    async restart(how) {
+      if (how === "stop") await watch.stop(1_000);
+      abort.abort();
+      await clock.advance(1);
+      abort = new AbortController();
+      watch = await begin();
+    },
+    reports: () =>
+      store.events.filter((event): event is Event<"silent-sensors"> => event.type === "silent-sensors"),
+  };
+}
+
+const namesOf = (report: Event<"silent-sensors"> | undefined) =>
+  report?.data.findings.map(({ finding, tag }) => `${finding} ${tag.id}`);
+const kept = (rig: Rig) => rig.store.documents<SilentSensors>("silent-sensors/main");
+
+describe("the report on silent sensors", () => {
+  test("comes once a week for each site, with what was found, and stays to be looked at", async () => {
+    const rig = await started(["10001", "20001", "30001"]);
+    await rig.run(7 * DAY - HOUR);
+    expect(rig.reports()).toEqual([]);
+    await rig.run(2 * HOUR);
+    const [report] = rig.reports();
+    expect(report).toMatchObject({
+      subject: `site/${SITE.id}`,
+      siteid: String(SITE.id),
+      data: {
+        site: SITE,
+        from: "2026-06-01T00:00:00.000Z",
+        to: "2026-06-08T00:00:00.000Z",
+        watchedHours: 168,
+        tags: 3,
+        judged: 3,
+        counts: { "never-moved": 1, "always-null": 1, "log-differs": 0, "log-clock-off": 0 },
+        part: 1,
+        parts: 1,
+      },
+    });
+    expect(namesOf(report)).toEqual(["never-moved 10001", "always-null 20001"]);
+    expect([...(await kept(rig)).values()]).toEqual([report?.data]);
+    await rig.run(7 * DAY);
+    expect(rig.reports()).toHaveLength(2);
+    expect(rig.reports()[1]?.data.from).toBe(report?.data.to);
+    expect(new Set(rig.reports().map(({ id }) => id)).size).toBe(2);
+    expect([...(await kept(rig)).values()]).toEqual([rig.reports()[1]?.data]);
+  });
+
+  test("is told also where nothing was found, and not of a site of which nothing was read", async () => {
+    const rig = await started(["30001"]);
+    await rig.store.commit({
+      documents: [{ set: documentSet("site", "main"), put: [["9", held({ ...SITE, id: 9 }, null)]] }],
+    });
+    await rig.run(7 * DAY + HOUR);
+    expect(rig.reports().map(({ data }) => [data.site.id, data.findings])).toEqual([[SITE.id, []]]);
+  });
+
+  test("has at most 500 findings in a part, all of them once, and the next report takes the place of all parts", async () => {
+    const ids = Array.from({ length: 1_201 }, (_, n) => String(10_000 + n));
+    const rig = await started(ids, { every: "1d" });
+    await rig.run(DAY + HOUR);
+    const parts = rig.reports().map(({ data }) => data);
+    expect(parts.map(({ part, findings }) => [part, findings.length])).toEqual([
+      [1, 500],
+      [2, 500],
+      [3, 201],
+    ]);
+    expect(parts.every((part) => part.parts === 3 && part.counts["never-moved"] === 1_201)).toBe(true);
+    expect(parts.flatMap(({ findings }) => findings.map(({ tag }) => tag.id))).toEqual(ids);
+    await rig.store.commit({ documents: [{ set: documentSet("tag", "main"), remove: ids.slice(1) }] });
+    await rig.run(DAY);
+    expect([...(await kept(rig)).keys()]).toEqual([`${SITE.id} 1`]);
+  });
+
+  test("goes by what was seen before a restart too, and costs one write an hour", async () => {
+    const rig = await started(["10001", "30001"]);
+    await rig.run(3 * DAY);
+    const commits = rig.store.commits();
+    await rig.run(10 * HOUR);
+    // Two documents an hour: the period, and the one group of tags.
+    expect(rig.store.commits() - commits).toBeLessThanOrEqual(2 * 10);
+    await rig.restart("stop");
+    await rig.run(DAY);
+    await rig.restart("kill");
+    await rig.run(3 * DAY);
+    const [report] = rig.reports();
+    expect(namesOf(report)).toEqual(["never-moved 10001"]);
+    const readings = report?.data.findings[0]?.readings ?? 0;
+    // A kill costs what was read since the last write, an hour at most; a stop costs nothing.
+    expect(readings).toBeGreaterThanOrEqual(166);
+    expect(readings).toBeLessThanOrEqual(169);
+  });
+
+  test("judges nothing that it did not watch for long enough: the worker was off, or the clock was set forward", async () => {
+    const rig = await started(["10001"]);
+    await rig.run(DAY);
+    await rig.restart("stop");
+    rig.clock.suspend(6 * DAY);
+    await rig.restart("stop");
+    await rig.run(2 * HOUR);
+    expect(rig.reports().map(({ data }) => [data.judged, data.findings, data.watchedHours])).toEqual([
+      [0, [], 24],
+    ]);
+    await rig.run(DAY);
+    rig.clock.stepWall(10 * DAY);
+    await rig.run(DAY);
+    // No report by a clock that nobody agrees with; and when one does, nothing looks steadier than it was seen.
+    expect(rig.reports()).toHaveLength(1);
+    rig.doubt.compared("main", 0);
+    rig.doubt.compared("main", 0);
+    await rig.run(2 * HOUR);
+    expect(
+      rig
+        .reports()
+        .slice(1)
+        .map(({ data }) => [data.judged, data.findings]),
+    ).toEqual([[0, []]]);
+  });
+
+  test("a clock that is set back begins the period anew and loses nothing of what was seen", async () => {
+    const rig = await started(["10001"]);
+    await rig.run(DAY);
+    rig.clock.stepWall(-20 * DAY);
+    rig.doubt.compared("main", 0);
+    rig.doubt.compared("main", 0);
+    await rig.run(7 * DAY + 2 * HOUR);
+    expect(rig.reports().map(namesOf)).toEqual([["never-moved 10001"]]);
+    expect(rig.reports()[0]?.data.watchedHours).toBe(8 * 24);
+  });
+
+  test("broken off in the middle is told to its end after a restart, with the same ids", async () => {
+    const ids = Array.from({ length: 600 }, (_, n) => String(10_000 + n));
+    const rig = await started(ids, { every: "1d" });
+    await rig.run(DAY - HOUR);
+    const commit = rig.store.commit.bind(rig.store);
+    let told = 0;
+    rig.store.commit = async (change) => {
+      told += (change.events ?? []).length;
+      if (told === 2) throw new Error("The disk is full.");
+      return commit(change);
+    };
+    await rig.run(HOUR);
+    expect(rig.reports()).toHaveLength(1);
+    rig.store.commit = commit;
+    await rig.restart("kill");
+    await rig.run(2 * HOUR);
+    expect(rig.reports().map(({ data }) => data.part)).toEqual([1, 2]);
+    expect(rig.store.repeated).toEqual([rig.reports()[0]?.id]);
+    expect((await rig.store.document<HeldSensorPeriod>("sensors/main", "period"))?.from).toMatch(
+      /^2026-06-02/,
+    );
+  });
+
+  test.each<[string, object, readonly string[]]>([
+    ["excluded by class", { exclude: { classes: ["class 1"] } }, ["always-null 20001"]],
+    ["excluded by any of several fields", { exclude: { ids: ["10001"], name: "RT2*" } }, []],
+    ["that may rest by unit", { may_rest: { units: [TAG.unit] } }, ["always-null 20001"]],
+    ["that may rest by name", { may_rest: { name: "rt1*" } }, ["always-null 20001"]],
+    ["that may rest by nothing", { may_rest: {} }, ["never-moved 10001", "always-null 20001"]],
+  ])("leaves out a tag %s", async (_, config, findings) => {
+    const rig = await started(["10001", "20001", "30001"], { every: "1d", ...config });
+    await rig.run(DAY + HOUR);
+    expect(rig.reports().map(namesOf)).toEqual([findings]);
+  });
+
+  test("compares no live value with the log while the clock is in doubt", async () => {
+    const rig = await started(["10001"], { every: "1d" });
+    rig.clock.stepWall(5 * HOUR);
+    await rig.run(2 * HOUR);
+    const points = Points.of([{ time: new Date(rig.clock.now()).toISOString(), value: 3 }]);
+    rig.watch().logged("99999", "1h", points, rig.clock.now());
+    await rig.restart("stop");
+    const [group] = [
+      ...(await rig.store.documents<{ ids?: readonly string[] }>("sensors/main")).values(),
+    ].filter((each) => each.ids !== undefined);
+    expect(group?.ids).toEqual(["10001"]);
+  });
+});

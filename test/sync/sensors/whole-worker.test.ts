@@ -1,0 +1,45 @@
+import { expect, onTestFinished, test } from "vitest";
+import type { HeldSensors } from "#src/sync/snapshot.ts";
+import { swiftPlace } from "../../commands/rig.ts";
+import { startVirtualWorker } from "../../virtual-worker.ts";
+
+/** The whole worker beside the simulated service: what is watched is what is read anyway. */
+
+const MINUTE = 60_000;
+
+async function watched(silentSensors: object | false) {
+  const started = await startVirtualWorker({
+    simulator: { sites: [4], alarms: { recorded: false } },
+    source: {
+      quota: { requests_per_minute: 2 },
+      read: [{ name: "all", every: "10m" }],
+      history: [{ name: "all", resolution: "5m", every: "10m" }],
+      silent_sensors: silentSensors,
+    },
+    eventsFolder: null,
+    place: swiftPlace(),
+  });
+  onTestFinished(() => started.clear());
+  await started.clock.advance(125 * MINUTE);
+  const held = await started.worker.store.documents<Partial<HeldSensors>>("sensors/main");
+  return {
+    requests: started.simulator.truth.requests().length,
+    tags: [...started.simulator.world.tags.keys()],
+    ids: [...held.values()].flatMap(({ ids }) => ids ?? []),
+    // Of each tag: how often it was read, and how often its log was.
+    numbers: [...held.values()].flatMap(({ numbers }) => numbers ?? []),
+  };
+}
+
+test("every tag that is read and followed is watched, for no request more", async () => {
+  const on = await watched({});
+  expect(on.ids.toSorted()).toEqual(on.tags.toSorted());
+  const width = on.numbers.length / on.ids.length;
+  const column = (at: number) => on.ids.map((_, row) => on.numbers[row * width + at] ?? 0);
+  expect(Math.min(...column(0)), "readings").toBeGreaterThan(5);
+  expect(Math.max(...column(11)), "replies of history").toBeGreaterThan(2);
+  expect(Math.max(...column(17)), "pairs of live value and log").toBeGreaterThan(0);
+  const off = await watched(false);
+  expect(off.ids).toEqual([]);
+  expect(on.requests).toBe(off.requests);
+});

@@ -1,0 +1,278 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { Tag } from "#src/building.ts";
+import type { Held, HeldTagPlace } from "#src/sync/snapshot.ts";
+import type { SeriesBreak, TagSystemsFact } from "#src/tag-facts.ts";
+import { createTrial, type ListChange, type TrialSync } from "./trial-sync.ts";
+
+/** Which systems have which tags, and what breaks a series, against the simulated service. */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const SITE = 4;
+/** The lists of systems and tags every six hours, at 10 and 20 past. */
+const SCHEDULES = {
+  token: "0 */6 * * *",
+  sites: "0 */6 * * *",
+  alarms: false,
+  resolved_sweep: false,
+  gateways: false,
+  hosts: false,
+  systems: "10 */6 * * *",
+  tags: "20 */6 * * *",
+} as const;
+let trial: TrialSync;
+
+async function started(): Promise<TrialSync> {
+  trial = createTrial({
+    sync: {
+      spread: "0s",
+      schedules: SCHEDULES,
+      inventory: { tags_of_systems: true, sites: [SITE], remove_after: "1d" },
+    },
+  });
+  await trial.start();
+  await trial.clock.advance(25 * MINUTE);
+  return trial;
+}
+
+afterEach(async () => {
+  await trial.stop();
+});
+
+const told = () => trial.events("tag-systems-changed").map(({ data }) => data as TagSystemsFact);
+const breaks = () => trial.events("series-break").map(({ data }) => data as SeriesBreak);
+const places = () => trial.store.documents<HeldTagPlace>("tag-system/main");
+const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
+
+/** A tag that one system has. */
+function placedTag(): { id: string; systemId: string } {
+  const [first] = told();
+  const [systemId] = first === undefined ? [] : idsOf(first);
+  if (first === undefined || systemId === undefined) throw new Error("no tag has a system");
+  return { id: first.tag.id, systemId };
+}
+
+const isTagList = (path: string, query: URLSearchParams) => path.endsWith("/tags") && !query.has("system_id");
+const isListOf = (systemId: string, query: URLSearchParams) => query.get("system_id") === systemId;
+
+/** A list without a record, told as complete. */
+function without(list: Parameters<ListChange>[0], id: string): void {
+  const before = list.data.length;
+  list.data = list.data.filter((each) => each.id !== id);
+  list.meta.total -= before - list.data.length;
+  list.meta.to -= before - list.data.length;
+}
+
+describe("the systems of tags", () => {
+  test("are told once at the first sight, with names, and are what is held; never again while nothing changes", async () => {
+    await started();
+    const first = told();
+    expect(first.length).toBeGreaterThan(0);
+    const systems = new Map(
+      [...trial.simulator.world.systems.values()].map((each) => [String(each.id), each]),
+    );
+    for (const fact of first) {
+      expect(fact.before).toEqual([]);
+      for (const { id, code, displayName } of fact.systems)
+        expect(systems.get(id)).toMatchObject({ code, display_name: displayName });
+    }
+    const held = await places();
+    expect(new Map(first.map((fact) => [fact.tag.id, idsOf(fact)]))).toEqual(
+      new Map([...held].map(([id, { systemIds }]) => [id, systemIds])),
+    );
+    expect(breaks()).toEqual([]);
+    await trial.clock.advance(13 * HOUR);
+    await trial.restart();
+    await trial.clock.advance(HOUR);
+    expect(told()).toEqual(first);
+  });
+
+  test("that were learned before they were told are told at the next sight", async () => {
+    await started();
+    const first = told();
+    const held = await places();
+    await trial.stop();
+    await trial.store.commit({
+      documents: [
+        {
+          set: "tag-system/main",
+          put: [...held].map(([id, { systemIds }]) => [id, { systemIds }] as const),
+        },
+      ],
+    });
+    await trial.start();
+    await trial.clock.advance(5 * MINUTE);
+    expect(told().slice(first.length).map(idsOf)).toEqual(first.map(idsOf));
+    expect(breaks()).toEqual([]);
+  });
+
+  test("a tag that leaves its system is told, with a break of its series between the last sight and the first", async () => {
+    await started();
+    const { id, systemId } = placedTag();
+    const count = told().length;
+    const seenAt = (await trial.store.document<{ systems: string }>("tag-seen/main", String(SITE)))?.systems;
+    trial.rewriteLists((list, _, query) => {
+      if (isListOf(systemId, query)) without(list, id);
+    });
+    await trial.clock.advance(6 * HOUR);
+    const news = told().slice(count);
+    expect(news).toMatchObject([{ tag: { id }, before: [systemId] }]);
+    expect(news[0] && idsOf(news[0])).toEqual([]);
+    const [event] = trial.events("series-break");
+    expect(breaks()).toEqual([
+      {
+        tag: expect.objectContaining({ id }),
+        what: ["system"],
+        before: { systems: [systemId] },
+        systems: [],
+        since: { lastBefore: seenAt, firstAfter: event?.time },
+      },
+    ]);
+    const hours = (Date.parse(event?.time ?? "") - Date.parse(seenAt ?? "")) / HOUR;
+    expect(hours).toBeGreaterThan(5);
+    expect(hours).toBeLessThan(7);
+    trial.rewriteLists(null);
+    await trial.clock.advance(6 * HOUR);
+    expect(told().at(-1)).toMatchObject({ tag: { id }, before: [] });
+    // What is stated again after nothing breaks nothing: that was told when it went.
+    expect(breaks()).toHaveLength(1);
+  });
+
+  test("most of a system's tags gone at once is not believed for some minutes", async () => {
+    await started();
+    const systems = Map.groupBy(told(), (fact) => idsOf(fact)[0] ?? "");
+    const [systemId] = [...systems].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [""];
+    const members = systems.get(systemId) ?? [];
+    expect(members.length).toBeGreaterThanOrEqual(5);
+    const count = told().length;
+    trial.rewriteLists((list, _, query) => {
+      if (isListOf(systemId, query)) for (const { tag } of members) without(list, tag.id);
+    });
+    await trial.clock.advance(5 * HOUR + 58 * MINUTE);
+    expect(told()).toHaveLength(count);
+    trial.rewriteLists(null);
+    await trial.clock.advance(7 * HOUR);
+    expect(told()).toHaveLength(count);
+    expect(breaks()).toEqual([]);
+  });
+
+  test("a site that the token does not see keeps its relations, and so does a tag that is only missing", async () => {
+    await started();
+    const { id, systemId } = placedTag();
+    const count = told().length;
+    trial.rewriteLists((list, path, query) => {
+      if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
+    });
+    await trial.clock.advance(7 * HOUR);
+    expect((await trial.store.document<Held<Tag>>("tag/main", id))?.missingSince).not.toBeNull();
+    expect(told()).toHaveLength(count);
+    trial.rewriteLists(null);
+    trial.simulator.control.changeToken("simulator-token", { sites: [2] });
+    await trial.clock.advance(3 * 24 * HOUR);
+    expect(told()).toHaveLength(count);
+    expect(breaks()).toEqual([]);
+  });
+
+  test("a tag that is removed has no systems any more, told before its removal and forgotten with it", async () => {
+    await started();
+    const { id, systemId } = placedTag();
+    trial.rewriteLists((list, path, query) => {
+      if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
+    });
+    await trial.clock.advance(37 * HOUR);
+    const about = trial.store.events.filter(({ subject }) => subject === `site/${SITE}/tag/${id}`);
+    expect(about.slice(-2).map(({ type }) => type)).toEqual(["tag-systems-changed", "tag-removed"]);
+    expect(about.at(-2)?.data).toMatchObject({ systems: [], before: [systemId] });
+    expect((await places()).has(id)).toBe(false);
+    expect(breaks()).toEqual([]);
+  });
+
+  test("a system that is removed has no tags any more", async () => {
+    await started();
+    const { systemId } = placedTag();
+    const members = told().filter((fact) => idsOf(fact).includes(systemId));
+    const count = told().length;
+    trial.simulator.control.changeInventory("systems", systemId, { removed: true });
+    await trial.clock.advance(20 * HOUR);
+    expect(told()).toHaveLength(count);
+    await trial.clock.advance(24 * HOUR);
+    expect(trial.events("system-removed")).toHaveLength(1);
+    const news = told().slice(count);
+    expect(news.map(({ tag }) => tag.id).toSorted()).toEqual(members.map(({ tag }) => tag.id).toSorted());
+    for (const fact of news) expect(idsOf(fact)).not.toContain(systemId);
+  });
+});
+
+describe("a series is broken", () => {
+  /** Lets every list show a tag otherwise from now on. */
+  const show = (id: string, attributes: object) =>
+    trial.rewriteLists((list) => {
+      for (const each of list.data) if (each.id === id) Object.assign(each.attributes, attributes);
+    });
+
+  test("by another unit and another name, in one event besides tag-changed; not by a unit that was not stated before", async () => {
+    await started();
+    const { id } = placedTag();
+    let shown = {};
+    const told = async (attributes: object) => {
+      const before = trial.store.events.length;
+      shown = { ...shown, ...attributes };
+      show(id, shown);
+      await trial.clock.advance(6 * HOUR);
+      return trial.store.events.slice(before).filter(({ subject }) => subject.endsWith(`/tag/${id}`));
+    };
+    await told({ unit: "Wh", display_name: "Meter 1" });
+    const seen = (await trial.store.document<{ tags: string }>("tag-seen/main", String(SITE)))?.tags;
+    const both = await told({ unit: "kWh", display_name: "Meter 2" });
+    expect(both.map(({ type }) => type)).toEqual(["tag-changed", "series-break"]);
+    expect(both[1]?.data).toEqual({
+      tag: expect.objectContaining({ unit: "kWh", displayName: "Meter 2" }),
+      what: ["unit", "name"],
+      before: { unit: "Wh", displayName: "Meter 1" },
+      since: { lastBefore: seen, firstAfter: both[0]?.time },
+    });
+    const gone = await told({ unit: null });
+    expect(gone[1]?.data).toMatchObject({ what: ["unit"], before: { unit: "kWh" } });
+    expect((await told({ unit: "kWh" })).map(({ type }) => type)).toEqual(["tag-changed"]);
+    expect((await told({ description: "Other words" })).map(({ type }) => type)).toEqual(["tag-changed"]);
+    expect(await told({ description: "Other words" })).toEqual([]);
+  });
+
+  test("while the tag was not to be seen: since the last list that showed it, however late it comes back", async () => {
+    await started();
+    const { id } = placedTag();
+    show(id, { unit: "Wh" });
+    await trial.clock.advance(6 * HOUR);
+    const seen = (await trial.store.document<{ tags: string }>("tag-seen/main", String(SITE)))?.tags;
+    trial.rewriteLists((list) => without(list, id));
+    await trial.clock.advance(18 * HOUR);
+    await trial.restart();
+    show(id, { unit: "kWh" });
+    await trial.clock.advance(HOUR);
+    expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([
+      { since: { lastBefore: seen } },
+    ]);
+    expect(await trial.store.document<Held<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
+  });
+
+  test("in the transaction that changes what is held: what fails is told by the next list", async () => {
+    await started();
+    const { id } = placedTag();
+    show(id, { unit: "Wh" });
+    await trial.clock.advance(6 * HOUR);
+    const count = breaks().length;
+    let failed: unknown = null;
+    trial.onRequest((path, query) => {
+      if (!isTagList(path, query) || failed !== null) return;
+      trial.store.failNext();
+      failed = Promise.resolve(trial.store.document<Held<Tag>>("tag/main", id)).then(
+        (held) => held?.value.unit,
+      );
+    });
+    show(id, { unit: "kWh" });
+    await trial.clock.advance(6 * HOUR);
+    expect(await failed).toBe("Wh");
+    expect(trial.polls.some(({ job, outcome }) => job === "tags" && outcome === "failed")).toBe(true);
+    expect(breaks().slice(count)).toMatchObject([{ before: { unit: "Wh" }, tag: { unit: "kWh" } }]);
+  });
+});
