@@ -17,6 +17,7 @@ const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
 const json = <T>(path: string) => JSON.parse(read(path)) as T;
 
 interface Locked {
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
   readonly dev?: boolean;
   readonly link?: boolean;
   readonly integrity?: string;
@@ -145,6 +146,18 @@ describe("what is installed, for development too,", () => {
     expect(
       all.filter(([, version]) => !/^(\d+\.\d+\.\d+(-r\.\d+)?|file:tools\/runtime)$/.test(version)),
       "Write the exact version, such as 1.2.3, without ^ or ~.",
+    ).toEqual([]);
+  });
+
+  test("is in the lock file for every platform: npm 11 and later refuse to install otherwise, npm 10 does not", () => {
+    const places = new Set(locked.map(([place]) => place));
+    const wanted = locked.flatMap(([place, { optionalDependencies = {} }]) =>
+      Object.keys(optionalDependencies).map((name) => ({ name, nested: `${place}/node_modules/${name}` })),
+    );
+    expect(wanted.length).toBeGreaterThan(5);
+    expect(
+      wanted.filter(({ name, nested }) => !places.has(`node_modules/${name}`) && !places.has(nested)),
+      "A version lacks bindings of some platform in the registry: take one that has all.",
     ).toEqual([]);
   });
 
