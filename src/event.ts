@@ -303,16 +303,18 @@ function hashOf(bytes: number, ...facts: readonly (string | number | null)[]): s
 }
 
 /**
- * The id of a value: the kind, its time in milliseconds as nine characters to the base of 36, then 96 bits of the same
- * hash. Values are nearly all there is, and ids that rise lie next to each other in the index of the log: of random ones
- * each touches a page of its own, and a card that is written wears out twice as fast.
+ * The id of a value: the kind, its time in milliseconds as nine characters to the base of 36, then 96 bits of SHA-256
+ * over the tag and the facts. Values are nearly all there is, and ids that rise lie next to each other in the index of
+ * the log: of random ones each touches a page of its own, and a card that is written wears out twice as fast. The time
+ * stands in the id once, so the hash is the same for all values of a tag, and a column of ids costs a lake 2 bytes a
+ * value instead of 13.
  */
 function valueId(source: string, time: string, ...facts: readonly (string | number | null)[]): string {
   const rising = Date.parse(time).toString(36).padStart(9, "0");
   return `tag-value.${rising}${hashOf(12, "tag-value", source, ...facts)}`;
 }
 
-/** Builds an event; `facts` are what makes it this event and no other, besides kind and source. */
+/** Builds an event; `facts` are what makes it this event and no other, besides kind, source, subject and, of a live value, its time. */
 export function makeEvent<K extends Kind>(fields: {
   readonly type: K;
   readonly source: string;

@@ -69,7 +69,7 @@ export function tell(
     time,
     siteId,
     data,
-    facts: [time],
+    facts: [],
   });
   return { held: { ...reading, told: { value, quality, time } }, event };
 }

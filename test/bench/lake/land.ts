@@ -7,7 +7,6 @@ import { OFFER_BYTES } from "#src/store/event-log.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { usedBy } from "../process-use.ts";
 import { type Contestant, contestant } from "./contestants.ts";
-import { columnBytes } from "./parquet-bytes.ts";
 import { live, plant, recorded, type Workload } from "./workloads.ts";
 
 /**
@@ -18,8 +17,6 @@ import { live, plant, recorded, type Workload } from "./workloads.ts";
 export interface Landed {
   readonly values: number;
   readonly bytes: number;
-  /** Of those the ids of events; 0 where they are not told apart. */
-  readonly idBytes: number;
   /** User and system of all threads, while the sink had the word. */
   readonly processorMs: number;
   /** Of the process, at most. */
@@ -139,7 +136,6 @@ const landed: Landed = {
   ...done,
   processorMs: done.processorMs + last,
   bytes: (await bytes()) - empty,
-  idBytes: name === "parquet" ? columnBytes(`${folder}/lake`, "event_id") : 0,
   peakBytes: usedBy(process.pid).peakBytes,
   half: half ?? { values: 0, bytes: 0, processorMs: 0 },
 };

@@ -77,7 +77,7 @@ export function* live(values: number): Workload {
         time,
         siteId,
         data,
-        facts: [time],
+        facts: [],
       });
       yield { event, values: 1 };
       made += 1;
