@@ -42,8 +42,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/delivery/sink-loop.ts",
-    before: "const portion = { again: false, batch, through: 0, seen: batch.length };",
-    after: "const portion = { again: false, batch, through: 1, seen: batch.length };",
+    before: "const portion = { again: false, batch, through: 0, seen: batch.length, counted: undefined };",
+    after: "const portion = { again: false, batch, through: 1, seen: batch.length, counted: undefined };",
     reason: "What is believed has no place in the log, so its position settles nothing.",
   },
   {
