@@ -57,6 +57,16 @@ describe("days by the rules of the zone", () => {
     );
   });
 
+  test("an answer is the same when so many others were asked for in between that it was forgotten", () => {
+    const zone = "America/Sao_Paulo";
+    const days = Array.from({ length: 500 }, (_, n) => at("2018-01-01T12:00:00Z") + n * 24 * 3_600_000);
+    const asked = days.map((ms) => bucketStart(ms, "1h", zone));
+    const before = day("2018-11-04T12:00:00Z", zone);
+    for (let hour = 0; hour < 11_000; hour++) bucketStart(hour * 3_600_000, "1h", zone);
+    expect(day("2018-11-04T12:00:00Z", zone)).toBe(before);
+    expect(days.map((ms) => bucketStart(ms, "1h", zone))).toEqual(asked);
+  });
+
   test("Lord Howe moves by half an hour, and its hours are cut there", () => {
     // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
     expect(rangeTime(bucketStart(at("2027-04-03T15:10:00Z"), "1h", "Australia/Lord_Howe"))).toBe(
