@@ -37,7 +37,8 @@ export default defineConfig(({ mode }) => ({
     // Guards against hanging, not expectations: a busy machine takes its time.
     expect: { poll: { timeout: 30_000, interval: 100 } },
     pool: "forks",
-    maxWorkers: 2,
+    // One more than the cores of a small machine: a third of the time tests wait for the quota of real minutes.
+    maxWorkers: 3,
     coverage: {
       ...(mode === "whole" ? ofAll : ofRooms),
       reporter: [["text", { skipFull: true }]],
