@@ -86,10 +86,11 @@ export function placeOf(config: MqttConfig): string {
 
 /**
  * The same after a restart, so that a broker which still holds the old connection ends it, will and all, before
- * the new one begins; different on another machine.
+ * the new one begins; different on another machine, and for another worker on the same one: it has a prefix of its own,
+ * or both would publish to the same topics.
  */
 export function clientIdOf(config: MqttConfig, name: string, host = hostname()): string {
   if (config.client_id !== undefined) return config.client_id;
-  const digest = createHash("sha256").update(`${host}\n${name}`).digest("hex").slice(0, 8);
+  const digest = createHash("sha256").update(`${host}\n${name}\n${config.prefix}`).digest("hex").slice(0, 8);
   return `plenum-${name.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 64)}-${digest}`;
 }

@@ -90,14 +90,15 @@ function optionsOf(schema: Schema, path = ""): readonly string[] {
 
 describe("the client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });
-  test("stays the same, and differs by sink and by machine", () => {
+  test("stays the same, and differs by sink, by machine and by prefix", () => {
     expect(clientIdOf(config, "scada", "a")).toBe(clientIdOf(config, "scada", "a"));
     const ids = [
       clientIdOf(config, "scada", "a"),
       clientIdOf(config, "lake", "a"),
       clientIdOf(config, "scada", "b"),
+      clientIdOf({ ...config, prefix: "trial" }, "scada", "a"),
     ];
-    expect(new Set(ids).size).toBe(3);
+    expect(new Set(ids).size).toBe(4);
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
   });
 });
