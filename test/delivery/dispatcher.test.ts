@@ -404,9 +404,22 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
+  test("a refused event keeps the number under which it was offered", async () => {
+    await started(
+      { a: scriptedSink(() => ({ rejected: [{ index: 1, reason: "no" }] })) },
+      { sequence: true },
+    );
+    await commit(values(0, 3));
+    expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ sequence: { number: 2 } }]);
+  });
+
   test.each([
     ["an index outside the batch", { rejected: [{ index: 2, reason: "?" }] }],
     ["a kept tail outside the batch", { rejected: [], kept: { from: -1, error: new Error("x") } }],
+    [
+      "a kept tail of what is all gathered",
+      { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } },
+    ],
     ["no list", {}],
     ["nothing", undefined],
   ])("a receipt with %s loses nothing", async (_, receipt) => {

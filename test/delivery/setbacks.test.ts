@@ -41,8 +41,9 @@ describe("the setbacks of a sink", () => {
   });
 
   test("refusals keep to the schedule and then the event is given up; the next begins anew", () => {
-    const { judge } = setbacks(SCHEDULE);
+    const { judge, attempts } = setbacks(SCHEDULE);
     expect([1, 2, 3].map(() => waitMs(judge(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
+    expect(attempts()).toBe(0);
     expect(waitMs(judge(refused, "2", true))).toBe(5_000);
   });
 

@@ -23,6 +23,36 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A bound on what is remembered; any number of that size is one.",
   },
   {
+    file: "src/delivery/restart-watch.ts",
+    before: "const CLOSE = 1_000;",
+    after: "const CLOSE = (1_000 * 2);",
+    reason: "How far apart two stretches may lie to be noted as one; any number of that size is one.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "first - before.last <= CLOSE;",
+    after: "first - before.last < CLOSE;",
+    reason: "The same.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "ranBeforeMs = kept?.nowMs ?? 0;",
+    after: "ranBeforeMs = kept?.nowMs ?? 1;",
+    reason: "A millisecond of a window of a minute at least.",
+  },
+  {
+    file: "src/delivery/sink-loop.ts",
+    before: "return 0;",
+    after: "return 1;",
+    reason: "The next look comes a millisecond later.",
+  },
+  {
+    file: "src/delivery/sink-loop.ts",
+    before: 'cancel.addEventListener("abort", onCancel, { once: true, signal: done.signal });',
+    after: 'cancel.addEventListener("abort", onCancel, { once: false, signal: done.signal });',
+    reason: "A signal aborts once.",
+  },
+  {
     file: "src/delivery/sink-loop.ts",
     before: "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
     after: "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",

@@ -80,6 +80,7 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/dispatcher.test.ts",
       "test/delivery/restart-watch.test.ts",
       "test/delivery/memory.test.ts",
+      "test/delivery/gathered.test.ts",
       "test/delivery/snapshot.test.ts",
     ],
   },
