@@ -1,11 +1,11 @@
 import type { ZodType } from "zod";
 import type { Alarm, Gateway, Host, Site, System, Tag, TagValue } from "./building.ts";
 import type { Clock } from "./clock.ts";
-import type { Event, Quality } from "./event.ts";
+import type { Event } from "./event.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Sequence } from "./sequence.ts";
-import type { TagSystemsFact } from "./tag-facts.ts";
+import type { Quality, TagSystemsFact } from "./tag-facts.ts";
 
 /**
  * The contract between the engine and a connector.

@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
-import type { Alarm, Gateway, Host, Priority, Site, System, Tag, TagValue } from "./building.ts";
+import type { Alarm, Gateway, Host, Priority, Site, System, Tag } from "./building.ts";
+import type { AuditHead, CommandAccepted, CommandNotRestored, CommandResult } from "./command-facts.ts";
 import type {
   DaySealedFact,
   SeriesCompleteFact,
@@ -8,7 +9,7 @@ import type {
   TagTotalFact,
 } from "./history-facts.ts";
 import type { SilenceFact } from "./silence-facts.ts";
-import type { SeriesBreak, SilentSensors, TagSystemsFact } from "./tag-facts.ts";
+import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-facts.ts";
 
 /**
  * The event vocabulary: what Plenum tells, as facts in the past tense.
@@ -17,54 +18,146 @@ import type { SeriesBreak, SilentSensors, TagSystemsFact } from "./tag-facts.ts"
  * episode, kind), so the same fact has the same id after a restart, after a lost state file, on every retry.
  */
 export interface EventData {
+  /** The token sees a site that it did not see before; at the first start, every site. */
   "site-added": { readonly site: Site };
+  /** A site has another name. */
   "site-changed": Changed<{ readonly site: Site }>;
+  /**
+   * A site was missing from complete lists for `inventory.remove_after` (7 days) while the token saw it before and
+   * after.
+   */
   "site-removed": { readonly site: Site };
+  /** A site's list shows a gateway that was not known; at the first start, every gateway. */
   "gateway-added": { readonly gateway: Gateway };
+  /** A field of a gateway differs; `online` has events of its own. */
   "gateway-changed": Changed<{ readonly gateway: Gateway }>;
+  /** As for sites: complete lists of its site did not show it for `inventory.remove_after`. */
   "gateway-removed": { readonly gateway: Gateway };
+  /** A gateway that was offline, or whose state was not known, is online. */
   "gateway-online": GatewayFact;
+  /** A gateway that was online, or whose state was not known, is offline: what hangs on it cannot be read. */
   "gateway-offline": GatewayFact;
+  /** A host (a device behind a gateway) is listed that was not known. */
   "host-added": { readonly host: Host };
+  /** A field of a host differs. */
   "host-changed": Changed<{ readonly host: Host }>;
+  /** Complete lists of its site did not show the host for `inventory.remove_after`. */
   "host-removed": { readonly host: Host };
+  /** A technical system of a building is listed that was not known. */
   "system-added": { readonly system: System };
+  /** A field of a system differs. */
   "system-changed": Changed<{ readonly system: System }>;
+  /** Complete lists of its site did not show the system for `inventory.remove_after`. */
   "system-removed": { readonly system: System };
+  /** A tag is listed that was not known; at the first start, every tag. */
   "tag-added": { readonly tag: Tag };
+  /** A field of a tag differs; where that breaks its series, `series-break` is told besides. */
   "tag-changed": Changed<{ readonly tag: Tag }>;
+  /** Complete lists of its site did not show the tag for `inventory.remove_after`. */
   "tag-removed": { readonly tag: Tag };
+  /** Another set of systems has the tag than was told last; only with `inventory.tags_of_systems`. */
   "tag-systems-changed": TagSystemsFact;
+  /**
+   * The unit, the name or the systems of a tag are others than before: its values are not comparable with the older
+   * ones.
+   */
   "series-break": SeriesBreak;
 
-  "alarm-raised": AlarmFact & { readonly initial: boolean };
+  /**
+   * An episode of an alarm begins: the service lists it as active, or the sweep finds that it began and ended between
+   * two polls (`late`).
+   */
+  "alarm-raised": AlarmFact & {
+    /** True where it was met and not seen to begin: at the first look at a site, or `alarms.startup: announce`. */
+    readonly initial: boolean;
+  };
+  /** The service itself says that the alarm is over; an absence alone is never told as this. */
   "alarm-resolved": AlarmFact;
+  /** Somebody acknowledged the alarm, or acknowledged it anew with another name, text or time. */
   "alarm-acknowledged": AlarmFact;
+  /** An acknowledgement was taken back. */
   "alarm-unacknowledged": AlarmFact;
+  /** The service states a time up to which the alarm is recovering, or another one than before. */
   "alarm-recovering": AlarmFact;
+  /** An active alarm was triggered again, or one that was over is active again as the same episode. */
   "alarm-retriggered": AlarmFact;
+  /**
+   * Site, trigger, status, source or description of an open alarm differ, or it is not recovering any more.
+   */
   "alarm-changed": Changed<AlarmFact>;
+  /**
+   * Complete lists do not show the alarm any more, and the service, asked for it, says nothing: nobody knows whether
+   * it is over.
+   */
   "alarm-vanished": AlarmFact;
+  /** The token does not see the alarm's site any more; what becomes of the alarm is not known. */
   "alarm-out-of-scope": AlarmFact;
 
+  /**
+   * A live value was read; with `on_change` only where it, or its quality, differs or `max_silence` is over.
+   */
   "tag-value": TagValueFact;
+  /**
+   * Closed buckets of a tag's log, each told once; again with `revised` where a value differs from what was told.
+   */
   "tag-history": TagHistoryFact;
+  /** The total of a meter over a closed period (last value minus first). */
   "tag-total": TagTotalFact;
+  /**
+   * Nothing of these UTC days is pending or refused: of one series (field `tag`), or of a site (field `site`).
+   */
   "history-complete": SeriesCompleteFact | SiteCompleteFact;
+  /**
+   * Nothing of a UTC day of a site is pending any more, and late data have been looked for; again with the next
+   * `revision` when something of the day changed.
+   */
   "day-sealed": DaySealedFact;
 
+  /** A command passed the gate and waits for its slot in the quota; its `command-result` follows. */
   "command-accepted": CommandAccepted;
+  /** How a command ended, or why it was refused: one for each command that was taken. */
   "command-result": CommandResult;
+  /** A value that was written for a time is still in force, because the old one could not be put back. */
   "command-not-restored": CommandNotRestored;
+  /** How far the audit log reaches: with each write, and once an hour. */
   "audit-head": AuditHead;
 
+  /**
+   * The report on sensors that seem dead: one for each site and period (`silent_sensors.every`, 7 days), also where
+   * there is none.
+   */
   "silent-sensors": SilentSensors;
+  /** An agreed silence has begun. */
   "silence-started": SilenceFact;
+  /** An agreed silence is over, at its time or because somebody ended it. */
   "silence-ended": SilenceFact;
 
-  "token-expiring": { readonly expiresAt: string; readonly daysLeft: number };
-  "source-unavailable": { readonly reason: string; readonly since: string };
-  "source-available": { readonly unavailableSince: string };
+  /** The access token expires in 30, 14, 7 or 1 days or less; once for each of them. */
+  "token-expiring": {
+    /** When it expires, UTC. */
+    readonly expiresAt: string;
+    /** Whole days until then. */
+    readonly daysLeft: number;
+  };
+  /**
+   * The service does not answer (subject `service`), or refuses one job (subject `feature/<job>`); once until it is
+   * back.
+   */
+  "source-unavailable": {
+    /** Why, for a person, in the service's words where there are any. */
+    readonly reason: string;
+    /** When that was noticed, UTC. */
+    readonly since: string;
+  };
+  /** What `source-unavailable` told of is back. */
+  "source-available": {
+    /** `since` of the event that told that it was away, UTC. */
+    readonly unavailableSince: string;
+  };
+  /**
+   * Events were dropped before a sink had taken them, because they were too old or the log was full; once an hour at
+   * most for a sink and a reason.
+   */
   "delivery-gap": DeliveryGap;
 }
 
@@ -78,12 +171,18 @@ type Changed<T> = T & {
 export interface GatewayFact {
   readonly gateway: Gateway;
   /** What hangs on it, so that a receiver can fold the trouble that follows; empty when that is not known. */
-  readonly hosts: readonly { readonly id: string; readonly displayName: string }[];
+  readonly hosts: readonly {
+    /** The host's id. */
+    readonly id: string;
+    /** The host's name. */
+    readonly displayName: string;
+  }[];
   /** True when the site has no other gateway, so that every tag of the site is behind this one. */
   readonly wholeSite: boolean;
 }
 
 export interface AlarmFact {
+  /** The alarm as the service shows it now. */
   readonly alarm: Alarm;
   /** Alarm id plus trigger time: one episode is one raise and one end. */
   readonly episode: string;
@@ -93,124 +192,34 @@ export interface AlarmFact {
   readonly behindGateway: string | null;
   /** Where people find the alarm at the receivers, as far as it was told there when this happened; absent where nowhere. */
   readonly tickets?: readonly {
+    /** Name of the sink. */
     readonly sink: string;
+    /** What people call it there, such as `FM-112`; null where it has no name. */
     readonly ticket: string | null;
+    /** Address at which it is; null where it has none. */
     readonly link: string | null;
   }[];
 }
 
-/**
- * `bad`: the gateway could not read it (value null). `uncertain`: our own clock is in doubt, or the value is of another
- * type than the one before.
- */
-export type Quality = "good" | "uncertain" | "bad";
-
-export interface TagValueFact {
-  readonly tag: Tag;
-  readonly value: TagValue;
-  readonly quality: Quality;
-  /** When the reply arrived, UTC; the service states no time of its own for a read. */
-  readonly time: string;
-  /** Milliseconds between sending the request and having the reply: how vague `time` is. */
-  readonly latencyMs: number;
-  /** The last value that was not null, and its time; null when there never was one. */
-  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
-  readonly behindGateway: string | null;
-  /** Only where a number follows a boolean or the reverse: for one reading; a second of the new type settles it. */
-  readonly type?: { readonly before: ValueType; readonly now: ValueType };
-}
-
-export type ValueType = "number" | "boolean";
-
-/** A command passed the gate and is in the journal; its one `command-result` follows. */
-export interface CommandAccepted {
-  readonly commandId: string;
-  readonly tagId: string;
-  readonly requested: TagValue;
-  /** How long the quota will make it wait at most, in milliseconds, as it looked then. */
-  readonly waitMs: number;
-  /** After this time it is not sent any more, UTC. */
-  readonly expiresAt: string;
-  /** After this time the old value is put back, in milliseconds; null for a write that stays. */
-  readonly forMs: number | null;
-  /** True when it leaves only after a second person has agreed to it, before `expiresAt`. */
-  readonly needsSecond: boolean;
-  /** As in the result. */
-  readonly correlation: string | null;
-  readonly replyTo: string | null;
-}
-
-export const COMMAND_OUTCOMES = [
-  "confirmed",
-  "accepted-unverified",
-  "mismatch",
-  "rejected",
-  "expired",
-  "superseded",
-  "duplicate",
-  "unknown",
-] as const;
-export type CommandOutcome = (typeof COMMAND_OUTCOMES)[number];
-
-export interface CommandResult {
-  readonly commandId: string;
-  readonly tagId: string | null;
-  readonly outcome: CommandOutcome;
-  /** Machine-readable reason, e.g. `out-of-range`; null when confirmed. */
-  readonly reason: string | null;
-  /** The same for a person. */
-  readonly message: string;
-  readonly requested: TagValue;
-  readonly before: TagValue;
-  readonly readBack: TagValue;
-  /** True in rehearsal mode: everything but the write was done. */
-  readonly rehearsal: boolean;
-  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed. */
-  readonly correlation: string | null;
-  /** Where the requester wants its answer besides the ordinary result topic (MQTT 5 response topic). */
-  readonly replyTo: string | null;
-}
-
-/**
- * How far the audit log reaches, told with each write and once an hour. Whoever keeps one finds out whether the log was
- * emptied, cut or written anew: `plenum audit verify --expect <records>:<head>`.
- */
-export interface AuditHead {
-  readonly records: number;
-  /** Hash of the last record, in which those of all before it have their part: SHA-256, hexadecimal. */
-  readonly head: string;
-}
-
-/** A value that was written for a time is still in force, because the old one could not be put back. */
-export interface CommandNotRestored {
-  /** The command that wrote the value for a time. */
-  readonly commandId: string;
-  readonly tagId: string;
-  /** What the tag holds as far as is known; null when nobody knows. */
-  readonly inForce: TagValue;
-  /** When it was written, UTC. */
-  readonly since: string;
-  /** The old value, which should hold again since `dueAt`. */
-  readonly wanted: TagValue;
-  readonly dueAt: string;
-  /** Machine-readable reason of the last try, as in a `command-result`. */
-  readonly reason: string;
-  /** The same for a person. */
-  readonly message: string;
-}
-
 export interface DeliveryGap {
+  /** Name of the sink that did not get them. */
   readonly sink: string;
+  /** `age`: older than `state.max_age`. `size`: the log was full (`state.max_bytes`). */
   readonly reason: "age" | "size";
+  /** When the oldest of them happened, UTC. */
   readonly firstTime: string;
+  /** When the newest of them happened, UTC. */
   readonly lastTime: string;
+  /** How many events were dropped. */
   readonly count: number;
 }
 
 export interface Event<K extends Kind = Kind> {
+  /** The same fact has the same id after every retry, restart and lost state: fold by it. */
   readonly id: string;
   /** Where it comes from: `/sources/<name>` for a monitored service, `/plenum` for the worker itself. */
   readonly source: string;
+  /** The kind. */
   readonly type: K;
   /** What it is about, e.g. `site/1/alarm/500001`; together with `source` the key that keeps its order. */
   readonly subject: string;
@@ -225,6 +234,7 @@ export interface Event<K extends Kind = Kind> {
    * `plenum outbox snapshot`), in the words of an event.
    */
   readonly snapshot?: true;
+  /** What the kind says; the sections below. */
   readonly data: EventData[K];
 }
 

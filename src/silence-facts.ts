@@ -1,4 +1,5 @@
 export interface SilenceFact {
+  /** What was agreed. */
   readonly silence: AgreedSilence;
   /** Who began or ended it; null when its time was over. */
   readonly by: string | null;
@@ -6,17 +7,24 @@ export interface SilenceFact {
 
 /** An agreed time in which alarms that fit in every part that is not null are not told to people. */
 export interface AgreedSilence {
+  /** Its name, for `plenum silence end`. */
   readonly id: string;
-  /** Name of a source, a site's id, alarm priorities, an alarm's id; null for any. */
+  /** Name of a source; null for any. */
   readonly source: string | null;
+  /** A site's id; null for any. */
   readonly site: number | null;
+  /** Alarm priorities; null for any. */
   readonly priorities: readonly string[] | null;
   /** Of the alarm's trigger: letters as they are, `*` for any; case does not matter. */
   readonly name: string | null;
+  /** An alarm's id; null for any. */
   readonly alarm: string | null;
-  /** UTC. */
+  /** When it begins, UTC. */
   readonly from: string;
+  /** When it ends, UTC. */
   readonly to: string;
+  /** Why, in the words of who made it. */
   readonly reason: string;
+  /** Who made it. */
   readonly madeBy: string;
 }

@@ -1,4 +1,40 @@
-import type { Resolution, Site, System, Tag } from "./building.ts";
+import type { Resolution, Site, System, Tag, TagValue } from "./building.ts";
+
+/**
+ * `bad`: the gateway could not read it (value null). `uncertain`: our own clock is in doubt, or the value is of another
+ * type than the one before.
+ */
+export type Quality = "good" | "uncertain" | "bad";
+
+export interface TagValueFact {
+  readonly tag: Tag;
+  /** Number or boolean; null: the gateway could not read it. Never 0 in place of null. */
+  readonly value: TagValue;
+  /** `bad`: could not be read. `uncertain`: our clock is in doubt, or the type changed. Else `good`. */
+  readonly quality: Quality;
+  /** When the reply arrived, UTC; the service states no time of its own for a read. */
+  readonly time: string;
+  /** Milliseconds between sending the request and having the reply: how vague `time` is. */
+  readonly latencyMs: number;
+  /** The last value that was not null, and its time; null when there never was one. */
+  readonly lastGood: {
+    /** Number or boolean. */
+    readonly value: TagValue;
+    /** When it was read, UTC. */
+    readonly time: string;
+  } | null;
+  /** Id of the gateway that was offline and explains a bad value; null where none does. */
+  readonly behindGateway: string | null;
+  /** Only where a number follows a boolean or the reverse: for one reading; a second of the new type settles it. */
+  readonly type?: {
+    /** Type of the last value that was not null. */
+    readonly before: ValueType;
+    /** Type of this one. */
+    readonly now: ValueType;
+  };
+}
+
+export type ValueType = "number" | "boolean";
 
 /** Which systems have a tag, as the listings of their tags show it (`inventory.tags_of_systems`). */
 export interface TagSystemsFact {
@@ -16,17 +52,26 @@ export interface TagSystemsFact {
 export interface SeriesBreak {
   /** As it is now. */
   readonly tag: Tag;
+  /** What of it changed. */
   readonly what: readonly ("unit" | "name" | "system")[];
   /** Of what changed, as it was; `systems` are ids. */
   readonly before: {
+    /** The unit before; only where it changed. */
     readonly unit?: string;
+    /** The name before; only where it changed. */
     readonly displayName?: string;
+    /** The ids of its systems before; only where they changed. */
     readonly systems?: readonly string[];
   };
   /** The ids of its systems now; only where they changed. */
   readonly systems?: readonly string[];
   /** When it happened lies between: the last listing that showed it as it was, and the first as it is, UTC. */
-  readonly since: { readonly lastBefore: string; readonly firstAfter: string };
+  readonly since: {
+    /** When a listing showed it last as it was, UTC. */
+    readonly lastBefore: string;
+    /** When a listing showed it first as it is, UTC. */
+    readonly firstAfter: string;
+  };
 }
 
 /**
@@ -41,23 +86,28 @@ export type SensorFindingKind = (typeof SENSOR_FINDINGS)[number];
 /** One for each site and period, in parts of at most 500 findings; told also where there is none. */
 export interface SilentSensors {
   readonly site: Site;
-  /** The period, UTC. */
+  /** Begin of the period, UTC. */
   readonly from: string;
+  /** End of the period, UTC. */
   readonly to: string;
-  /** Hours of it in which the worker watched: it does not know of the others. */
+  /** Hours of the period in which the worker watched: it does not know of the others. */
   readonly watchedHours: number;
-  /** Tags of the site of which anything was read in it, and those that were read often enough to be judged. */
+  /** Tags of the site of which anything was read in it. */
   readonly tags: number;
+  /** Tags that were read often enough to be judged. */
   readonly judged: number;
-  /** Of all parts. */
+  /** How many findings of each kind all parts have together. */
   readonly counts: Readonly<Record<SensorFindingKind, number>>;
-  /** From 1 on. */
+  /** Which part of the report this is, from 1 on. */
   readonly part: number;
+  /** How many parts the report has. */
   readonly parts: number;
+  /** What was noticed, tag by tag. */
   readonly findings: readonly SensorFinding[];
 }
 
 export interface SensorFinding {
+  /** What was noticed. */
   readonly finding: SensorFindingKind;
   readonly tag: Tag;
   /** For a person, one sentence. */
@@ -66,8 +116,9 @@ export interface SensorFinding {
   readonly readings: number;
   /** `never-moved`: the value; `log-differs`: the mean of the live values. Else null. */
   readonly value: number | null;
-  /** `log-differs`: the mean of the log at the same times, and how many pairs that were. Else null. */
+  /** `log-differs`: the mean of the log at the same times. Else null. */
   readonly logged: number | null;
+  /** `log-differs`: how many pairs of live value and logged value were compared. Else null. */
   readonly pairs: number | null;
   /** `log-clock-off`: by how much its newest value lies behind those of the others, milliseconds; negative: ahead. */
   readonly lagMs: number | null;

@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm, Resolution, Tag, TagValue } from "#src/building.ts";
-import { type Event, makeEvent, sourceUri, type TagValueFact } from "#src/event.ts";
+import { type Event, makeEvent, sourceUri } from "#src/event.ts";
 import type { TagHistoryFact } from "#src/history-facts.ts";
 import { createPicture } from "#src/picture.ts";
+import type { TagValueFact } from "#src/tag-facts.ts";
 import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 

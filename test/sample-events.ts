@@ -1,14 +1,15 @@
 import type { Alarm, Gateway, Host, Site, System, Tag } from "#src/building.ts";
+import type { CommandResult } from "#src/command-facts.ts";
 import {
   type AlarmFact,
-  type CommandResult,
   type Event,
   type EventData,
   type Kind,
   makeEvent,
+  SERVICE_SUBJECT,
   sourceUri,
 } from "#src/event.ts";
-import type { DayAccount } from "#src/history-facts.ts";
+import type { DayAccount, SiteCompleteFact } from "#src/history-facts.ts";
 
 /** One plausible event of every kind; the compiler says when a kind is missing or its data no longer fit. */
 
@@ -133,6 +134,17 @@ const commandResult: CommandResult = {
 const ACCOUNT: DayAccount = {
   ...{ expected: 24, had: 22, null: 1, absent: 1 },
   ...{ withoutLog: 0, refused: 0, pending: 0, notWanted: 0 },
+};
+
+const SITE_COMPLETE: SiteCompleteFact = {
+  ...{ site: SITE, resolution: "1h", timeZone: "Europe/Stockholm", total: false },
+  ...{ from: "2026-10-02", until: "2026-11-01", series: 320, waitingCount: 1 },
+  waiting: [
+    {
+      ...{ tagId: TAG.id, displayName: TAG.displayName, why: "refused" },
+      ...{ said: "Internal Server Error", at: "2026-11-02T05:10:00.000Z" },
+    },
+  ],
 };
 
 const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: EventData[K] } } = {
@@ -270,7 +282,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       replyTo: null,
     },
   },
-  "command-result": { subject: "command/cmd-1", data: commandResult },
+  "command-result": { subject: "site/1/tag/10042", data: commandResult },
   "command-not-restored": {
     subject: "site/1/tag/10042",
     data: {
@@ -314,14 +326,22 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   },
   "silence-started": { subject: "silence/s1", data: { silence: SILENCE, by: "cli" } },
   "silence-ended": { subject: "silence/s1", data: { silence: SILENCE, by: null } },
-  "token-expiring": { subject: "token", data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
-  "source-unavailable": { subject: "source", data: { reason: "maintenance (503)", since: TIME } },
-  "source-available": { subject: "source", data: { unavailableSince: TIME } },
+  "token-expiring": { subject: SERVICE_SUBJECT, data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
+  "source-unavailable": { subject: SERVICE_SUBJECT, data: { reason: "maintenance (503)", since: TIME } },
+  "source-available": { subject: SERVICE_SUBJECT, data: { unavailableSince: TIME } },
   "delivery-gap": {
     subject: "sink/influx",
     data: { sink: "influx", reason: "size", firstTime: TIME, lastTime: TIME, count: 12 },
   },
 };
+
+/** Facts about the worker itself, and not about one service. */
+const OF_THE_WORKER: ReadonlySet<Kind> = new Set([
+  "delivery-gap",
+  "audit-head",
+  "silence-started",
+  "silence-ended",
+]);
 
 /** The sample of one kind; `overrides` replaces envelope fields, and `facts` keeps the ids of samples apart. */
 export function sampleEvent<K extends Kind>(
@@ -333,10 +353,10 @@ export function sampleEvent<K extends Kind>(
   return {
     ...makeEvent({
       type,
-      source: type === "delivery-gap" ? "/plenum" : SOURCE,
+      source: OF_THE_WORKER.has(type) ? "/plenum" : SOURCE,
       subject: sample.subject,
       time: TIME,
-      siteId: sample.subject.startsWith("site/") ? SITE.id : null,
+      siteId: sample.subject.startsWith("site/") || "silence" in sample.data ? SITE.id : null,
       ...(type.startsWith("alarm-") ? { priority: ALARM.trigger.priority } : {}),
       data: sample.data,
       facts: [TIME, fact],
@@ -347,6 +367,13 @@ export function sampleEvent<K extends Kind>(
 
 export function sampleOfEveryKind(): readonly Event[] {
   return (Object.keys(DATA) as Kind[]).map((kind) => sampleEvent(kind));
+}
+
+/** The same, and every other form that the data of a kind have. */
+export function sampleOfEveryForm(): readonly Event[] {
+  const siteComplete = sampleEvent("history-complete", { subject: "site/1", data: SITE_COMPLETE }, "site");
+  const after = (event: Event) => (event.type === "history-complete" ? [event, siteComplete] : [event]);
+  return sampleOfEveryKind().flatMap(after);
 }
 
 /** Value number `n` of a tag: one millisecond apart, so that no two are the same point in time. */

@@ -5,11 +5,12 @@ import type { Lookup } from "../../src/outbound/guard.ts";
 import { givenHeaders } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
 import { keptSecret } from "../../src/secret.ts";
-import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
+import type { Sequence } from "../../src/sequence.ts";
 import type { WebhookConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 import { payloadOf } from "./payload.ts";
-import { keyOf, signature } from "./signature.ts";
+import { requestHeaders } from "./request-headers.ts";
+import { keyOf } from "./signature.ts";
 
 /** How much of the answer to a refused request is looked at, in bytes. */
 const MAX_REASON_BYTES = 1_024;
@@ -38,23 +39,15 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
 
   async function post(event: Event, number: Sequence | null, signal: AbortSignal): Promise<void> {
     const { keys, headers } = ready ?? open();
-    const { body, contentType } = payloadOf(event, config.format, number);
-    const { sequence, sequenceepoch: epoch } = sequenceAttributes(number);
+    const payload = payloadOf(event, config.format, number);
     const seconds = Math.floor(context.clock.now() / 1_000);
+    const marks = requestHeaders(event, payload, { seconds, keys, sequence: number });
     const answer = await end.exchange(
       {
         method: "POST",
         path: url.pathname + url.search,
-        headers: {
-          "user-agent": "plenum",
-          ...headers,
-          "content-type": contentType,
-          "webhook-id": event.id,
-          "webhook-timestamp": String(seconds),
-          ...(sequence === undefined ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
-          ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, event.id, seconds, body) }),
-        },
-        body,
+        headers: { "user-agent": "plenum", ...headers, ...marks },
+        body: payload.body,
       },
       signal,
       (status) => (status === 400 ? MAX_REASON_BYTES : MAX_ANSWER_BYTES),

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
+import type { AuditHead } from "../command-facts.ts";
 import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../commands/audit/audit.ts";
 import { ConfigError, Rejected } from "../errors.ts";
-import type { AuditHead } from "../event.ts";
 import type { LogRecord, Store } from "../store/store.ts";
 import type { CliContext } from "./context.ts";
 import { lookAtState } from "./look-at-state.ts";

@@ -1,5 +1,6 @@
 import type { Tag } from "../building.ts";
-import type { CommandResult, Kind } from "../event.ts";
+import type { CommandResult } from "../command-facts.ts";
+import type { Kind } from "../event.ts";
 import type { TagWork } from "../operator/work.ts";
 import type { Ticket } from "../receiver/tickets.ts";
 import type { Hole } from "../sync/history/holes.ts";

@@ -1,5 +1,5 @@
 import type { TagScalar, TagValue } from "../building.ts";
-import type { CommandOutcome } from "../event.ts";
+import type { CommandOutcome } from "../command-facts.ts";
 
 /** A command that passed the gate: one value for one tag. */
 export interface Command {

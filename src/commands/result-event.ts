@@ -1,5 +1,6 @@
 import type { TagValue } from "../building.ts";
-import { type CommandOutcome, type Event, makeEvent, sourceUri } from "../event.ts";
+import type { CommandOutcome } from "../command-facts.ts";
+import { type Event, makeEvent, sourceUri } from "../event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
 /** That a command passed the gate, and how long it will wait for the quota; its end follows. */

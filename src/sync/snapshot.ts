@@ -1,6 +1,6 @@
 import type { Alarm, Resolution, TagValue, TokenInfo } from "../building.ts";
-import type { Quality } from "../event.ts";
 import type { DayAccount } from "../history-facts.ts";
+import type { Quality } from "../tag-facts.ts";
 
 /**
  * What is held in the store between two polls: the snapshot, as documents. Sets are named by `documentSet`, those

@@ -2,8 +2,8 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
+import type { AuditHead } from "#src/command-facts.ts";
 import { verifyAudit } from "#src/commands/audit/audit.ts";
-import type { AuditHead } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 

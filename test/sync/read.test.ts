@@ -2,7 +2,7 @@ import { rmSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/building.ts";
 import { ConfigError, OwnTrouble, Rejected, Retryable } from "#src/errors.ts";
-import type { Event, TagValueFact } from "#src/event.ts";
+import type { Event } from "#src/event.ts";
 import { Stopping } from "#src/lifecycle.ts";
 import { createLog } from "#src/log.ts";
 import { openStore } from "#src/store/open.ts";
@@ -13,6 +13,7 @@ import { createLiveReads, type LiveReadOptions } from "#src/sync/read/live-reads
 import { createSlowTags } from "#src/sync/read/slow.ts";
 import { createTogether } from "#src/sync/read/together.ts";
 import { type HeldLeftOut, type HeldValue, syncSet } from "#src/sync/snapshot.ts";
+import type { TagValueFact } from "#src/tag-facts.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import {

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
-import { type AuditHead, type Event, makeEvent } from "../../event.ts";
+import type { AuditHead } from "../../command-facts.ts";
+import { type Event, makeEvent } from "../../event.ts";
 import type { Store } from "../../store/store.ts";
 
 /**

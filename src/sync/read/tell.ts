@@ -1,16 +1,9 @@
 import type { TagReading, TagScalar, TagValue } from "../../building.ts";
 import { isoUtc } from "../../clock.ts";
 import { Malformed } from "../../errors.ts";
-import {
-  type Event,
-  makeEvent,
-  type Quality,
-  sourceUri,
-  subjectOf,
-  type TagValueFact,
-  type ValueType,
-} from "../../event.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
 import type { ReadReply } from "../../source/source.ts";
+import type { Quality, TagValueFact, ValueType } from "../../tag-facts.ts";
 import type { PlacedTag } from "../inventory/held.ts";
 import type { HeldValue } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";

@@ -1,5 +1,6 @@
+import type { CommandResult } from "#src/command-facts.ts";
 import type { AuditRecord } from "#src/commands/audit/audit.ts";
-import type { CommandResult, Event } from "#src/event.ts";
+import type { Event } from "#src/event.ts";
 import { kindOf, type Ledger } from "./ledger.ts";
 import type { Life } from "./lives.ts";
 import { type Kind, REASONS } from "./messages.ts";

@@ -1,0 +1,93 @@
+import type { TagValue } from "./building.ts";
+
+/** What events say of commands: tag writes on their way into the building. */
+
+/** A command passed the gate and is in the journal; its one `command-result` follows. */
+export interface CommandAccepted {
+  /** The id that the requester chose, or the one that was made for it. */
+  readonly commandId: string;
+  /** The tag to be written. */
+  readonly tagId: string;
+  /** The value to be written. */
+  readonly requested: TagValue;
+  /** How long the quota will make it wait at most, in milliseconds, as it looked then. */
+  readonly waitMs: number;
+  /** After this time it is not sent any more, UTC. */
+  readonly expiresAt: string;
+  /** After this time the old value is put back, in milliseconds; null for a write that stays. */
+  readonly forMs: number | null;
+  /** True when it leaves only after a second person has agreed to it, before `expiresAt`. */
+  readonly needsSecond: boolean;
+  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed; null where there is none. */
+  readonly correlation: string | null;
+  /** Where the requester wants its answer besides (MQTT 5 response topic); null where nowhere. */
+  readonly replyTo: string | null;
+}
+
+export const COMMAND_OUTCOMES = [
+  "confirmed",
+  "accepted-unverified",
+  "mismatch",
+  "rejected",
+  "expired",
+  "superseded",
+  "duplicate",
+  "unknown",
+] as const;
+export type CommandOutcome = (typeof COMMAND_OUTCOMES)[number];
+
+export interface CommandResult {
+  /** The id that the requester chose, or the one that was made for it. */
+  readonly commandId: string;
+  /** The tag; null where the message named none. */
+  readonly tagId: string | null;
+  /** How it ended; docs/commands.md explains each. */
+  readonly outcome: CommandOutcome;
+  /** Machine-readable reason, e.g. `out-of-range`; null when confirmed. */
+  readonly reason: string | null;
+  /** The same for a person. */
+  readonly message: string;
+  /** The value that was to be written. */
+  readonly requested: TagValue;
+  /** What the tag held before, where that was read; else null. */
+  readonly before: TagValue;
+  /** What the tag held when it was read back; null where it was not. */
+  readonly readBack: TagValue;
+  /** True in rehearsal mode: everything but the write was done. */
+  readonly rehearsal: boolean;
+  /** Opaque text of the requester (MQTT 5 correlation data, base64), echoed. */
+  readonly correlation: string | null;
+  /** Where the requester wants its answer besides the ordinary result topic (MQTT 5 response topic). */
+  readonly replyTo: string | null;
+}
+
+/**
+ * How far the audit log reaches, told with each write and once an hour. Whoever keeps one finds out whether the log was
+ * emptied, cut or written anew: `plenum audit verify --expect <records>:<head>`.
+ */
+export interface AuditHead {
+  /** How many records the log has. */
+  readonly records: number;
+  /** Hash of the last record, in which those of all before it have their part: SHA-256, hexadecimal. */
+  readonly head: string;
+}
+
+/** A value that was written for a time is still in force, because the old one could not be put back. */
+export interface CommandNotRestored {
+  /** The command that wrote the value for a time. */
+  readonly commandId: string;
+  /** The tag that still holds it. */
+  readonly tagId: string;
+  /** What the tag holds as far as is known; null when nobody knows. */
+  readonly inForce: TagValue;
+  /** When it was written, UTC. */
+  readonly since: string;
+  /** The old value, which should hold again since `dueAt`. */
+  readonly wanted: TagValue;
+  /** When the old value should have been put back, UTC. */
+  readonly dueAt: string;
+  /** Machine-readable reason of the last try, as in a `command-result`. */
+  readonly reason: string;
+  /** The same for a person. */
+  readonly message: string;
+}

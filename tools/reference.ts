@@ -1,0 +1,28 @@
+import { mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { sampleOfEveryForm } from "../test/sample-events.ts";
+import { eventTypes } from "./reference/event-types.ts";
+import { EVENTS_FILE, eventsText } from "./reference/events.ts";
+
+/** `npm run reference` writes what can be looked up, out of the code: docs/reference. */
+
+const ROOT = join(import.meta.dirname, "..");
+
+export interface ReferenceDocument {
+  readonly file: string;
+  text(): string | Promise<string>;
+}
+
+export const DOCUMENTS: readonly ReferenceDocument[] = [
+  { file: EVENTS_FILE, text: () => eventsText(eventTypes(ROOT), sampleOfEveryForm()) },
+];
+
+if (import.meta.main) {
+  for (const { file, text } of DOCUMENTS) {
+    const path = join(ROOT, file);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, await text());
+  }
+  // The command line's own parts keep a process awake.
+  process.exit();
+}

@@ -1,0 +1,188 @@
+import { join } from "node:path";
+import { API, type Checker, type Symbol as TsSymbol, type Type } from "typescript/unstable/sync";
+
+/** What the types of the event vocabulary say, in the words of their docstrings: read by the type checker itself. */
+
+export interface Field {
+  /** A path where the shape has no name: `lastGood.time`, `tickets[].link`. */
+  readonly name: string;
+  readonly optional: boolean;
+  /** In words: `number or null`, `list of Measurement`. */
+  readonly type: string;
+  /** Names of the shapes in it. */
+  readonly shapes: readonly string[];
+  /** Empty where the code says nothing. */
+  readonly about: string;
+}
+
+export interface Shape {
+  readonly name: string;
+  readonly about: string;
+  readonly fields: readonly Field[];
+}
+
+export interface KindType {
+  readonly kind: string;
+  readonly about: string;
+  /** More than one where the data have more than one form. */
+  readonly forms: readonly Shape[];
+}
+
+export interface EventTypes {
+  readonly envelope: Shape;
+  readonly kinds: readonly KindType[];
+  /** Every shape that the kinds lead to, by name. */
+  readonly shapes: ReadonlyMap<string, Shape>;
+}
+
+const EVENT_FILE = "src/event.ts";
+
+/** Reads them with the compiler, which takes some seconds. */
+export function eventTypes(root: string): EventTypes {
+  const api = new API({ cwd: root });
+  try {
+    const configFile = join(root, "tsconfig.json");
+    const project = api.updateSnapshot({ openProjects: [configFile] }).getProject(configFile);
+    const file = project?.program.getSourceFile(join(root, EVENT_FILE));
+    const module = file && project?.checker.getSymbolAtLocation(file);
+    if (project === undefined || module === undefined)
+      throw new Error(`The compiler knows no ${EVENT_FILE}.`);
+    return createReader(project.checker, module).read();
+  } finally {
+    api.close();
+  }
+}
+
+function createReader(checker: Checker, module: TsSymbol) {
+  const shapes = new Map<string, Shape>();
+  const declared = new Map(checker.getExportsOfModule(module).map((symbol) => [symbol.name, symbol]));
+
+  function typeNamed(name: string): Type {
+    const symbol = declared.get(name);
+    if (symbol === undefined) throw new Error(`${EVENT_FILE} exports no ${name}.`);
+    return checker.getDeclaredTypeOfSymbol(symbol);
+  }
+
+  function typeOf(symbol: TsSymbol): Type {
+    const type = checker.getTypeOfSymbol(symbol);
+    if (type === undefined) throw new Error(`The compiler knows no type of ${symbol.name}.`);
+    return type;
+  }
+
+  function aboutOf(symbol: TsSymbol): string {
+    return plain(checker.getDocumentationCommentOfSymbol(symbol));
+  }
+
+  /** The name of an interface of ours, which is described once; null for everything else. */
+  function nameOf(type: Type): string | null {
+    if (!type.isObjectType() || !type.isClassOrInterface()) return null;
+    return type.getSymbol()?.name ?? null;
+  }
+
+  function shapeOf(type: Type, name: string): Shape {
+    const symbol = type.getSymbol();
+    return {
+      name,
+      about: symbol === undefined ? "" : aboutOf(symbol),
+      fields: checker.getPropertiesOfType(type).flatMap((each) => fieldsOf(each, "")),
+    };
+  }
+
+  /** A field, and behind it those of a shape without a name. */
+  function fieldsOf(symbol: TsSymbol, before: string): readonly Field[] {
+    const name = before + symbol.name;
+    const seen = look(typeOf(symbol));
+    const [only] = seen.shapes;
+    const field: Field = {
+      name,
+      optional: (symbol.flags & OPTIONAL) !== 0,
+      type: seen.text,
+      shapes: seen.shapes,
+      // Of `site: Site` the shape's own words are enough.
+      about: aboutOf(symbol) || (only === undefined ? "" : (shapes.get(only)?.about ?? "")),
+    };
+    const mark = seen.isList ? "[]." : ".";
+    return [field, ...seen.inner.flatMap((each) => fieldsOf(each, name + mark))];
+  }
+
+  interface Look {
+    readonly text: string;
+    readonly shapes: readonly string[];
+    /** Fields of what has no name. */
+    readonly inner: readonly TsSymbol[];
+    readonly isList: boolean;
+  }
+
+  function look(type: Type): Look {
+    const leaf = (text: string): Look => ({ text, shapes: [], inner: [], isList: false });
+    if (type.isTypeParameter()) return leaf("text");
+    if (type.isIndexedAccessType()) return leaf("object");
+    if (type.isUnionType()) {
+      const parts = (type.getTypes() ?? []).map(look);
+      return {
+        text: alternatives(parts.map(({ text }) => text)),
+        shapes: [...new Set(parts.flatMap(({ shapes: names }) => names))],
+        inner: parts.flatMap(({ inner }) => inner),
+        isList: parts.some(({ isList }) => isList),
+      };
+    }
+    if (checker.isArrayLikeType(type) && type.isTypeReference()) {
+      const [held] = checker.getTypeArguments(type);
+      if (held === undefined) throw new Error("A list of nothing.");
+      const inside = look(held);
+      return { ...inside, text: `list of ${inside.text}`, isList: true };
+    }
+    if (type.isStringLiteralType()) return leaf(`\`${type.value}\``);
+    if (!type.isObjectType()) return leaf(WORDS[checker.typeToString(type)] ?? checker.typeToString(type));
+    const name = nameOf(type);
+    if (name !== null) {
+      if (!shapes.has(name)) {
+        shapes.set(name, { name, about: "", fields: [] });
+        shapes.set(name, shapeOf(type, name));
+      }
+      return { text: name, shapes: [name], inner: [], isList: false };
+    }
+    const properties = checker.getPropertiesOfType(type);
+    // Keys of a record are values, and explained where they stand for themselves.
+    const isRecord = properties.every((each) => aboutOf(each) === "");
+    if (!isRecord) return { ...leaf("object"), inner: properties };
+    const keys = properties.map((each) => `\`${each.name}\``).join(", ");
+    return leaf(keys === "" ? "object" : `object of ${keys}`);
+  }
+
+  return {
+    read(): EventTypes {
+      const kinds = checker.getPropertiesOfType(typeNamed("EventData")).map((symbol): KindType => {
+        const type = typeOf(symbol);
+        const forms = type.isUnionType() ? (type.getTypes() ?? []) : [type];
+        return {
+          kind: symbol.name.replaceAll('"', ""),
+          about: aboutOf(symbol),
+          forms: forms.map((form) => shapeOf(form, nameOf(form) ?? "")),
+        };
+      });
+      return { envelope: shapeOf(typeNamed("Event"), "Event"), kinds, shapes };
+    },
+  };
+}
+
+/** `SymbolFlags.Optional` of the compiler. */
+const OPTIONAL = 16_777_216;
+
+const WORDS: Readonly<Record<string, string>> = { string: "text", undefined: "", unknown: "anything" };
+
+/** `true or false` is a boolean, and null comes last. */
+function alternatives(texts: readonly string[]): string {
+  const known = new Set(texts.filter((text) => text !== ""));
+  if (known.has("true") && known.delete("false")) {
+    known.delete("true");
+    known.add("boolean");
+  }
+  if (known.delete("null")) known.add("null");
+  return [...known].join(" or ");
+}
+
+/** A docstring as one line. */
+function plain(text: string): string {
+  return text.replace(/\s+/g, " ").trim();
+}

@@ -1,0 +1,137 @@
+import { linesOf } from "../../connectors/influxdb/points.ts";
+import { KafkaConfig } from "../../connectors/kafka/config.ts";
+import { recordOf } from "../../connectors/kafka/records.ts";
+import { createTopics as createKafkaTopics } from "../../connectors/kafka/topics.ts";
+import { MqttConfig } from "../../connectors/mqtt/config.ts";
+import { type Message, messagesOf } from "../../connectors/mqtt/messages.ts";
+import { createTopics } from "../../connectors/mqtt/topics.ts";
+import { payloadOf } from "../../connectors/webhook/payload.ts";
+import { requestHeaders } from "../../connectors/webhook/request-headers.ts";
+import { keyOf } from "../../connectors/webhook/signature.ts";
+import { type Event, toCloudEvent } from "../../src/event.ts";
+import { tellRows } from "../../src/lake/rows.ts";
+import { Secret } from "../../src/log.ts";
+import type { EventTypes, Field, KindType, Shape } from "./event-types.ts";
+import { anchor, code, fenced, json, page, table } from "./markdown.ts";
+
+/**
+ * docs/reference/events.md: every kind of event with what its types say of it, an example, and what the connectors' own
+ * functions make of that example.
+ */
+
+export const EVENTS_FILE = "docs/reference/events.md";
+
+export function eventsText(types: EventTypes, samples: readonly Event[]): string {
+  return page(
+    INTRODUCTION,
+    list(types.kinds),
+    "## The envelope",
+    "The attributes of CloudEvents 1.0 that an event has besides `specversion` and `datacontenttype`.",
+    fieldsTable(types.envelope),
+    ...types.kinds.map((kind) => kindSection(kind, samples)),
+    "## Shapes",
+    "What the data of several kinds have in common.",
+    ...[...types.shapes.values()]
+      .toSorted((a, b) => a.name.localeCompare(b.name))
+      .map((shape) => page(`### ${shape.name}`, shape.about, fieldsTable(shape)).trimEnd()),
+  );
+}
+
+function list(kinds: readonly KindType[]): string {
+  return table(
+    ["Kind", "Told when"],
+    kinds.map(({ kind, about }) => [`[\`${kind}\`](#${anchor(kind)})`, about]),
+  );
+}
+
+function fieldsTable({ fields }: Shape): string {
+  return table(
+    ["Field", "Type", "Meaning"],
+    fields.map((field) => [code(field.name), typeText(field), field.about]),
+  );
+}
+
+/** Names of shapes lead to them. */
+function typeText({ type, shapes, optional }: Field): string {
+  const linked = shapes.reduce(
+    (text, name) => text.replace(new RegExp(`\\b${name}\\b`), `[${name}](#${anchor(name)})`),
+    type,
+  );
+  return optional ? `${linked}; may be left out` : linked;
+}
+
+function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]): string {
+  const events = samples.filter(({ type }) => type === kind);
+  if (events.length === 0) throw new Error(`There is no example of ${kind}.`);
+  const fields =
+    forms.length === 1
+      ? forms.map(fieldsTable)
+      : forms.flatMap((form) => [`**${form.name}.** ${form.about}`, fieldsTable(form)]);
+  const examples = events.flatMap((event) => [
+    fenced("json", json(toCloudEvent(event))),
+    ...deliveries(event),
+  ]);
+  return page(`## ${kind}`, about, ...fields, ...examples).trimEnd();
+}
+
+const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
+const kafkaTopics = createKafkaTopics(KafkaConfig.shape.topic.parse(undefined));
+const retained = MqttConfig.shape.retain.parse(undefined);
+/** Of the examples only: a signature has to be made by something. */
+const EXAMPLE_KEY = keyOf(new Secret(`whsec_${Buffer.alloc(24, "example").toString("base64")}`));
+
+/** What leaves at each connector that carries every kind. */
+function deliveries(event: Event): readonly string[] {
+  const record = recordOf(event, kafkaTopics.of(event));
+  const payload = payloadOf(event, "cloudevents");
+  const seconds = Math.floor(Date.parse(event.time) / 1_000);
+  const headers = requestHeaders(event, payload, { seconds, keys: [EXAMPLE_KEY], sequence: null });
+  const lines = [...linesOf(event, { prefix: "", tags: {} })].map(({ text }) => String(text));
+  const rows = new Set<string>();
+  tellRows({ event, position: 1, committedAt: event.time }, ({ name }) => rows.add(name));
+  const messages = messagesOf(event, topics, retained);
+  const isToldAsEvent = messages.some(({ contentType }) => contentType === "application/cloudevents+json");
+  const places = [
+    ...messages.map((message) => ["MQTT", messageText(message)]),
+    ["Kafka", `topic ${code(record.topic)}, key ${code(record.key.toString())}`],
+    ["Lake", rowsText(rows)],
+  ];
+  return [
+    table(["At", "It is"], places),
+    ...(isToldAsEvent
+      ? []
+      : messages.flatMap(({ payload }) => ["In MQTT:", fenced("json", json(JSON.parse(payload)))])),
+    "Line protocol:",
+    fenced("text", lines.join("\n")),
+    "Headers of the request, and of Kafka's record:",
+    fenced("http", [headerLines(Object.entries(headers)), headerLines([...record.headers])].join("\n\n")),
+  ];
+}
+
+function headerLines(headers: readonly (readonly [string | Buffer, string | Buffer])[]): string {
+  return headers.map(([name, value]) => `${name}: ${value}`).join("\n");
+}
+
+function rowsText(names: ReadonlySet<string>): string {
+  if (names.size === 0) return "no row";
+  return `rows of ${[...names].map((name) => `[\`${name}\`](../lake/tables.md#${name})`).join(", ")}`;
+}
+
+function messageText({ topic, payload, retain, contentType }: Message): string {
+  if (payload === "") return `topic ${code(topic)}, empty and retained: what the broker kept is forgotten`;
+  return `topic ${code(topic)}, ${contentType}${retain ? ", retained" : ""}`;
+}
+
+const INTRODUCTION = `# Events
+
+Written by \`npm run reference\` from the types and the connectors themselves. What is promised of events (once each, in
+order, with the same id after every retry) stands in [promise.md](../promise.md).
+
+Each section has the fields of \`data\`, then an example as a CloudEvent, as it is in a \`file\`, at a \`webhook\` and in
+MQTT's \`event\` topics; of measurements also the message in MQTT, which is another. Then where the example is at each
+connector with its default topics, its lines in line protocol (\`influxdb\`, timestamps in milliseconds), and the headers
+of the request (\`webhook\`, signed with a key of this example) and of the record (\`kafka\`). A sink's \`filter\` chooses among
+the kinds.
+
+Texts are as the service writes them. A time ends with \`Z\`; one that the service stated without an offset is held as it
+came.`;

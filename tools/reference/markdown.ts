@@ -1,0 +1,61 @@
+/** Small words for the generated documents. */
+
+/** A cell of a table: what would end it or the row is taken care of. */
+export function cell(text: string): string {
+  return text.replaceAll("|", "\\|").replace(/\s+/g, " ").trim();
+}
+
+/** Text between backticks, also where it has some itself. */
+export function code(text: string): string {
+  const runs = (text.match(/`+/g) ?? []).map(({ length }) => length);
+  if (runs.length === 0) return `\`${text}\``;
+  const fence = "`".repeat(Math.max(...runs) + 1);
+  return `${fence} ${text} ${fence}`;
+}
+
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.map(cell).join(" | ")} |`;
+  return [line(head), `|${head.map(() => "---").join("|")}|`, ...rows.map(line)].join("\n");
+}
+
+export function fenced(language: string, text: string): string {
+  return `\`\`\`${language}\n${text}\n\`\`\``;
+}
+
+/** The address of a heading in the document: as GitHub makes it. */
+export function anchor(heading: string): string {
+  return heading
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}\p{M} _-]/gu, "")
+    .replaceAll(" ", "-");
+}
+
+/** Parts of a document, with an empty line between them and a line break at its end. */
+export function page(...parts: readonly string[]): string {
+  return `${parts.filter((part) => part !== "").join("\n\n")}\n`;
+}
+
+const WIDTH = 110;
+
+/** JSON in as few lines as fit: what is short stays on one. */
+export function json(value: unknown, indent = "", before = ""): string {
+  const short = spaced(value);
+  if (indent.length + before.length + short.length <= WIDTH) return short;
+  if (typeof value !== "object" || value === null) return short;
+  const inner = `${indent}  `;
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const entries = Array.isArray(value)
+    ? value.map((each: unknown) => json(each, inner))
+    : Object.entries(value)
+        .filter(([, each]) => each !== undefined)
+        .map(([key, each]) => `"${key}": ${json(each, inner, `"${key}": `)}`);
+  return `${open}\n${entries.map((entry) => inner + entry).join(",\n")}\n${indent}${close}`;
+}
+
+function spaced(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  const entries = Object.entries(value).filter(([, each]) => each !== undefined);
+  if (entries.length === 0) return "{}";
+  return `{ ${entries.map(([key, each]) => `${JSON.stringify(key)}: ${spaced(each)}`).join(", ")} }`;
+}
