@@ -43,10 +43,11 @@ export function spanText(seconds: number): string {
 /** A duration in the configuration; milliseconds once parsed. */
 export const Duration = z
   .string()
+  // Here and not at the end, where a default or a check around it would take it away.
+  .meta({ title: "duration", examples: ["30s", "5m", "24h"] })
   .transform((text, context) => {
     const ms = parseDuration(text);
     if (ms !== null) return ms;
     context.addIssue({ code: "custom", message: "Write a duration as 500ms, 30s, 5m, 24h or 7d." });
     return z.NEVER;
-  })
-  .meta({ examples: ["30s", "5m", "24h"] });
+  });

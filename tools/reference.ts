@@ -1,6 +1,8 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { configJsonSchema } from "../src/config/json-schema.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
+import { CONFIGURATION_FILE, configurationText } from "./reference/configuration.ts";
 import { eventTypes } from "./reference/event-types.ts";
 import { EVENTS_FILE, eventsText } from "./reference/events.ts";
 
@@ -15,6 +17,7 @@ export interface ReferenceDocument {
 
 export const DOCUMENTS: readonly ReferenceDocument[] = [
   { file: EVENTS_FILE, text: () => eventsText(eventTypes(ROOT), sampleOfEveryForm()) },
+  { file: CONFIGURATION_FILE, text: () => configurationText(configJsonSchema()) },
 ];
 
 if (import.meta.main) {

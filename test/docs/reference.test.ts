@@ -1,7 +1,11 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { configJsonSchema } from "#src/config/json-schema.ts";
+import { optionPaths } from "#src/config/schema-walk.ts";
 import { KINDS } from "#src/event.ts";
+import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts";
 import { eventTypes } from "../../tools/reference/event-types.ts";
 import { DOCUMENTS } from "../../tools/reference.ts";
 
@@ -29,5 +33,28 @@ describe("what the code says of events", () => {
     );
     expect(silent).toEqual([]);
     expect(types.shapes.get("AgreedSilence")?.fields.length).toBeGreaterThan(8);
+  });
+});
+
+describe("what the schemas say of options", () => {
+  const options = optionsOf(configJsonSchema());
+
+  test("has words for every option that can be written, and an address of its own", () => {
+    const known = optionPaths(Config);
+    const paths = options.map(({ path }) => path);
+    // Of a secret the two keys are in its type, and not options of their own.
+    const other: Readonly<Record<string, string>> = { file: "env", env: "file" };
+    const isOfSecret = (path: string) =>
+      /\.(file|env)$/.test(path) && known.includes(path.replace(/\w+$/, (key) => other[key] ?? key));
+    expect(known.filter((path) => !isOfSecret(path) && !paths.includes(path))).toEqual([]);
+    expect(options.filter(({ about }) => about === "")).toEqual([]);
+    expect(new Set(paths.map(optionAnchor)).size).toBe(paths.length);
+  });
+
+  test("has defaults and bounds", () => {
+    const polite = options.find(({ path }) => path === "sources.*.quota.polite");
+    expect(polite).toMatchObject({ default: "`1`", type: "number from 0.05 to 1" });
+    const waits = options.find(({ path }) => path === "sinks.*.retry.max");
+    expect(waits).toMatchObject({ default: "`5m`", type: "duration" });
   });
 });

@@ -1,0 +1,223 @@
+import { stringify } from "yaml";
+import { anchor, code, page, table } from "./markdown.ts";
+
+/** docs/reference/configuration.md: every option, out of the JSON schema, which is made of the schemas of the rooms. */
+
+export const CONFIGURATION_FILE = "docs/reference/configuration.md";
+
+/** As far as the schema of the configuration uses JSON Schema. */
+export interface Schema {
+  readonly type?: string | readonly string[];
+  readonly title?: string;
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly const?: unknown;
+  readonly enum?: readonly unknown[];
+  readonly format?: string;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly exclusiveMinimum?: number;
+  readonly examples?: readonly unknown[];
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly items?: Schema;
+  readonly additionalProperties?: Schema | boolean;
+  readonly anyOf?: readonly Schema[];
+  readonly oneOf?: readonly Schema[];
+  readonly allOf?: readonly Schema[];
+}
+
+export interface Option {
+  /** `sinks.*.file.folder`: `*` is a name of one's own, `[]` an entry of a list. */
+  readonly path: string;
+  readonly type: string;
+  readonly default: string;
+  readonly about: string;
+}
+
+/** Parts of the file that have a section of their own; everything else is a row in the section that it is in. */
+const SECTIONS: readonly (readonly [path: string, isEachOf?: true])[] = [
+  ["state"],
+  ["log"],
+  ["status"],
+  ["sources.*"],
+  ["sources.*.quota"],
+  ["sources.*.schedules"],
+  ["sources.*.alarms"],
+  ["sources.*.inventory"],
+  ["sources.*.read[]"],
+  ["sources.*.history[]"],
+  ["sources.*.silent_sensors"],
+  ["sinks.*"],
+  // Each connector has its own.
+  ["sinks.*", true],
+  ["commands"],
+  ["commands.allow[]"],
+];
+
+export function configurationText(schema: Schema): string {
+  const options = optionsOf(schema);
+  const sections = SECTIONS.flatMap(([path, isEachOf]) =>
+    isEachOf ? connectorsIn(schema).map((name) => `${path}.${name}`) : [path],
+  );
+  const homeOf = (path: string) =>
+    sections.filter((each) => isInside(path, each)).toSorted((a, b) => b.length - a.length)[0] ?? "";
+  const byHome = Map.groupBy(options, ({ path }) => homeOf(path));
+  const inOrder = ["", ...sections].filter((home) => byHome.has(home));
+  const links = inOrder.filter((home) => home !== "").map((home) => `[\`${home}\`](#${anchor(home)})`);
+  return page(
+    INTRODUCTION,
+    `Sections: ${links.join(", ")}.`,
+    ...inOrder.map((home) => {
+      const rows = (byHome.get(home) ?? []).map((option) => rowOf(option, home));
+      const head = table(["Option", "Type", "Default", "Meaning"], rows);
+      return home === "" ? head : page(`## ${home}`, head).trimEnd();
+    }),
+  );
+}
+
+/** Every option that can be written, in the order of the schema. */
+export function optionsOf(schema: Schema, path = ""): readonly Option[] {
+  if (isSecret(schema)) return [];
+  const inner = [schema, ...alternatives(schema)];
+  const named = inner.flatMap(({ properties = {}, required = [] }) =>
+    Object.entries(properties).map(([name, value]) => ({ name, value, isRequired: required.includes(name) })),
+  );
+  const own = [...Map.groupBy(named, ({ name }) => name)].flatMap(([name, forms]) => {
+    const at = path === "" ? name : `${path}.${name}`;
+    const isRequired = forms.every((form) => form.isRequired);
+    const [first] = forms;
+    if (first === undefined) return [];
+    const type = unique(forms.map(({ value }) => typeText(value))).join(" or ");
+    const about = unique(forms.map(({ value }) => value.description ?? "")).join(" ");
+    const below = forms.flatMap(({ value }) => optionsOf(value, at));
+    const known = new Set<string>();
+    return [
+      {
+        path: at,
+        type,
+        default: defaultText(first.value, isRequired),
+        about: withExamples(first.value, about),
+      },
+      ...below.filter((option) => !known.has(option.path) && known.add(option.path)),
+    ];
+  });
+  const lists = inner.flatMap(({ items }) => (items === undefined ? [] : optionsOf(items, `${path}[]`)));
+  const names = inner.flatMap(({ additionalProperties: each }) =>
+    typeof each === "object" ? optionsOf(each, `${path}.*`) : [],
+  );
+  return [...own, ...lists, ...names];
+}
+
+function alternatives(schema: Schema): readonly Schema[] {
+  if (isSecret(schema)) return [];
+  const { anyOf = [], oneOf = [], allOf = [] } = schema;
+  return [...anyOf, ...oneOf, ...allOf].flatMap((each) => [each, ...alternatives(each)]);
+}
+
+/** `{file: …}` or `{env: …}`. */
+function isSecret({ anyOf = [] }: Schema): boolean {
+  const keys = anyOf.flatMap(({ properties = {} }) => Object.keys(properties));
+  return keys.length === 2 && keys.includes("file") && keys.includes("env");
+}
+
+function typeText(schema: Schema): string {
+  if (isSecret(schema)) return "secret: `{file: …}` or `{env: …}`";
+  const forms = [...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])];
+  if (forms.length > 0) return unique(forms.map(typeText)).join(" or ");
+  if (schema.const !== undefined) return code(written(schema.const));
+  if (schema.enum !== undefined) return schema.enum.map((each) => code(written(each))).join(", ");
+  switch (schema.type) {
+    case "array":
+      return `list of ${typeText(schema.items ?? {})}`;
+    case "object":
+      return typeof schema.additionalProperties === "object" ? "entries by name" : "section";
+    case "string":
+      return schema.title ?? (schema.format === "uri" ? "address" : (FORMATS[schema.format ?? ""] ?? "text"));
+    case "integer":
+    case "number":
+      return `${schema.type}${rangeText(schema)}`;
+    default:
+      return schema.type === undefined ? "anything" : [schema.type].flat().join(" or ");
+  }
+}
+
+const FORMATS: Readonly<Record<string, string>> = { ipv4: "IPv4 address", ipv6: "IPv6 address" };
+
+/** Bounds that somebody chose, not those of whole numbers as such. */
+function rangeText({ minimum, maximum, exclusiveMinimum }: Schema): string {
+  const chosen = (bound: number | undefined) =>
+    bound === undefined || Math.abs(bound) === Number.MAX_SAFE_INTEGER ? null : bound;
+  const from = chosen(minimum);
+  const to = chosen(maximum);
+  const above = chosen(exclusiveMinimum);
+  const parts = [
+    from === null ? (above === null ? "" : `above ${above}`) : `from ${from}`,
+    to === null ? "" : `to ${to}`,
+  ].filter((part) => part !== "");
+  return parts.length === 0 ? "" : ` ${parts.join(" ")}`;
+}
+
+function defaultText(schema: Schema, isRequired: boolean): string {
+  if (schema.default === undefined) return isRequired ? "**required**" : "none";
+  const isSection = JSON.stringify(schema.default) === "{}";
+  return isSection ? "" : code(written(schema.default));
+}
+
+/** As it stands in YAML. */
+function written(value: unknown): string {
+  return stringify(value, { collectionStyle: "flow", lineWidth: 0 }).trim();
+}
+
+function withExamples({ examples = [], title }: Schema, about: string): string {
+  // What a duration looks like is said once.
+  if (title !== undefined || examples.length === 0) return about;
+  const shown = examples.map((each) => code(written(each))).join(", ");
+  return `${about} Such as ${shown}.`;
+}
+
+/** Names of the connectors: what a sink has that is a section of several options or of none. */
+function connectorsIn(schema: Schema): readonly string[] {
+  const sinks = schema.properties?.sinks?.additionalProperties;
+  if (typeof sinks !== "object") return [];
+  const { properties = {} } = sinks;
+  return Object.entries(properties).flatMap(([name, value]) =>
+    // They are written out only where they are used, so none has a default.
+    value.default === undefined && (value.type === "object" || alternatives(value).some(isObject))
+      ? [name]
+      : [],
+  );
+}
+
+function isObject({ type }: Schema): boolean {
+  return type === "object";
+}
+
+function isInside(path: string, section: string): boolean {
+  return path.startsWith(`${section}.`) || path.startsWith(`${section}[`);
+}
+
+function rowOf({ path, type, default: byDefault, about }: Option, home: string): readonly string[] {
+  const short = home === "" ? path : path.slice(home.length + 1);
+  return [`<a id="${optionAnchor(path)}"></a>${code(short)}`, type, byDefault, about];
+}
+
+/** Where an option stands in the document: `sources.*.quota.polite` is at `#sources-quota-polite`. */
+export function optionAnchor(path: string): string {
+  return path.replaceAll(".*", "").replaceAll("[]", "").replaceAll(".", "-");
+}
+
+function unique(texts: readonly string[]): readonly string[] {
+  return [...new Set(texts)].filter((text) => text !== "");
+}
+
+const INTRODUCTION = `# Configuration
+
+Written by \`npm run reference\` from the schema that checks the file. [config/example.yaml](../../config/example.yaml) has
+every option in its place with a comment, and editors complete by [config/schema.json](../../config/schema.json);
+\`plenum check\` names file, line and column of a mistake.
+
+\`*\` in a path is a name of your own, \`[]\` an entry of a list. A **duration** is \`500ms\`, \`30s\`, \`5m\`, \`24h\`, \`7d\` or
+\`1h30m\`. A **secret** says where it stands, in a file or in an environment variable, and is never written into the
+configuration. \`\${NAME}\`, \`\${NAME:-default}\` and \`\${NAME:?what to do}\` are replaced from the environment. An option of
+which no default is given and that is not required is simply not there.`;
