@@ -1,10 +1,13 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { configJsonSchema } from "../src/config/json-schema.ts";
+import { wholeProgram } from "../test/cli/whole-program.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
+import { COMMANDS_FILE, commandsText } from "./reference/commands.ts";
 import { CONFIGURATION_FILE, configurationText } from "./reference/configuration.ts";
 import { eventTypes } from "./reference/event-types.ts";
 import { EVENTS_FILE, eventsText } from "./reference/events.ts";
+import { METRICS_FILE, metricsText, metricWords } from "./reference/metrics.ts";
 
 /** `npm run reference` writes what can be looked up, out of the code: docs/reference. */
 
@@ -13,15 +16,20 @@ const ROOT = join(import.meta.dirname, "..");
 export interface ReferenceDocument {
   readonly file: string;
   text(): string | Promise<string>;
+  /** Where it says what it says; elsewhere it differs. */
+  readonly platform?: NodeJS.Platform;
 }
 
 export const DOCUMENTS: readonly ReferenceDocument[] = [
   { file: EVENTS_FILE, text: () => eventsText(eventTypes(ROOT), sampleOfEveryForm()) },
   { file: CONFIGURATION_FILE, text: () => configurationText(configJsonSchema()) },
+  { file: METRICS_FILE, text: () => metricsText(metricWords()), platform: "linux" },
+  { file: COMMANDS_FILE, text: async () => commandsText(await wholeProgram()) },
 ];
 
 if (import.meta.main) {
-  for (const { file, text } of DOCUMENTS) {
+  for (const { file, text, platform = process.platform } of DOCUMENTS) {
+    if (platform !== process.platform) continue;
     const path = join(ROOT, file);
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, await text());

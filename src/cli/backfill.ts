@@ -17,7 +17,13 @@ import { type HeldBackfill, type HeldPause, syncSet } from "../sync/snapshot.ts"
 import { loop } from "../waiting.ts";
 import { barLine, type Remaining, remainingLines, withoutLogText } from "./backfill-lines.ts";
 import { type CliContext, choose } from "./context.ts";
-import { moment, type SelectionOptions, selectionOf, selectionOptions } from "./past-options.ts";
+import {
+  moment,
+  momentOption,
+  type SelectionOptions,
+  selectionOf,
+  selectionOptions,
+} from "./past-options.ts";
 
 interface BackfillOptions extends SelectionOptions {
   readonly source?: string;
@@ -40,7 +46,7 @@ export function define(command: Command, context: CliContext): void {
       "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
       moment,
     )
-    .option("--to <time>", "end: ISO 8601, or an age", moment, moment("0s"))
+    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(
       new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
     );

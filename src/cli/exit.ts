@@ -18,6 +18,21 @@ export const EXIT = {
   configuration: 78,
 } as const;
 
+/** For the help and the documentation. */
+export const EXIT_MEANINGS = {
+  ok: "done",
+  failure: "tried and failed",
+  usage: "wrong command line",
+  incomplete: "not complete",
+  unavailable: "not available now, try again",
+  configuration: "configuration, token or permission",
+} as const satisfies Record<keyof typeof EXIT, string>;
+
+/** All of them in one line: `0 done, 1 tried and failed …`. */
+export const EXIT_LINE = (Object.keys(EXIT) as (keyof typeof EXIT)[])
+  .map((key) => `${EXIT[key]} ${EXIT_MEANINGS[key]}`)
+  .join("; ");
+
 export function exitCodeOf(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   if (isOwnFault(error)) return EXIT.failure;

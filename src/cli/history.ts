@@ -1,9 +1,9 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { DateTime, IANAZone } from "luxon";
+import { IANAZone } from "luxon";
 import { RESOLUTIONS, type Resolution } from "../building.ts";
-import { parseDuration } from "../duration.ts";
 import { TAGS_PER_REQUEST } from "../source/source.ts";
 import type { CliContext } from "./context.ts";
+import { momentOption } from "./past-options.ts";
 
 interface HistoryOptions {
   readonly source?: string;
@@ -24,8 +24,8 @@ export function define(command: Command, context: CliContext): void {
   command
     .argument("<tag...>", "tag ids, at most 20")
     .option("--source <name>", "which source, when there are several")
-    .option("--from <time>", "start: ISO 8601, or an age such as 24h", moment, moment("24h"))
-    .option("--to <time>", "end: ISO 8601, or an age", moment, moment("0s"))
+    .addOption(momentOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
     .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
     .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
     .option("--total", "last minus first, one number for each tag")
@@ -59,15 +59,6 @@ export function define(command: Command, context: CliContext): void {
         { title: "value", value: (row) => row.value },
       ]);
     });
-}
-
-function moment(text: string): string {
-  const age = parseDuration(text);
-  const time =
-    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
-  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
-  if (iso === null) throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 24h.");
-  return iso;
 }
 
 function zone(text: string): string {

@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { DateTime } from "luxon";
 import { parseDuration } from "../duration.ts";
 import { Selection } from "../sync/select.ts";
@@ -32,6 +32,12 @@ export function selectionOf(tagIds: readonly string[], { site, name, unit }: Sel
     ...(name === undefined ? {} : { name }),
     ...(unit === undefined ? {} : { units: unit }),
   });
+}
+
+/** An option that is such a time; left out it is so long ago, which the help says as that and not as a date. */
+export function momentOption(flags: string, description: string, ageByDefault: string): Option {
+  const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
+  return new Option(flags, description).argParser(moment).default(moment(ageByDefault), shown);
 }
 
 /** A time as ISO 8601 UTC; an age counts back from now. */

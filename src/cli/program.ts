@@ -1,6 +1,7 @@
 import { Command, Help } from "commander";
 import { VERSION } from "../version.ts";
 import type { CliContext } from "./context.ts";
+import { EXIT_LINE } from "./exit.ts";
 import { parserOutput } from "./terminal.ts";
 
 /** A command's own file: what it takes and does, added to the command that the table below has begun. */
@@ -137,7 +138,7 @@ export function createProgram(
     .addHelpText(
       "after",
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
-        "\nExit codes: 0 done, 1 tried and failed, 2 wrong command line, 3 not complete, 75 not available now, 78 configuration.",
+        `\nExit codes: ${EXIT_LINE}.`,
     )
     .hook("preSubcommand", async (_, command) => {
       const load = loads.get(command);

@@ -1,18 +1,24 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/config/config.ts";
 import { configJsonSchema } from "#src/config/json-schema.ts";
 import { optionPaths } from "#src/config/schema-walk.ts";
 import { KINDS } from "#src/event.ts";
+import { COMMANDS_FILE, commandsIn } from "../../tools/reference/commands.ts";
 import { optionAnchor, optionsOf } from "../../tools/reference/configuration.ts";
 import { eventTypes } from "../../tools/reference/event-types.ts";
+import { metricWords } from "../../tools/reference/metrics.ts";
 import { DOCUMENTS } from "../../tools/reference.ts";
+import { wholeProgram } from "../cli/whole-program.ts";
+import { startVirtualWorker } from "../virtual-worker.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
 describe("docs/reference", () => {
-  test.each(DOCUMENTS)("$file says what is; write it anew with `npm run reference`", async (document) => {
+  const here = DOCUMENTS.filter(({ platform = process.platform }) => platform === process.platform);
+
+  test.each(here)("$file says what is; write it anew with `npm run reference`", async (document) => {
     const text = readFileSync(join(ROOT, document.file), "utf8");
     expect(text === (await document.text()), "npm run reference").toBe(true);
   });
@@ -56,5 +62,32 @@ describe("what the schemas say of options", () => {
     expect(polite).toMatchObject({ default: "`1`", type: "number from 0.05 to 1" });
     const waits = options.find(({ path }) => path === "sinks.*.retry.max");
     expect(waits).toMatchObject({ default: "`5m`", type: "duration" });
+  });
+});
+
+describe("what the worker says of its metrics", () => {
+  const words = metricWords();
+
+  test("is what it shows: none is missing, each has a help text", async () => {
+    const rig = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
+    onTestFinished(() => rig.clear());
+    const text = await (await fetch(`${rig.worker.statusUrl()}/metrics`)).text();
+    const shown = [...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name]) => name);
+    const known = words.map(({ name }) => name);
+    expect(shown.length).toBeGreaterThan(20);
+    expect(shown.filter((name = "") => !known.includes(name))).toEqual([]);
+    expect(words.filter(({ help }) => !/^\S.*\.$/.test(help))).toEqual([]);
+  });
+});
+
+describe("what the command line says of its commands", () => {
+  test("has a section for each", async () => {
+    const program = await wholeProgram();
+    const text = readFileSync(join(ROOT, COMMANDS_FILE), "utf8");
+    const sections = [...text.matchAll(/^## (.+)$/gm)].map(([, heading = ""]) => heading);
+    const names = [...commandsIn(program)].map(({ name }) => name);
+    expect(names.length).toBeGreaterThan(40);
+    expect(sections.slice(2)).toEqual(names);
+    expect(text).toContain("plenum outbox replay lake --since 2h");
   });
 });
