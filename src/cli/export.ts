@@ -39,7 +39,9 @@ export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", written)
-    .option("--to <time>", "end: ISO 8601, or an age", written, written("0s"))
+    .addOption(
+      new Option("--to <time>", "end: ISO 8601, or an age").argParser(written).default(written("0s"), "now"),
+    )
     .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
     .addOption(

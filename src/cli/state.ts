@@ -9,7 +9,7 @@ import type { CliContext } from "./context.ts";
 export function define(state: Command, context: CliContext): void {
   state.addHelpText(
     "after",
-    "\nBackup, restore and what happens on damage: docs/operation.md.\n\nExamples:\n  plenum state check\n" +
+    "\nBackup, restore and what happens on damage: docs/operations.md.\n\nExamples:\n  plenum state check\n" +
       "  plenum state salvage state/plenum.db.damaged-2026-11-02T06-00-00-000Z",
   );
 

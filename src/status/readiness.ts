@@ -32,7 +32,7 @@ export interface ReadinessOptions {
   readonly commitTrouble: () => CommitTrouble | null;
 }
 
-/** A sink may be blocked for so long before the worker stops being ready, in milliseconds; docs/operation.md says so. */
+/** A sink may be blocked for so long before the worker stops being ready, in milliseconds; docs/operations.md says so. */
 export const SINK_BLOCKED_MS = 10 * 60_000;
 /** Being delivered to, or with nothing to take, or about to begin. */
 const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];

@@ -114,7 +114,7 @@ export function preparePrivateFile(path: string): void {
     try {
       const found = fstatSync(descriptor);
       if (!found.isFile()) throw new Error("it is no file");
-      // Not without need: under the permission model of Node.js nobody may (docs/operation.md).
+      // Not without need: under the permission model of Node.js nobody may (docs/operations.md).
       if ((found.mode & 0o777) !== 0o600) fchmodSync(descriptor, 0o600);
     } finally {
       closeSync(descriptor);

@@ -4,14 +4,14 @@ import { expect, onTestFinished, test } from "vitest";
 import { temporaryFolder } from "../real-servers.ts";
 import { simulatedServer, workplace } from "./plenum.ts";
 
-/** The real worker under the permission model of Node.js, by the options that docs/operation.md tells. */
+/** The real worker under the permission model of Node.js, by the options that docs/operations.md tells. */
 
 const ROOT = join(import.meta.dirname, "../..");
 
 function documentedOptions(folders: Readonly<Record<string, string>>): string {
-  const text = readFileSync(join(ROOT, "docs/operation.md"), "utf8");
+  const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
   const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(text) ?? [];
-  if (options === undefined) throw new Error("docs/operation.md tells no NODE_OPTIONS.");
+  if (options === undefined) throw new Error("docs/operations.md tells no NODE_OPTIONS.");
   const here = Object.entries(folders).reduce(
     (all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`),
     options,

@@ -1,0 +1,28 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { isSaid } from "./said.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const page = readFileSync(join(ROOT, "docs/troubleshooting.md"), "utf8");
+
+/** First cells of the tables whose first heading is `It says`, where they quote. */
+function quotes(text: string): readonly string[] {
+  return text.split(/^## /m).flatMap((section) => {
+    const rows = section.split("\n").filter((line) => line.startsWith("|"));
+    return rows.slice(2).flatMap((row) => /^\| `([^`]+)` \|/.exec(row)?.[1] ?? []);
+  });
+}
+
+describe("docs/troubleshooting.md", () => {
+  test("quotes what the program says", () => {
+    const found = quotes(page);
+    expect(found.length).toBeGreaterThan(45);
+    expect(found.filter((quote) => !isSaid(quote))).toEqual([]);
+  });
+
+  test("would notice a sentence that is not said", () => {
+    expect(isSaid("The configuration file … cannot be swallowed")).toBe(false);
+    expect(isSaid("Another worker uses the state folder")).toBe(true);
+  });
+});
