@@ -1,0 +1,64 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { anchor } from "../../tools/reference/markdown.ts";
+import { files } from "./files.ts";
+
+/** The documents of the project, and what of them can be checked. */
+
+const ROOT = join(import.meta.dirname, "../..");
+
+export interface Page {
+  readonly file: string;
+  readonly text: string;
+}
+
+/** Every document but the licences of others. */
+export const pages: readonly Page[] = files("**/*.md")
+  .filter((file) => file !== "THIRD-PARTY-NOTICES.md")
+  .map((file) => ({ file, text: readFileSync(join(ROOT, file), "utf8") }));
+
+export interface Block {
+  readonly file: string;
+  readonly language: string;
+  readonly text: string;
+  /** The comment before it, `<!-- … -->`; empty where there is none. */
+  readonly mark: string;
+}
+
+const FENCE = /(?:<!--\s*([^>]*?)\s*-->\s*\n)?^( *)```(\w*)[^\n]*\n([\s\S]*?)^\2```/gm;
+
+export function blocksIn({ file, text }: Page): readonly Block[] {
+  return [...text.matchAll(FENCE)].map(([, mark = "", indent = "", language = "", body = ""]) => ({
+    ...{ file, language, mark },
+    text: body.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
+  }));
+}
+
+/** Text between single backticks, outside of blocks. */
+export function codeSpansIn({ text }: Page): readonly string[] {
+  return [...withoutBlocks(text).matchAll(/(?<!`)`([^`\n]+)`(?!`)/g)].map(([, code = ""]) => code);
+}
+
+/** Where the links of a page lead to. */
+export function linksIn({ text }: Page): readonly string[] {
+  const plain = withoutBlocks(text).replaceAll(/(?<!`)`[^`\n]+`(?!`)/g, "code");
+  return [...plain.matchAll(/\]\(([^()\s]+(?:\([^()]*\))?[^()\s]*)\)/g)].map(([, target = ""]) => target);
+}
+
+/** What a link to a place in the page may name. */
+export function anchorsIn({ text }: Page): ReadonlySet<string> {
+  const plain = withoutBlocks(text);
+  const seen = new Map<string, number>();
+  const headings = [...plain.matchAll(/^#{1,6} +(.+?) *#*$/gm)].map(([, heading = ""]) => {
+    const name = anchor(heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1").replaceAll("`", ""));
+    const times = seen.get(name) ?? 0;
+    seen.set(name, times + 1);
+    return times === 0 ? name : `${name}-${times}`;
+  });
+  const explicit = [...plain.matchAll(/<a (?:id|name)="([^"]+)">/g)].map(([, name = ""]) => name);
+  return new Set([...headings, ...explicit]);
+}
+
+function withoutBlocks(text: string): string {
+  return text.replaceAll(FENCE, "");
+}

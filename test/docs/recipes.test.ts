@@ -1,0 +1,210 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { connectAsync } from "mqtt";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { parse } from "yaml";
+import { InfluxConfig } from "#connectors/influxdb/config.ts";
+import { createInfluxSink } from "#connectors/influxdb/sink.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { messagesOf } from "#connectors/mqtt/messages.ts";
+import { createTopics } from "#connectors/mqtt/topics.ts";
+import { Config } from "#src/config/config.ts";
+import { nodeRedProgram } from "../bench/cost/node-red.ts";
+import { contextFor, never } from "../connectors/context.ts";
+import { createDatabase, write } from "../connectors/postgres/rig.ts";
+import { runProgram } from "../plenum-process.ts";
+import {
+  absent,
+  startInflux,
+  startMosquitto,
+  startPostgres,
+  startVictoriaMetrics,
+  temporaryFolder,
+} from "../real-servers.ts";
+import { sampleOfEveryKind, valueEvent } from "../sample-events.ts";
+import { blocksIn, type Page, pages } from "./markdown.ts";
+
+/** What the recipes say, done: configurations checked, queries asked of real servers. */
+
+const recipes = pages.filter(({ file }) => file.startsWith("docs/recipes/"));
+const recipe = (name: string): Page => {
+  const page = recipes.find(({ file }) => file.endsWith(`/${name}.md`));
+  if (page === undefined) throw new Error(`There is no recipe ${name}.`);
+  return page;
+};
+const blocks = recipes.flatMap(blocksIn);
+const SOURCE = {
+  base_url: "https://monitoring.example.com",
+  token: { file: "token" },
+  time_zone: "Europe/Oslo",
+};
+
+/** Samples, and a boolean of another tag. */
+const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
+const SAMPLES_AT = Date.parse("2026-11-02T06:20:00Z") / 1_000;
+
+/** Code spans behind a mark, as in a cell of a table. */
+function marked({ text }: Page, mark: string): readonly string[] {
+  return [...text.matchAll(new RegExp(`<!-- ${mark} --> \`([^\`]+)\``, "g"))].map(([, code = ""]) => code);
+}
+
+const configurations = blocks.filter(({ mark }) => mark === "configuration");
+
+test("the configurations are valid, each in a file with a source", () => {
+  expect(configurations.length).toBeGreaterThan(6);
+  for (const { file, text } of configurations) {
+    const { success, error } = Config.safeParse({ sources: { main: SOURCE }, ...parse(text) });
+    expect(success, `${file}: ${error?.message}`).toBe(true);
+  }
+});
+
+test("the topics are those of the connector", () => {
+  const { topic: layout, retain } = MqttConfig.shape;
+  const topics = createTopics("plenum", layout.parse(undefined));
+  const known = [
+    ...EVENTS.flatMap((event) => messagesOf(event, topics, retain.parse(undefined))).map(
+      ({ topic }) => topic,
+    ),
+    topics.status,
+    "plenum/cmd/main/10042/set",
+  ].map((topic) => topic.split("/"));
+  const named = recipes.flatMap(({ text }) => text.match(/plenum\/(main|status|cmd|\+)[\w+/.-]*/g) ?? []);
+  expect(named.length).toBeGreaterThan(10);
+  const isOurs = (topic: string) => {
+    const levels = topic.split("/");
+    // Ids are examples.
+    const fits = (level: string, other = "") => level === "+" || level === other || /^\d+$/.test(level);
+    return known.some(
+      (each) => each.length === levels.length && levels.every((level, n) => fits(level, each[n])),
+    );
+  };
+  expect(named.filter((topic) => !isOurs(topic))).toEqual([]);
+});
+
+async function filled(name: string, url: string): Promise<void> {
+  const [text = ""] = configurations
+    .filter(({ file, text: each }) => file.endsWith(name) && !each.includes("token"))
+    .map((block) => block.text);
+  const { sinks } = parse(text) as { readonly sinks: Record<string, { readonly influxdb: object }> };
+  const config = InfluxConfig.parse({ ...Object.values(sinks)[0]?.influxdb, url });
+  const sink = createInfluxSink(config, contextFor("recipe"));
+  onTestFinished(() => sink.close());
+  await sink.open?.(never());
+  expect(await sink.write(EVENTS, never())).toEqual({ rejected: [] });
+}
+
+test.skipIf(absent("victoria-metrics"))(
+  "the queries for VictoriaMetrics find what the sink wrote",
+  async () => {
+    const server = await startVictoriaMetrics();
+    onTestFinished(() => server.stop());
+    await filled("grafana-victoriametrics.md", server.url);
+    await fetch(`${server.url}/internal/force_flush`);
+    const queries = marked(recipe("grafana-victoriametrics"), "promql");
+    expect(queries.length).toBe(7);
+    for (const query of queries) {
+      const answer = await fetch(
+        `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
+      );
+      const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
+      expect(data.result.length, query).toBeGreaterThan(0);
+    }
+  },
+);
+
+test.skipIf(absent("influxd"))("the queries for InfluxDB find what the sink wrote", async () => {
+  const server = await startInflux();
+  onTestFinished(() => server.stop());
+  await filled("grafana-influxdb.md", server.url);
+  const queries = marked(recipe("grafana-influxdb"), "influxql");
+  expect(queries.length).toBe(5);
+  for (const written of queries) {
+    // What Grafana puts in.
+    const q = written
+      .replace("$timeFilter", "time > '2026-10-01T00:00:00Z' AND time < '2026-12-01T00:00:00Z'")
+      .replace("$__interval", "1h");
+    const answer = await fetch(`${server.url}/query?${new URLSearchParams({ db: "plenum", q })}`);
+    const { results } = (await answer.json()) as {
+      readonly results: readonly { readonly series?: unknown }[];
+    };
+    expect(results[0]?.series, q).toBeDefined();
+  }
+});
+
+test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and views", async () => {
+  const server = await startPostgres({ lines: ["fsync = off"] });
+  onTestFinished(() => server.stop());
+  const database = await createDatabase(server);
+  const sink = database.sink();
+  await write(sink, EVENTS);
+  await sink.close();
+  const views = readFileSync(join(import.meta.dirname, "../../docs/lake/postgresql.sql"), "utf8");
+  await database.ask(views);
+  const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
+  const [roles, ...queries] = all;
+  await database.ask("create role plenum login");
+  await database.ask(roles?.text ?? "");
+  expect(queries.length).toBe(3);
+  for (const { text } of queries) {
+    // The samples have a day of their own.
+    const asOf = text.replaceAll("now()", "timestamptz '2026-11-03'");
+    expect((await database.ask(asOf)).length, text).toBeGreaterThan(0);
+  }
+});
+
+describe("the flow for Node-RED", () => {
+  const [block] = blocks.filter(({ mark }) => mark === "flow");
+  const nodes = JSON.parse(block?.text ?? "[]") as {
+    readonly id: string;
+    readonly wires?: readonly (readonly string[])[];
+  }[];
+
+  test("has no loose wire", () => {
+    const ids = new Set(nodes.map(({ id }) => id));
+    const wired = nodes.flatMap(({ wires = [] }) => wires.flat());
+    expect(nodes.length).toBe(6);
+    expect(wired.filter((id) => !ids.has(id))).toEqual([]);
+  });
+
+  const program = nodeRedProgram();
+  test.skipIf(program === null || absent("mosquitto"))(
+    "shows a retained value, and none that could not be read",
+    async () => {
+      const broker = await startMosquitto();
+      onTestFinished(() => broker.stop());
+      const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
+      const client = await connectAsync(broker.url);
+      for (const event of [valueEvent(1, "1", null), valueEvent(2, "2", 42.5)]) {
+        for (const { topic, payload } of messagesOf(event, topics, {
+          values: true,
+          alarms: true,
+          inventory: true,
+        }))
+          await client.publishAsync(topic, payload, { qos: 1, retain: true });
+      }
+      await client.endAsync();
+      const folder = temporaryFolder("node-red");
+      mkdirSync(folder, { recursive: true });
+      const settings = join(folder, "settings.js");
+      writeFileSync(
+        settings,
+        `module.exports = { flowFile: "flows.json", httpAdminRoot: false, httpNodeRoot: false, disableEditor: true, telemetry: { enabled: false, updateNotification: false } };\n`,
+      );
+      writeFileSync(
+        join(folder, "flows.json"),
+        JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`),
+      );
+      const running = runProgram(process.execPath, [
+        program ?? "",
+        "--userDir",
+        folder,
+        "--settings",
+        settings,
+      ]);
+      onTestFinished(async () => void (await running.end("SIGTERM")));
+      await running.says("value: 42.5");
+      expect(running.output()).toContain("[debug:shown]");
+      expect(running.output()).not.toContain("value: null");
+    },
+  );
+});
