@@ -1,0 +1,46 @@
+import { existsSync } from "node:fs";
+import { dirname, join, posix } from "node:path";
+import { expect, test } from "vitest";
+import { anchorsIn, linksIn, type Page, pages } from "./markdown.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const byFile = new Map(pages.map((page) => [page.file, page]));
+
+/** What is wrong with the links of a page. */
+function brokenLinks(page: Page): readonly string[] {
+  return linksIn(page).flatMap((target) => {
+    if (/^(https?|mailto):/.test(target)) return [];
+    const [path = "", place = ""] = decodeURIComponent(target).split("#");
+    const file = path === "" ? page.file : posix.join(dirname(page.file), path);
+    if (file.startsWith("..") || !existsSync(join(ROOT, file))) return [`${page.file}: no file ${target}`];
+    const other = byFile.get(file.replace(/\/$/, ""));
+    if (place === "" || other === undefined) return [];
+    return anchorsIn(other).has(place) ? [] : [`${page.file}: no place ${target}`];
+  });
+}
+
+test("every link between documents leads to a file, and to a heading that is there", () => {
+  expect(pages.length).toBeGreaterThan(40);
+  expect(pages.flatMap(linksIn).length).toBeGreaterThan(400);
+  expect(pages.flatMap(brokenLinks)).toEqual([]);
+});
+
+test("a broken link would be noticed", () => {
+  const text = "[a](docs/nowhere.md) [b](README.md#no-such-heading) [c](README.md#commands) `[d](x.md)`";
+  expect(brokenLinks({ file: "README.md", text })).toEqual([
+    "README.md: no file docs/nowhere.md",
+    "README.md: no place README.md#no-such-heading",
+  ]);
+});
+
+test("the index names every document in docs", () => {
+  const index = byFile.get("docs/README.md");
+  const named = new Set(
+    (index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)),
+  );
+  const missing = pages.filter(
+    ({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !named.has(file),
+  );
+  // The index of recipes names them.
+  expect(missing.map(({ file }) => file).filter((file) => !file.startsWith("docs/recipes/"))).toEqual([]);
+});
