@@ -19,8 +19,8 @@ export interface Topics {
   fits(topic: string): boolean;
 }
 
-/** What a subject is about. One key has one noun, so its order is kept in a topic by noun. */
-const NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "command", "worker"] as const;
+/** What a subject is about; of a command that is its tag. One key has one noun, so its order is kept in a topic by noun. */
+const NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
 type TopicNoun = (typeof NOUNS)[number];
 
 const PLACEHOLDERS = ["noun", "kind", "source", "site"] as const;

@@ -169,7 +169,7 @@ await step("a topic that is missing, auto-creation off", async () => {
     sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()),
     /LEADER_NOT_AVAILABLE/,
   );
-  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "command", "worker"]) {
+  for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"]) {
     await createTopic(at(plain), `plenum.${noun}`, 3);
   }
   await sink.probe?.(never());
