@@ -1,0 +1,68 @@
+import { expect, onTestFinished, test } from "vitest";
+import type { AnyEvent, Event, Kind } from "#src/event.ts";
+import { sampleOfEveryForm } from "../sample-events.ts";
+import { startVirtualWorker } from "../virtual-worker.ts";
+
+/**
+ * The examples of the reference are samples. What a worker tells beside the simulated service has to look like
+ * them, envelope and data.
+ */
+
+const MINUTE_MS = 60_000;
+
+/** Names of attributes, and of the fields of the data. */
+function shape(event: Event): string {
+  const subject = event.subject.replaceAll(/\d{2,}|(?<=\/)\d+(?=\/|$)/g, "#");
+  return [
+    event.source,
+    subject.replace(/(history|total)\/\w+$/, "series"),
+    ...Object.keys(event).toSorted(),
+  ].join(" ");
+}
+
+function fields({ data }: Event): readonly string[] {
+  return Object.keys(data).toSorted();
+}
+
+test("a worker tells events as the examples show them", async () => {
+  const worker = await startVirtualWorker({
+    eventsFolder: null,
+    simulator: { sites: [1, 6] },
+    source: {
+      schedules: { alarms: "*/2 * * * *", gateways: "*/5 * * * *", tags: "*/5 * * * *" },
+      inventory: { tags_of_systems: true, remove_after: "1h" },
+      read: [{ name: "all", every: "30m" }],
+      history: [
+        { name: "log", resolution: "1h", backfill: "2d" },
+        { name: "days", select: { units: ["kWh"] }, resolution: "1d", total: true, backfill: "3d" },
+      ],
+    },
+  });
+  onTestFinished(() => worker.clear());
+  const { control, world } = worker.simulator;
+  await worker.clock.advance(5 * MINUTE_MS);
+  const id = control.raiseAlarm({ siteId: 6 });
+  const [gateway = 0] = world.gateways.keys();
+  control.setGateway(gateway, false);
+  await worker.clock.advance(6 * MINUTE_MS);
+  control.acknowledgeAlarm(id, "Ann Nilsson");
+  control.setGateway(gateway, true);
+  await worker.clock.advance(6 * MINUTE_MS);
+  control.resolveAlarm(id);
+  control.changeToken("simulator-token", { sites: [6] });
+  await worker.clock.advance(4 * MINUTE_MS);
+  const told = await worker.events();
+  const samples = sampleOfEveryForm();
+  const kinds = new Set<Kind>();
+  const unlike = new Set<string>();
+  for (const event of told as readonly AnyEvent[]) {
+    kinds.add(event.type);
+    const alike = samples.filter(({ type }) => type === event.type);
+    if (!alike.some((sample) => shape(sample) === shape(event)))
+      unlike.add(`${event.type}: ${shape(event)}, not ${alike.map(shape).join(" or ")}`);
+    if (!alike.some((sample) => fields(sample).join() === fields(event).join()))
+      unlike.add(`${event.type}: ${fields(event)}, not ${alike.map(fields).join(" or ")}`);
+  }
+  expect([...unlike]).toEqual([]);
+  expect([...kinds].length, [...kinds].join()).toBeGreaterThan(14);
+}, 120_000);

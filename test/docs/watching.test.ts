@@ -1,0 +1,35 @@
+import { expect, onTestFinished, test } from "vitest";
+import { metricWords } from "../../tools/reference/metrics.ts";
+import { absent, startVictoriaMetrics } from "../real-servers.ts";
+import { codeSpansIn, pages } from "./markdown.ts";
+
+/** Metrics that the documents name, and the expressions that they tell somebody to watch. */
+
+const known = metricWords().flatMap(({ name, type }) =>
+  type === "histogram" ? [name, `${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
+);
+
+test("every metric that a document names is one", () => {
+  const named = pages.flatMap(({ file, text }) =>
+    [...text.matchAll(/\bplenum_[a-z_]+(?=\b(?![*…/]))/g)].map(([name]) => ({ file, name })),
+  );
+  // What Slack's metadata of a message are called.
+  const other = new Set(["plenum_incident"]);
+  expect(named.length).toBeGreaterThan(70);
+  expect(named.filter(({ name }) => !known.includes(name) && !other.has(name))).toEqual([]);
+});
+
+test.skipIf(absent("victoria-metrics"))("what is to be watched can be asked", async () => {
+  const server = await startVictoriaMetrics();
+  onTestFinished(() => server.stop());
+  const expressions = pages
+    .filter(({ file }) => file === "docs/operations.md")
+    .flatMap(codeSpansIn)
+    .filter((span) => span.includes("plenum_"))
+    .map((span) => span.replaceAll("\\|", "|"));
+  expect(expressions.length).toBeGreaterThan(8);
+  for (const query of expressions) {
+    const { status } = await fetch(`${server.url}/api/v1/query?${new URLSearchParams({ query })}`);
+    expect(status, query).toBe(200);
+  }
+});
