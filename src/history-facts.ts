@@ -37,21 +37,21 @@ export interface TagTotalFact {
  * `expected = had + null + absent + withoutLog + refused + pending`.
  */
 export interface DayAccount {
-  /** Buckets that are wanted. */
+  /** How many buckets are wanted. */
   readonly expected: number;
-  /** A value was answered. */
+  /** How many of them were answered with a value. */
   readonly had: number;
-  /** The bucket was answered without a value. */
+  /** How many were answered without a value. */
   readonly null: number;
-  /** The time was answered, and there was no such bucket in the answer. */
+  /** How many were not in the answer, although their time was answered. */
   readonly absent: number;
-  /** The service said 404 of the log. */
+  /** How many have no log by the service's word (404). */
   readonly withoutLog: number;
-  /** Asked for and refused for another reason; asked again. */
+  /** How many were asked for and refused for another reason; they are asked for again. */
   readonly refused: number;
-  /** Not known yet. */
+  /** How many are not known yet. */
   readonly pending: number;
-  /** Buckets of the same days that nobody wants: before the depth of the backfill. Not among the expected. */
+  /** How many of the same days nobody wants: before the depth of the backfill. Not among the expected. */
   readonly notWanted: number;
 }
 

@@ -1,4 +1,4 @@
-import type { Argument, Command, Option } from "commander";
+import { type Argument, type Command, Help, type Option } from "commander";
 import { EXIT, EXIT_MEANINGS } from "../../src/cli/exit.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
@@ -33,13 +33,16 @@ export interface NamedCommand {
 
 /** Every command and those below it, in the order of the help. */
 export function* commandsIn(parent: Command, before = ""): Generator<NamedCommand> {
-  for (const command of parent.commands) {
-    // `help` is about the others.
-    if (before === "" && command.name() === "help") continue;
+  for (const command of belowOf(parent)) {
     const name = `${before}${command.name()}`;
     yield { name, command };
     yield* commandsIn(command, `${name} `);
   }
+}
+
+/** But `help`, which is about the others. */
+function belowOf(parent: Command): readonly Command[] {
+  return new Help().visibleCommands(parent).filter((command) => command.name() !== "help");
 }
 
 function commandSection(name: string, command: Command): string {
@@ -64,7 +67,7 @@ function usageOf(command: Command): string {
 }
 
 function below(name: string, command: Command): string {
-  const names = command.commands.map((each) => `${name} ${each.name()}`);
+  const names = belowOf(command).map((each) => `${name} ${each.name()}`);
   return names.length === 0
     ? ""
     : `Below it: ${names.map((each) => `[\`${each}\`](#${anchor(each)})`).join(", ")}.`;
