@@ -52,7 +52,8 @@ export const MqttConfig = z
       .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
       .optional()
       .meta({
-        description: "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
+        description:
+          "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
       }),
     username: z.string().min(1).optional().meta({ description: "User name at the broker." }),
     password: SecretRef.optional(),
