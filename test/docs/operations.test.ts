@@ -1,0 +1,51 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { cpSync, mkdirSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { checkState, isWhole } from "#src/store/check.ts";
+import { openStore } from "#src/store/open.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { valueEvent } from "../sample-events.ts";
+import { blocksIn, pages } from "./markdown.ts";
+
+/** Backup and restore, as docs/operations.md tells them, beside a state that is in use. */
+
+const operations = pages.filter(({ file }) => file === "docs/operations.md");
+const [backup] = operations.flatMap(blocksIn).filter(({ text }) => text.includes(".backup"));
+const hasSqlite = spawnSync("sqlite3", ["--version"]).status === 0;
+
+async function openedIn(folder: string) {
+  const store = await openStore({ folder: join(folder, "state"), clock: systemClock });
+  onTestFinished(() => store.close());
+  return store;
+}
+
+test.skipIf(!hasSqlite)(
+  "the backup beside a running worker is whole, and begins where it was made",
+  async () => {
+    const folder = temporaryFolder("backup");
+    const store = await openedIn(folder);
+    await store.commit({ events: [valueEvent(1), valueEvent(2)] });
+    execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
+    await store.commit({ events: [valueEvent(3)] });
+
+    const restored = temporaryFolder("restored");
+    mkdirSync(join(restored, "state"), { mode: 0o700 });
+    cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
+    expect(isWhole(checkState(join(restored, "state")))).toBe(true);
+    const again = await openedIn(restored);
+    expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
+      [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
+    );
+  },
+);
+
+test("the files of a state in use are those that are named", async () => {
+  const folder = temporaryFolder("state");
+  const store = await openedIn(folder);
+  await store.commit({ events: [valueEvent(1)] });
+  const [{ text } = { text: "" }] = operations;
+  const table = /## What is in the state\n([\s\S]*?)\n## /.exec(text)?.[1] ?? "";
+  for (const file of readdirSync(join(folder, "state"))) expect(table).toContain(`\`${file}\``);
+});
