@@ -20,6 +20,7 @@ import { createLiveReads } from "./sync/read/live-reads.ts";
 import type { Together } from "./sync/read/together.ts";
 import type { Ticker } from "./sync/schedule.ts";
 import { firstMatch } from "./sync/select.ts";
+import { type ClassLists, createSelectionNotice } from "./sync/selection-notice.ts";
 import { createSensorWatch, type SensorWatch, type SensorWatchOptions } from "./sync/sensors/sensor-watch.ts";
 import { openSync } from "./sync/sync.ts";
 import { liveTag } from "./sync/work.ts";
@@ -51,6 +52,12 @@ export async function buildSync(options: {
   const log = options.log.child({ source: built.name });
   const settings = planSettings(built.name, entry, options.state);
   const { token } = entry;
+  const notice = createSelectionNotice({
+    source: built.name,
+    lists: classLists(entry),
+    followed: entry.inventory.sites ?? null,
+    log,
+  });
   const sync = await openSync({
     source,
     store: options.store,
@@ -59,6 +66,7 @@ export async function buildSync(options: {
     log,
     metrics,
     ticker,
+    tagsListed: () => notice(sync.store),
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
   const { scope, store } = sync;
@@ -113,6 +121,14 @@ export async function buildSync(options: {
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };
   return { service, sensors, work, refreshGauges: () => live.showFreshness() };
+}
+
+/** The live reads, and for each kind of series those that follow it. */
+function classLists({ read, history }: SourceEntry): ClassLists {
+  const series = Map.groupBy(history, ({ resolution, total }) =>
+    total ? `history ${resolution} totals` : `history ${resolution}`,
+  );
+  return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
 }
 
 function sensorWatch(

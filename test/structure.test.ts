@@ -74,6 +74,11 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/sync/plan/stretch.ts", "src/store/store.ts"],
     ["src/sync/plan/report.ts", "node:fs"],
   ],
+  "sync/compare/": [
+    ["src/sync/compare/classes.ts", "src/sync/snapshot.ts"],
+    ["src/sync/compare/selections.ts", "src/source/source.ts"],
+    ["src/sync/compare/writable.ts", "src/commands/config.ts"],
+  ],
   "sync/tag-group/": [
     ["src/sync/tag-group/suspects.ts", "src/source/source.ts"],
     ["src/sync/tag-group/refusal.ts", "src/sync/read/board.ts"],

@@ -1,32 +1,24 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Command } from "commander";
-import { buildSource } from "../build-source.ts";
-import { systemClock } from "../clock.ts";
 import { approvalState } from "../commands/approval/approving.ts";
-import { type Config, connectorOf, type SourceEntry } from "../config/config.ts";
-import type { Sink } from "../connector.ts";
-import { matches } from "../delivery/filter.ts";
-import { formatDuration } from "../duration.ts";
-import { ConfigError, meaningOf, Retryable, sentence } from "../errors.ts";
-import { type Event, sourceUri } from "../event.ts";
-import { createLog, withoutCredentials } from "../log.ts";
-import { createMetrics } from "../metrics.ts";
+import type { Config } from "../config/config.ts";
+import { placesIn } from "../config/places.ts";
+import { ConfigError, Retryable } from "../errors.ts";
 import { readCredentials } from "../status/credentials.ts";
-import { openStore } from "../store/open.ts";
+import type { SeenBuilding } from "../sync/compare/building.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { questionOf } from "./approval.ts";
+import { filterLines } from "./check-building.ts";
+import { type CheckLine, trouble } from "./check-line.ts";
+import { checkMachine } from "./check-machine.ts";
+import { checkAnySink, checkSink } from "./check-sink.ts";
+import { checkSource } from "./check-source.ts";
 import type { CliContext } from "./context.ts";
-import { loneSink } from "./lone-sink.ts";
 
-interface CheckLine {
-  readonly what: string;
-  readonly result: "ok" | "warning" | "unavailable" | "wrong";
-  readonly detail: string;
+interface CheckOptions {
+  readonly strict?: boolean;
+  readonly ask?: boolean;
+  readonly lists?: boolean;
 }
-
-const PROBE_WITHIN_MS = 20_000;
 
 /**
  * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
@@ -34,39 +26,74 @@ const PROBE_WITHIN_MS = 20_000;
  */
 export function define(command: Command, context: CliContext): void {
   command
-    .addHelpText("after", "\nExample:\n  plenum check --config /etc/plenum/plenum.yaml")
-    .action(async () => {
+    .option("--strict", "take warnings for errors, as a pipeline may want it")
+    .option("--ask", "list sites and tags at the service, even where the state knows them")
+    .option("--no-lists", "leave out the comparison with the building, which lists its tags")
+    .addHelpText(
+      "after",
+      "\nThe configuration is compared with the building: what selects nothing, is never reached, does not exist. Lists" +
+        "\ncost nothing of the quota; 3,000 tags take a minute and a half where no worker has listed them." +
+        "\n\nExample:\n  plenum check --config /etc/plenum/plenum.yaml --strict",
+    )
+    .action(async (options: CheckOptions) => {
       refuseUnverifiedTls();
       const terminal = context.terminal();
       const config = context.config();
-      const findings: CheckLine[] = [
-        { what: "configuration", result: "ok", detail: context.configFile() },
-        ...checkStatus(config),
-        ...checkApproved(config),
-      ];
-      await terminal.progress("Checking", async (update) => {
-        for (const [name, entry] of Object.entries(config.sources)) {
-          update(`Asking source ${name}`);
-          findings.push(...(await checkSource(name, entry, config, context.signal)));
-        }
-        for (const name of Object.keys(config.sinks)) {
-          update(`Asking sink ${name}`);
-          findings.push(...(await checkSink(name, config, context.signal)));
-        }
-      });
-      terminal.rows<CheckLine>(findings, [
-        { title: "what", value: (finding) => finding.what },
-        { title: "result", value: (finding) => finding.result },
-        { title: "detail", value: (finding) => finding.detail },
+      const lines = await terminal.progress("Checking", (update) => check(config, context, options, update));
+      terminal.rows<CheckLine>(lines, [
+        { title: "what", value: (line) => line.what },
+        { title: "result", value: (line) => line.result },
+        {
+          title: "detail",
+          value: ({ place, detail }) => (place === undefined ? detail : `${place} ${detail}`),
+        },
       ]);
-      const bad = findings.filter(({ result }) => result === "wrong" || result === "unavailable");
-      if (bad.length === 0) return;
-      const text = `${bad.length} of ${findings.length} checks did not pass.`;
-      throw bad.some(({ result }) => result === "wrong") ? new ConfigError(text) : new Retryable(text);
+      conclude(lines, options.strict === true);
     });
 }
 
-function checkStatus({ status }: Config): readonly CheckLine[] {
+async function check(
+  config: Config,
+  context: CliContext,
+  { lists = true, ask = false }: CheckOptions,
+  update: (text: string) => void,
+): Promise<readonly CheckLine[]> {
+  const { signal } = context;
+  const places = placesIn(context.configFile());
+  const lines: CheckLine[] = [
+    { what: "configuration", result: "ok", detail: context.configFile() },
+    ...(await checkMachine(config, places, signal)),
+    ...checkPasswords(config),
+    ...checkApproved(config),
+  ];
+  const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
+  for (const [name, entry] of Object.entries(config.sources)) {
+    update(`Asking source ${name}`);
+    const checked = await checkSource({ name, entry, config, places, lists, ask, signal, update });
+    lines.push(...checked.lines);
+    if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
+  }
+  lines.push(...checkAnySink(config));
+  for (const name of Object.keys(config.sinks)) {
+    update(`Asking sink ${name}`);
+    lines.push(...(await checkSink(name, config, signal)));
+  }
+  // Of a service that did not answer nothing is known, so nothing is said of its sites.
+  const isKnown = buildings.size === Object.keys(config.sources).length;
+  return [...lines, ...(isKnown ? filterLines(config, buildings, places) : [])];
+}
+
+/** Throws where something did not pass: what a person has to change before what may pass by itself. */
+function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
+  const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
+  const unavailable = lines.filter(({ result }) => result === "unavailable");
+  const bad = wrong.length + unavailable.length;
+  if (bad === 0) return;
+  const text = `${bad} of ${lines.length} checks did not pass.`;
+  throw wrong.length > 0 ? new ConfigError(text) : new Retryable(text);
+}
+
+function checkPasswords({ status }: Config): readonly CheckLine[] {
   try {
     if (readCredentials(status) === null) return [];
     return [{ what: "status", result: "ok", detail: "the passwords are there" }];
@@ -89,130 +116,4 @@ function checkApproved(config: Config): readonly CheckLine[] {
   } catch (error) {
     return [trouble(what, error)];
   }
-}
-
-/** Asks with a time limit; running into it is told as such. */
-async function within<T>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
-  const limit = AbortSignal.timeout(PROBE_WITHIN_MS);
-  try {
-    return await ask(AbortSignal.any([signal, limit]));
-  } catch (error) {
-    signal.throwIfAborted();
-    if (!limit.aborted) throw error;
-    throw new Retryable(`There was no answer within ${PROBE_WITHIN_MS / 1_000} s.`, { cause: error });
-  }
-}
-
-async function checkSource(
-  name: string,
-  entry: SourceEntry,
-  config: Config,
-  signal: AbortSignal,
-): Promise<readonly CheckLine[]> {
-  const what = `source ${name}`;
-  // A state of its own, thrown away: the real one may belong to a running worker. No tag request is sent.
-  const folder = mkdtempSync(join(tmpdir(), "plenum-check-"));
-  const store = await openStore({ folder, clock: systemClock });
-  const log = createLog({ level: "silent" });
-  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
-  try {
-    const me = await within(signal, (limited) => source.me(limited));
-    const lacking = neededAbilities(entry, config, name).filter((ability) => !me.abilities.includes(ability));
-    const writing = config.commands.enabled;
-    return [
-      {
-        what,
-        result: "ok",
-        detail: `token "${me.name}" of ${me.user.name}, expires ${me.expiresAt ?? "never"}`,
-      },
-      {
-        what,
-        result: me.sites.length === 0 ? "wrong" : "ok",
-        detail: `the token sees ${me.sites.length} sites`,
-      },
-      ...lacking.map(
-        (ability): CheckLine => ({ what, result: "wrong", detail: `the token lacks ${ability}` }),
-      ),
-      ...(!writing && me.abilities.includes("write:tags")
-        ? [
-            {
-              what,
-              result: "warning",
-              detail: "the token may write tags, and writing is off: a smaller one is safer",
-            } as const,
-          ]
-        : []),
-    ];
-  } catch (error) {
-    signal.throwIfAborted();
-    return [trouble(what, error)];
-  } finally {
-    await source.close();
-    await store.close();
-    rmSync(folder, { recursive: true, force: true });
-  }
-}
-
-function neededAbilities(entry: SourceEntry, config: Config, source: string): readonly string[] {
-  const { schedules } = entry;
-  const writes =
-    config.commands.enabled && config.commands.allow.some((tag) => (tag.source ?? source) === source);
-  const needs: readonly (readonly [boolean, string])[] = [
-    [schedules.alarms !== false || schedules.resolved_sweep !== false, "read:alarms"],
-    [schedules.tags !== false || entry.read.length > 0 || entry.history.length > 0, "read:tags"],
-    [schedules.gateways !== false, "read:gateways"],
-    [schedules.hosts !== false, "read:hosts"],
-    [schedules.systems !== false, "read:systems"],
-    [writes, "write:tags"],
-  ];
-  return needs.filter(([needed]) => needed).map(([, ability]) => ability);
-}
-
-async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
-  const what = `sink ${name}`;
-  const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled)
-    return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
-  const connector = connectorOf(entry);
-  let sink: Sink | undefined;
-  try {
-    sink = await loneSink(name, entry);
-    if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
-    const asked = sink;
-    await within(signal, async (limited) => asked.probe?.(limited));
-    const keepsMs = await within(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
-    return [
-      { what, result: "ok", detail: `${connector} answers` },
-      ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
-    ];
-  } catch (error) {
-    signal.throwIfAborted();
-    return [trouble(what, error)];
-  } finally {
-    await sink?.close();
-  }
-}
-
-/** The past that is asked for and that the sink gets, and that is older than what its far end keeps. */
-function pastThatIsLost(
-  what: string,
-  { filter }: Config["sinks"][string],
-  config: Config,
-  keepsMs: number,
-): readonly CheckLine[] {
-  return Object.entries(config.sources).flatMap(([source, { history }]) =>
-    history.flatMap(({ name, backfill, total }): CheckLine[] => {
-      const type = total ? "tag-total" : "tag-history";
-      const event = { type, source: sourceUri(source), siteid: filter.sites[0] } as Event;
-      if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
-      const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
-      const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [{ what, result: "warning", detail }];
-    }),
-  );
-}
-
-function trouble(what: string, error: unknown): CheckLine {
-  const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
-  return { what, result, detail: withoutCredentials(sentence(error)) };
 }

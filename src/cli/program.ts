@@ -23,7 +23,7 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./run.ts")],
     [
       "check",
-      "check configuration, token, abilities and every sink, without writing an event",
+      "check configuration, token, what is meant in the building, and every sink, without writing an event",
       () => import("./check.ts"),
     ],
     ["sites", "list the sites that the token can see", () => import("./sites.ts")],

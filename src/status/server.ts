@@ -7,11 +7,11 @@ import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
 import type { Clock } from "../clock.ts";
-import { ConfigError } from "../errors.ts";
 import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Outbox, Store } from "../store/store.ts";
+import { addressTrouble } from "./address.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
@@ -170,16 +170,7 @@ export function createStatusServer(options: StatusServerOptions): StatusServer {
       const created = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
       limitConnections(created, options.config.trusted_proxy?.address);
       await new Promise<void>((resolve, reject) => {
-        created.once("error", (error: NodeJS.ErrnoException) => {
-          const why =
-            error.code === "EADDRINUSE" ? "is in use by another program" : `cannot be used (${error.code})`;
-          reject(
-            new ConfigError(`The status page's address ${host}:${port} ${why}.`, {
-              hint: "Set status.port to a free port, or to 0 for any free one.",
-              cause: error,
-            }),
-          );
-        });
+        created.once("error", (error) => reject(addressTrouble(error, host, port)));
         created.listen(port, host, () => resolve());
       });
       server = created;

@@ -1,10 +1,12 @@
 import {
+  accessSync,
   closeSync,
   constants,
   copyFileSync,
   existsSync,
   fchmodSync,
   fstatSync,
+  lstatSync,
   mkdirSync,
   openSync,
   renameSync,
@@ -14,7 +16,7 @@ import {
   statSync,
   truncateSync,
 } from "node:fs";
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { isoUtc } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 
@@ -49,6 +51,48 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
       hint: "Set state.folder to a folder that the worker may write.",
     });
   }
+  refuseUnfitFolder(folder, typeOf);
+}
+
+/**
+ * What `prepareFolder` would say, with nothing created: the folder, or the nearest one above it that is there, has to be
+ * one that this user may write. Throws ConfigError.
+ */
+export function lookAtFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
+  const there = nearest(resolve(folder));
+  const isThere = there === resolve(folder);
+  const hint = "Set state.folder to a folder that the worker may write.";
+  if (!statSync(there).isDirectory()) {
+    const what = isThere ? "is a file" : `cannot be created: ${there} is a file`;
+    throw new ConfigError(`The state folder ${folder} ${what}.`, { hint });
+  }
+  try {
+    accessSync(there, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const what = isThere ? "cannot be written" : `cannot be created in ${there}`;
+    throw new ConfigError(`The state folder ${folder} ${what} (${codeOf(error)}).`, { hint, cause: error });
+  }
+  if (isThere) refuseUnfitFolder(folder, typeOf);
+}
+
+/** Bytes that this user may still write where a folder is, or would be. */
+export function freeBytes(folder: string): number {
+  const { bavail, bsize } = statfsSync(nearest(resolve(folder)));
+  return bavail * bsize;
+}
+
+/** The folder itself, or the first above it that exists; a file in the way counts as there. */
+function nearest(path: string): string {
+  const parent = dirname(path);
+  try {
+    if (parent === path || lstatSync(path, { throwIfNoEntry: false }) !== undefined) return path;
+  } catch {
+    // Below a file (ENOTDIR), or in a folder that may not be looked into.
+  }
+  return nearest(parent);
+}
+
+function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
   refuseSharedFolder(folder);
   if (process.platform !== "linux") return;
   const network = NETWORK.get(typeOf(folder) >>> 0);

@@ -7,10 +7,11 @@ import type { LedgerBefore } from "./history/ledger-before.ts";
 import { type BackfillOrder, type BackfillOrders, loadOrders } from "./history/orders.ts";
 import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
 import { UNKNOWN_WINDOW, windowValues } from "./history/window.ts";
-import { compareIds, expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
+import { expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
+import { tagsFromLists } from "./seen-building.ts";
 import { firstMatch } from "./select.ts";
 import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
 
@@ -114,21 +115,21 @@ export async function factsFromLists(
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
-  const tags = new Map<string, PlacedTag>();
-  const systems = await systemsOfTags(source, sites, settings, signal);
-  for (const [i, siteId] of sites.entries()) {
-    for await (const page of source.tags({ siteId }, signal)) {
-      for (const tag of page.items) {
-        if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systems.get(tag.id) ?? [] });
-      }
-      told(`Listing tags: ${tags.size}, site ${i + 1} of ${sites.length}`);
-    }
-  }
+  const tags = await tagsFromLists(source, sites, askedSystems(settings), signal, told);
+  return factsFromTags(settings, { sites: sites.length, tags }, clock);
+}
+
+/** From tags that somebody has listed at the service. */
+export function factsFromTags(
+  settings: PlanSettings,
+  { sites, tags }: { readonly sites: number; readonly tags: readonly PlacedTag[] },
+  clock: Clock,
+): PlanFacts {
   return factsOf({
     settings,
     basis: "lists",
-    sites: sites.length,
-    tags: [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id)),
+    sites,
+    tags,
     silent: new Set(),
     ledgers: new Map(),
     orders: { open: [], paused: false },
@@ -138,26 +139,12 @@ export async function factsFromLists(
   });
 }
 
-/** Only where a selection asks for systems: it takes a listing for each of them. */
-async function systemsOfTags(
-  source: Source,
-  sites: readonly number[],
-  { read, history }: PlanSettings,
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, readonly string[]>> {
-  const asked = [...read, ...history].flatMap(({ select }) => [
+/** Ids of the systems that selections ask for. */
+function askedSystems({ read, history }: PlanSettings): readonly string[] {
+  return [...read, ...history].flatMap(({ select }) => [
     ...(select.systems ?? []),
     ...(select.exclude?.systems ?? []),
   ]);
-  const found = new Map<string, string[]>();
-  for (const systemId of new Set(asked)) {
-    for (const siteId of sites) {
-      for await (const page of source.tags({ siteId, systemId }, signal)) {
-        for (const { id } of page.items) found.set(id, [...(found.get(id) ?? []), systemId]);
-      }
-    }
-  }
-  return found;
 }
 
 function factsOf(known: {

@@ -34,6 +34,8 @@ export interface SyncOptions {
   readonly ticker: Ticker;
   /** A text that changes when the token does (the file's time, say), so that a new one is tried at once. */
   readonly tokenStamp?: () => Promise<string>;
+  /** Called after each complete listing of the tags. */
+  readonly tagsListed?: () => Promise<void>;
   readonly random?: () => number;
 }
 
@@ -104,7 +106,8 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     schedules.gateways === false ? null : matcher(schedules.gateways),
     clock,
   );
-  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), offline, knowsTags);
+  const tags = followedBy(createTagPoll(parts), options.tagsListed);
+  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), tags, offline, knowsTags);
   return {
     scope,
     store: withHeld(store, holding),
@@ -135,11 +138,23 @@ interface Runs {
   run: Job["run"];
 }
 
+/** The same work, and something after each run of it that was complete. */
+function followedBy({ run }: Runs, then: (() => Promise<void>) | undefined): Runs {
+  return {
+    async run(signal) {
+      const outcome = await run(signal);
+      if (outcome.kind === "ok") await then?.();
+      return outcome;
+    },
+  };
+}
+
 /** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
 function ownJobs(
   parts: PollParts,
   alarms: Runs,
   sweep: Runs,
+  tags: Runs,
   offline: OfflineGateways,
   knowsTags: boolean,
 ): readonly Job[] {
@@ -162,7 +177,7 @@ function ownJobs(
     source.systems({ siteId }, signal, held),
   );
   const gatewayList = job("gateways", gateways, "read:gateways");
-  const tagList = job("tags", createTagPoll(parts), "read:tags");
+  const tagList = job("tags", tags, "read:tags");
   const systemList = job("systems", systems, "read:systems");
   const needsSystems = parts.config.inventory.tags_of_systems;
   return [

@@ -1,0 +1,308 @@
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { stringify } from "yaml";
+import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
+import { freePort } from "../real-servers.ts";
+import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum check` says what a configuration means in the building, against the simulator. */
+
+interface Line {
+  readonly what: string;
+  readonly result: string;
+  readonly detail: string;
+  readonly place?: string;
+}
+
+const ALL = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
+
+async function prepared(
+  source: object,
+  sections: object = {},
+  simulator: SimulatorOptionsInput = {},
+): Promise<{ service: Service; place: Workplace }> {
+  const service = await simulatedServer(simulator);
+  const place = workplace(service.url);
+  const main = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", ...source };
+  place.configure({ sources: { main }, ...sections });
+  return { service, place };
+}
+
+async function checked(place: Workplace, ...more: readonly string[]) {
+  const { code, stdout, stderr } = await place.plenum("check", "--json", ...more);
+  const lines = JSON.parse(stdout || "[]") as readonly Line[];
+  /** What is not fine, each with what the file says at the place that is named. */
+  const file = readFileSync(place.path("plenum.yaml"), "utf8").split("\n");
+  const told = lines
+    .filter(({ result }) => result !== "ok")
+    .map(({ what, result, detail, place: at = "" }) => {
+      const [, line = "0"] = at.split(":");
+      return [what, result, detail, (file[Number(line) - 1] ?? "").trim()];
+    });
+  return { code, stderr, lines, told };
+}
+
+const tagLists = ({ simulator }: Service) =>
+  simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
+
+describe("the building", () => {
+  test("what selects nothing, is never reached or is not there is told with its line; the rest is a line each", async () => {
+    const { service, place } = await prepared(
+      {
+        read: [
+          { name: "warm", every: "30s", select: { units: ["C"] } },
+          { name: "meters", every: "10m", select: { units: ["kWh"], sites: [1] } },
+          { name: "late", every: "10m", select: { name: "*_Teller" } },
+          { name: "rest", every: "15m" },
+        ],
+        history: [{ name: "daily", resolution: "1d", backfill: "30d", select: { ids: ["999"] } }],
+        alarms: { sites: [1, 9] },
+        silent_sensors: { exclude: { name: "*spare*" } },
+      },
+      {
+        commands: {
+          enabled: true,
+          allow: [
+            { type: "number", min: 0, max: 1, site_id: 1, tag_id: "10169" },
+            { type: "boolean", site_id: 1, tag_id: "10001" },
+          ],
+        },
+        sinks: { files: { file: { folder: "events" }, filter: { sites: [1, 5] } } },
+      },
+      { tokens: [{ token: "simulator-token", abilities: [...ALL, "write:tags"] }] },
+    );
+    const { code, lines, told } = await checked(place);
+    const sites = "there are 1 (Cambridge Estates A), 6 (Bygg 105 Office).";
+    expect(told).toEqual([
+      ["main: alarms of sites", "warning", `The token sees no site 9; ${sites}`, "- 9"],
+      [
+        "main: read warm",
+        "warning",
+        'No tag has the unit "C"; there are kWh 133, °C 4, "" (none) 2, l/s 1, W 1. Write "°C". Nothing is read of this class.',
+        "- C",
+      ],
+      [
+        "main: read late",
+        "warning",
+        expect.stringMatching(
+          /^All \d+ tags of this class are taken by meters \(\d+\), which stands before it/,
+        ),
+        "- name: late",
+      ],
+      [
+        "main: history daily",
+        "warning",
+        "There is no tag 999; ids are such as 10001, 10002, 10003. Nothing is read of this class.",
+        '- "999"',
+      ],
+      [
+        "main: silent_sensors",
+        "warning",
+        expect.stringMatching(/^The name of no tag fits "\*spare\*"; names are such as /),
+        'name: "*spare*"',
+      ],
+      [
+        "main: commands",
+        "wrong",
+        "Tag 10169 is at site 6 (Bygg 105 Office), not 1: write site_id: 6.",
+        "site_id: 1",
+      ],
+      ["sink files", "warning", `No event can be of a site 5; ${sites}`, "- 5"],
+    ]);
+    expect(code).toBe(78);
+    const fine = lines
+      .filter(({ result }) => result === "ok")
+      .map(({ what, detail }) => `${what}: ${detail}`);
+    expect(fine).toContain("main: building: 141 tags, as the service lists them");
+    expect(fine).toContain("main: read meters: 133 tags, at most 10m old");
+    expect(fine).toContain("main: read rest: 8 tags, at most 15m old");
+    expect(fine).toContain("main: commands: 1 tag may be written: 10001");
+    expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
+    expect(fine).toContainEqual(
+      expect.stringMatching(/^source main: the token may read:alarms, read:tags, /),
+    );
+    // No request of the quota, and no list of what nobody asked about.
+    const asked = service.simulator.truth.requests().map(({ path }) => path);
+    expect(asked.filter((path) => /tags\/|systems|hosts|gateways|alarms/.test(path))).toEqual([]);
+    expect(existsSync(place.path("state"))).toBe(false);
+  }, 30_000);
+
+  test("warnings alone pass, but not with --strict; --no-lists asks for no list", async () => {
+    const { service, place } = await prepared(
+      { read: [{ name: "all", every: "5s" }] },
+      {},
+      { tokens: [{ token: "simulator-token", abilities: ALL }] },
+    );
+    const { code, told, stderr } = await checked(place);
+    expect([code, stderr]).toEqual([0, ""]);
+    expect(told).toEqual([
+      [
+        "main: quota",
+        "warning",
+        expect.stringMatching(
+          /^the wishes need \d+ % of what can be planned with, so values become older than wished\. The cheapest change: Let the values of class all become \d+s old instead of 5s\. read: \[\{name: all, every: \d+s\}\]$/,
+        ),
+        "",
+      ],
+    ]);
+    const before = tagLists(service);
+    const strict = await place.plenum("check", "--strict");
+    expect(strict.code).toBe(78);
+    expect(onlyLine(strict.stderr)).toMatch(/^1 of \d+ checks did not pass\.$/);
+    expect(tagLists(service)).toBeGreaterThan(before);
+    const after = tagLists(service);
+    expect((await checked(place, "--no-lists", "--strict")).told).toEqual([]);
+    expect(tagLists(service)).toBe(after);
+  }, 30_000);
+
+  test("beside a worker its state is compared, its address is its own, and the log has said what selects nothing", async () => {
+    const { service, place } = await prepared(
+      { read: [{ name: "warm", every: "30s", select: { units: ["C"] } }] },
+      { status: { port: await freePort() } },
+      { tokens: [{ token: "simulator-token", abilities: ALL }] },
+    );
+    const worker = place.start("run");
+    const log = await worker.says("a class selects no tag");
+    expect(log).toMatch(
+      /"list":"read","class":"warm","reason":"No tag has the unit \\"C\\"; there are kWh 133, /,
+    );
+    const before = tagLists(service);
+    const { code, lines, told } = await checked(place);
+    expect([code, told.map(([what]) => what)]).toEqual([0, ["main: read warm"]]);
+    expect(tagLists(service)).toBe(before);
+    const details = lines.map(({ detail }) => detail);
+    expect(details).toContain("141 tags, as the worker's state knows them");
+    expect(details).toContainEqual(
+      expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/),
+    );
+    const asked = await checked(place, "--ask");
+    expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
+    worker.signal("SIGTERM");
+    expect((await worker.ended).code).toBe(0);
+  }, 40_000);
+});
+
+describe("the token", () => {
+  test("what it lacks is told with the switch that does without it, and its end when it is near", async () => {
+    const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
+    const { place } = await prepared(
+      {},
+      {},
+      {
+        tokens: [{ token: "simulator-token", abilities: ["read:tags", "read:alarms"], expires_at: soon }],
+      },
+    );
+    const { code, told } = await checked(place);
+    expect(code).toBe(78);
+    const lacks = (list: string) =>
+      `the token lacks read:${list}, which the lists of ${list} need; have it added, or do without: sources.main.schedules: { ${list}: false }`;
+    expect(told.map(([what, result, detail]) => [what, result, detail])).toEqual([
+      [
+        "source main",
+        "warning",
+        expect.stringMatching(/, in 3 days: have a new one made, and put it where `token` says$/),
+      ],
+      ["source main", "wrong", lacks("gateways")],
+      ["source main", "wrong", lacks("hosts")],
+      ["source main", "wrong", lacks("systems")],
+    ]);
+    const main = { base_url: "", token: { file: "token" }, time_zone: "Europe/Oslo" };
+    const text = readFileSync(place.path("plenum.yaml"), "utf8");
+    const address = /base_url: (\S+)/.exec(text)?.[1] ?? "";
+    const schedules = { gateways: false, hosts: false, systems: false };
+    place.configure({ sources: { main: { ...main, base_url: address, schedules } } });
+    expect((await checked(place)).code).toBe(0);
+  }, 30_000);
+
+  test("without read:tags nothing is compared, and that is told", async () => {
+    const { place } = await prepared(
+      { read: [{ name: "all", every: "1m" }] },
+      {},
+      {
+        tokens: [{ token: "simulator-token", abilities: ALL.filter((ability) => ability !== "read:tags") }],
+      },
+    );
+    const { told } = await checked(place);
+    expect(told).toContainEqual([
+      "main: building",
+      "warning",
+      "not compared with the configuration: that needs read:tags",
+      "",
+    ]);
+  }, 30_000);
+});
+
+describe("this machine", () => {
+  const NOWHERE = "http://127.0.0.1:9";
+
+  test("a port that is taken and a folder that cannot be made", async () => {
+    const place = workplace(NOWHERE);
+    const port = await freePort();
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(port, "127.0.0.1", resolve));
+    onTestFinished(() => void other.close());
+    place.configure({ status: { port }, state: { folder: "token/state" } });
+    const { code, told } = await checked(place);
+    expect(code).toBe(78);
+    expect(told.slice(0, 2)).toEqual([
+      [
+        "state folder",
+        "wrong",
+        expect.stringMatching(
+          /^The state folder token\/state cannot be created: \/.*\/token is a file\. Set state\.folder to a folder that the worker may write\.$/,
+        ),
+        "folder: token/state",
+      ],
+      [
+        "status page",
+        "wrong",
+        `The status page's address 127.0.0.1:${port} is in use by another program. Set status.port to a free port, or to 0 for any free one.`,
+        `port: ${port}`,
+      ],
+    ]);
+  }, 20_000);
+
+  test("an address of another machine, a folder that is a file, and no sink", async () => {
+    const place = workplace(NOWHERE);
+    writeFileSync(place.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
+    const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };
+    place.configure({ status, state: { folder: "token" }, sinks: {} });
+    const { told } = await checked(place);
+    expect(told.filter(([what]) => what !== "source main")).toEqual([
+      [
+        "state folder",
+        "wrong",
+        "The state folder token is a file. Set state.folder to a folder that the worker may write.",
+        "folder: token",
+      ],
+      [
+        "status page",
+        "wrong",
+        "The status page's address 192.0.2.7:9850 cannot be used (EADDRNOTAVAIL). Set status.host to an address of this machine, such as 127.0.0.1.",
+        "port: 9850",
+      ],
+      [
+        "sinks",
+        "warning",
+        expect.stringMatching(/^No sink is configured: what happens is kept for 1d and goes nowhere\./),
+        "",
+      ],
+    ]);
+  }, 20_000);
+
+  test("less room on the disk than the log may take", async () => {
+    const place = workplace(NOWHERE);
+    place.configure({ state: { folder: "state", max_bytes: 2 ** 50 } });
+    const { told } = await checked(place);
+    expect(told[0]).toEqual([
+      "state folder",
+      "warning",
+      expect.stringMatching(
+        /^Its disk has [\d.]+ [MG]iB free, and the log may take 1048576\.0 GiB: lower state\.max_bytes/,
+      ),
+      "max_bytes: 1125899906842624",
+    ]);
+    expect(stringify(told)).not.toContain("created");
+  }, 20_000);
+});

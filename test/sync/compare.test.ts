@@ -1,0 +1,195 @@
+import { describe, expect, test } from "vitest";
+import type { SeenBuilding } from "#src/sync/compare/building.ts";
+import { siteMismatches, some } from "#src/sync/compare/building.ts";
+import { compareClasses } from "#src/sync/compare/classes.ts";
+import { selectionMismatches } from "#src/sync/compare/selections.ts";
+import { type WritableTag, writableMismatches } from "#src/sync/compare/writable.ts";
+import type { Selection } from "#src/sync/select.ts";
+
+/** What a configuration means in a building of eight tags at two of three sites. */
+
+const tag = (id: string, displayName: string, unit: string | null, siteId = 1, systemIds: string[] = []) => ({
+  tag: { id, displayName, description: null, unit },
+  siteId,
+  systemIds,
+});
+
+const BUILDING: SeenBuilding = {
+  sites: [
+    { id: 1, displayName: "School" },
+    { id: 6, displayName: "Town hall" },
+    { id: 7, displayName: "Bath" },
+  ],
+  followed: [1, 6],
+  tags: [
+    tag("101", "360.001-RT401", "°C", 1, ["12"]),
+    tag("102", "360.001-RT402", "°C", 1, ["12"]),
+    tag("103", "360.001-RT501", "°C", 6),
+    tag("104", "360.001-MR401", "%"),
+    tag("105", "360.001-LR401", "m³"),
+    tag("106", "OE001_Energi", "kWh", 6),
+    tag("107", "OE002_Energi", "kWh", 6),
+    tag("108", "JV401_State", null),
+  ],
+  systems: [
+    { id: "12", name: "360.001 Ventilation" },
+    { id: "13", name: "320.002 Heating" },
+  ],
+  gateways: [{ id: "3", name: "GW-1", siteId: 1 }],
+  types: new Map([
+    ["101", "number"],
+    ["108", "boolean"],
+  ]),
+};
+
+const told = (select: Selection, building = BUILDING) =>
+  selectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
+
+describe("a selection", () => {
+  test.each<[what: string, select: Selection]>([
+    ["none at all", {}],
+    ["each field has tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
+    ["an exclude that takes some", { units: ["°C"], exclude: { sites: [6] } }],
+  ])("that means something is told nothing: %s", (_what, select) => {
+    expect(told(select)).toEqual([]);
+  });
+
+  test.each<[select: Selection, said: string]>([
+    [
+      { units: ["C"] },
+      'units.0: No tag has the unit "C"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "°C".',
+    ],
+    [
+      { units: ["kwh", "%"] },
+      'units.0: No tag has the unit "kwh"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "kWh".',
+    ],
+    [
+      { units: ["m3"] },
+      'units.0: No tag has the unit "m3"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "m³".',
+    ],
+    [{ sites: [5] }, "sites.0: The token sees no site 5; there are 1 (School), 6 (Town hall), 7 (Bath)."],
+    [
+      { sites: [1, 7] },
+      "sites.1: Site 7 is not on the list inventory.sites of this source: add it there too.",
+    ],
+    [
+      { systems: ["14"] },
+      "systems.0: There is no system with the id 14; there are 12 (360.001 Ventilation), 13 (320.002 Heating).",
+    ],
+    [
+      { systems: ["360.001"] },
+      'systems.0: There is no system with the id 360.001; there are 12 (360.001 Ventilation). Write the id: "12".',
+    ],
+    [{ systems: ["13"] }, "systems.0: The system 13 (320.002 Heating) has no tags."],
+    [{ name: "RT" }, 'name: The name of no tag fits "RT"; 3 tags contain it: write "*RT*".'],
+    [{ name: ["*RT*", "RT4*"] }, 'name.1: The name of no tag fits "RT4*"; 2 tags contain it: write "*RT4*".'],
+    [
+      { name: "*supply*" },
+      'name: The name of no tag fits "*supply*"; names are such as 360.001-RT401, 360.001-RT402, 360.001-RT501.',
+    ],
+    [{ ids: ["999", "101", "998"] }, "ids.0: There are no tags 999, 998; ids are such as 101, 102, 103."],
+    [
+      { ids: ["JV401_State"] },
+      'ids.0: There is no tag JV401_State; ids are such as 101, 102, 103. That is a name; its id is "108".',
+    ],
+    [
+      { sites: [6], units: ["%"] },
+      ": Each field has tags by itself (sites 3, units 1), and no tag is in all of them. Without `units` it has 3, with the units °C, kWh.",
+    ],
+    [
+      { units: ["°C"], exclude: { name: "*RT*" } },
+      "exclude: This takes out all 3 tags that the rest of the selection has: nothing is left.",
+    ],
+    [
+      { exclude: { units: ["ppm"] } },
+      'exclude.units.0: No tag has the unit "ppm"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.',
+    ],
+  ])("%j", (select, said) => {
+    expect(told(select)).toEqual([said]);
+  });
+
+  test("of a building without tags says nothing: that is told once, and not of each selection", () => {
+    expect(told({ units: ["C"] }, { ...BUILDING, tags: [] })).toEqual([]);
+  });
+
+  test("of a site without tags, and of a system that nobody listed", () => {
+    expect(told({ sites: [7] }, { ...BUILDING, followed: null })).toEqual([
+      "sites.0: Site 7 has no tags that the token may see.",
+    ]);
+    expect(told({ systems: ["14"] }, { ...BUILDING, systems: null })).toEqual([
+      "systems.0: No tag belongs to a system 14.",
+    ]);
+  });
+});
+
+describe("a list of classes", () => {
+  const compared = (...classes: { name: string; select: Selection }[]) =>
+    compareClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
+      name,
+      tags,
+      ...mismatches.map(({ message }) => message),
+    ]);
+
+  test("each has what it selects and no earlier one does", () => {
+    expect(compared({ name: "warm", select: { units: ["°C"] } }, { name: "rest", select: {} })).toEqual([
+      ["warm", 3],
+      ["rest", 5],
+    ]);
+  });
+
+  test("one whose tags are all taken before it is never reached", () => {
+    expect(
+      compared(
+        { name: "school", select: { sites: [1] } },
+        { name: "warm", select: { units: ["°C"] } },
+        { name: "supply", select: { name: "*RT*" } },
+      ),
+    ).toEqual([
+      ["school", 5],
+      ["warm", 1],
+      [
+        "supply",
+        0,
+        "All 3 tags of this class are taken by school (2), warm (1), which stand before it: put the more specific one first.",
+      ],
+    ]);
+  });
+
+  test("one that selects nothing is told that, and not that it is never reached", () => {
+    const found = compared({ name: "all", select: {} }, { name: "cold", select: { units: ["K"] } });
+    expect(found[1]).toEqual(["cold", 0, expect.stringMatching(/^No tag has the unit "K";/)]);
+  });
+});
+
+describe("a tag that may be written", () => {
+  const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
+  const said = (changed: Partial<WritableTag>) =>
+    writableMismatches({ ...entry, ...changed }, BUILDING).map(
+      ({ path, message }) => `${path.join(".")}: ${message}`,
+    );
+
+  test.each<[changed: Partial<WritableTag>, said: readonly string[]]>([
+    [{}, []],
+    [{ tag_id: "104", unit: "%" }, []],
+    [{ tag_id: "999" }, ["tag_id: There is no tag 999 at any site that is followed."]],
+    [
+      { tag_id: "999", site_id: 5 },
+      ["site_id: The token sees no site 5; there are 1 (School), 6 (Town hall), 7 (Bath)."],
+    ],
+    [{ site_id: 6 }, ["site_id: Tag 101 is at site 1 (School), not 6: write site_id: 1."]],
+    [{ unit: "C" }, ['unit: Tag 101 has the unit "°C", not "C".']],
+    [{ type: "boolean" }, ["type: Tag 101 was read as a number: write type: number."]],
+    [{ tag_id: "108", unit: undefined, type: "boolean" }, []],
+    [{ tag_id: "108", type: "boolean" }, ['unit: Tag 108 has no unit, not "°C".']],
+    [{ gateway_id: "9" }, ["gateway_id: Site 1 has no gateway 9; there are 3 (GW-1)."]],
+  ])("%j", (changed, expected) => {
+    expect(said(changed)).toEqual(expected);
+  });
+});
+
+test("a token that sees no site at all, and a list that is longer than a sentence", () => {
+  expect(siteMismatches([4], { sites: [], followed: null })).toEqual([
+    { path: [0], message: "The token sees no site 4; it sees none." },
+  ]);
+  expect(some(["a", "b", "c"], 2)).toBe("a, b and 1 more");
+});
