@@ -6,16 +6,59 @@ const UNITS_MS: Readonly<Record<string, number>> = {
   m: 60_000,
   h: 3_600_000,
   d: 86_400_000,
+  w: 7 * 86_400_000,
+  y: 365 * 86_400_000,
 };
 
-/** Milliseconds of a text such as `500ms`, `30s`, `5m`, `24h`, `7d` or `1h30m`; null when it is none. */
+/** How people write the units out. A month is none of them: nobody knows how long it is. */
+const SPELLED: readonly (readonly [unit: string, spelled: RegExp])[] = [
+  ["ms", /^(ms|msecs?|milliseconds?)$/],
+  ["s", /^(s|secs?|seconds?)$/],
+  ["m", /^(m|mins?|minutes?)$/],
+  ["h", /^(h|hrs?|hours?)$/],
+  ["d", /^(d|days?)$/],
+  ["w", /^(w|wks?|weeks?)$/],
+  ["y", /^(y|yrs?|years?)$/],
+];
+
+const PART = /(\d+(?:\.\d+)?) ?([a-zA-Z]+)/g;
+const WHOLE = /^\d+(\.\d+)? ?[a-zA-Z]+( ?\d+(\.\d+)? ?[a-zA-Z]+)*$/;
+
+/** Milliseconds of a text such as `500ms`, `30s`, `90 min`, `24h`, `2w`, `1y` or `1h30m`; null when it is none. */
 export function parseDuration(text: string): number | null {
-  if (!/^(\d+(\.\d+)?(ms|s|m|h|d))+$/.test(text)) return null;
+  if (!WHOLE.test(text)) return null;
   let total = 0;
-  for (const [, number = "", unit = ""] of text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)) {
-    total += Number(number) * (UNITS_MS[unit] ?? 0);
+  for (const [, number = "", word = ""] of text.matchAll(PART)) {
+    const size = UNITS_MS[unitOf(word) ?? ""];
+    if (size === undefined) return null;
+    total += Number(number) * size;
   }
   return total;
+}
+
+/** `M` and `MS` may mean months and megaseconds, so they are no minutes and no milliseconds. */
+function unitOf(word: string): string | undefined {
+  const isPlain = word === word.toLowerCase() || !/^ms?$/i.test(word);
+  return isPlain ? SPELLED.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
+}
+
+/** What to write in place of a text that is no duration, as a sentence. */
+export function durationComplaint(text: string): string {
+  const given = text.trim();
+  if (/^\d+(\.\d+)?$/.test(given)) {
+    return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
+  }
+  const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(given);
+  const parts = ["d", "h", "m", "s"].flatMap((unit, n) =>
+    iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`],
+  );
+  if (parts.length > 0) return `Write ${parts.join("")}.`;
+  if (/^\d+,\d+ ?[a-z]+$/i.test(given)) return `Write ${given.replace(",", ".")}, with a point.`;
+  if (/^-/.test(given)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";
+  if (/\d ?(M|mo|mon|months?)$/.test(given)) {
+    return "Write months as days, such as 30d (and minutes as 5m): they are not all of one length.";
+  }
+  return "Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y.";
 }
 
 /** The same, the other way, in the largest units that are exact: 5400000 → `1h30m`. */
@@ -48,6 +91,6 @@ export const Duration = z
   .transform((text, context) => {
     const ms = parseDuration(text);
     if (ms !== null) return ms;
-    context.addIssue({ code: "custom", message: "Write a duration as 500ms, 30s, 5m, 24h or 7d." });
+    context.addIssue({ code: "custom", message: durationComplaint(text) });
     return z.NEVER;
   });

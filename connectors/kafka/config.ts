@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { byteSize } from "../../src/byte-size.ts";
 import { Duration } from "../../src/duration.ts";
 import { isLoopback } from "../../src/loopback.ts";
 import { SecretRef } from "../../src/secret.ts";
@@ -75,7 +76,7 @@ export const KafkaConfig = z
       .enum(["none", "gzip", "snappy", "lz4", "zstd"])
       .default("none")
       .meta({ description: "How batches are compressed; zstd needs Kafka 2.1." }),
-    max_message_bytes: z.int().min(1_024).max(100_000_000).default(1_000_000).meta({
+    max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).default(1_000_000).meta({
       description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
     }),
     connect_deadline: Duration.prefault("10s")

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { byteSize } from "../byte-size.ts";
 import { Duration } from "../duration.ts";
 import { publicKeyOf } from "./approval/signature.ts";
 
@@ -15,7 +16,7 @@ const Common = {
   site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
   tag_id: z
     .string()
-    .regex(/^[^\s,\p{Cc}]{1,128}$/u, "Write the id of one tag, without commas and spaces.")
+    .regex(/^[^\s,*\p{Cc}]{1,128}$/u, "Write the id of one tag, without commas, spaces and wildcards.")
     .meta({ description: "Id of exactly one tag. There are no wildcards on purpose." }),
   unit: z
     .string()
@@ -112,7 +113,8 @@ export const ApprovalConfig = z
       context.addIssue({ code: "custom", path: ["approvers"], message });
     }
     if (needed > keys.length) {
-      const message = `There are only ${keys.length} approvers.`;
+      const message =
+        keys.length === 1 ? "There is only 1 approver." : `There are only ${keys.length} approvers.`;
       context.addIssue({ code: "custom", path: ["needed"], message });
     }
   });
@@ -129,9 +131,7 @@ export const CommandsConfig = z.strictObject({
     description: "Life of a command that does not state its own.",
   }),
   max_ttl: Duration.prefault("5m").meta({ description: "Longest life that a command may ask for." }),
-  max_payload_bytes: z
-    .int()
-    .min(64)
+  max_payload_bytes: byteSize({ min: 64 })
     .default(16_384)
     .meta({ description: "Larger command messages are refused." }),
   bare_values: z.boolean().default(true).meta({
@@ -155,9 +155,7 @@ export const CommandsConfig = z.strictObject({
     description:
       "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
   }),
-  audit_max_bytes: z
-    .int()
-    .min(1024 ** 2)
+  audit_max_bytes: byteSize({ min: 1024 ** 2 })
     .default(4 * 1024 ** 3)
     .meta({
       description:

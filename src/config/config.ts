@@ -11,7 +11,7 @@ import { SyncConfig } from "../sync/config.ts";
 import { HistoryConfig } from "../sync/history/config.ts";
 import { ReadConfig } from "../sync/read/config.ts";
 import { SilentSensorsConfig } from "../sync/sensors/config.ts";
-import { suggestion } from "./suggest.ts";
+import { contradictions } from "./contradictions.ts";
 
 /**
  * The whole configuration file. Each room declares its own part beside the code that uses it; here they are only
@@ -126,41 +126,8 @@ export const Config = z
     }),
   })
   .superRefine((config, context) => {
-    const complain = (path: PropertyKey[], message: string) =>
-      context.addIssue({ code: "custom", path, message });
-    const sources = Object.keys(config.sources);
-    const origins = [...Object.keys(config.sinks), "operator"];
-    for (const [name, { read, silent_sensors: sensors }] of Object.entries(config.sources)) {
-      if (sensors === false) continue;
-      const classes = read.map((each) => each.name);
-      for (const list of ["exclude", "may_rest"] as const) {
-        for (const [n, named] of (sensors[list].classes ?? []).entries()) {
-          if (classes.includes(named)) continue;
-          complain(
-            ["sources", name, "silent_sensors", list, "classes", n],
-            `There is no class of this name under read.${suggestion(named, classes)}`,
-          );
-        }
-      }
-    }
-    for (const [index, entry] of config.commands.allow.entries()) {
-      const path = ["commands", "allow", index];
-      if (entry.source === undefined ? sources.length !== 1 : !sources.includes(entry.source)) {
-        complain([...path, "source"], `Name the source of this tag: ${sources.join(", ")}.`);
-      }
-      for (const [n, from] of (entry.from ?? []).entries()) {
-        if (origins.includes(from)) continue;
-        complain([...path, "from", n], `There is no sink of this name.${suggestion(from, origins)}`);
-      }
-    }
-    for (const [name, sink] of Object.entries(config.sinks)) {
-      for (const [n, source] of sink.filter.sources.entries()) {
-        if (sources.includes(source)) continue;
-        complain(
-          ["sinks", name, "filter", "sources", n],
-          `There is no source of this name.${suggestion(source, sources)}`,
-        );
-      }
+    for (const { path, message } of contradictions(config)) {
+      context.addIssue({ code: "custom", path: [...path], message });
     }
   });
 export type Config = z.output<typeof Config>;

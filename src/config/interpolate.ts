@@ -60,7 +60,7 @@ function plainValue(text: string): unknown {
   }
 }
 
-function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
+export function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
   const path: PropertyKey[] = [];
   for (const [depth, ancestor] of ancestors.entries()) {
     const next = ancestors[depth + 1] ?? node;

@@ -1,11 +1,15 @@
 import { readFileSync } from "node:fs";
-import { type Document, LineCounter, parseDocument, type YAMLParseError } from "yaml";
+import { type Document, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../errors.ts";
+import { nameMissing } from "./elsewhere.ts";
 import { interpolate } from "./interpolate.ts";
 import { offsetOf } from "./place.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
-import { findings } from "./wording.ts";
+import { knownKeys } from "./schema-walk.ts";
+import { slips } from "./slips.ts";
+import { offsetOfAlias, syntaxProblems } from "./syntax.ts";
+import { type Finding, findings, type Written } from "./wording.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
@@ -60,11 +64,12 @@ export function parseYaml<T extends z.ZodType>(
   };
 
   if (document.errors.length > 0) {
-    throw new ConfigurationError(document.errors.map((error) => at(error.pos[0], [], syntaxMessage(error))));
+    const found = syntaxProblems(document, options.text);
+    throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
   }
-  const placeholders = interpolate(document, options.environment);
+  const placeholders = [...slips(document), ...interpolate(document, options.environment)];
   const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
-  const content = plain(document, (message) => new ConfigurationError([at(0, [], message)]));
+  const content = plain(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
   if (content === null) {
     throw new ConfigurationError([at(0, [], "The file is empty. Start from config/example.yaml.")]);
   }
@@ -73,28 +78,26 @@ export function parseYaml<T extends z.ZodType>(
 
   // What a variable would have said is not known, so nothing is said about it.
   const unknown = new Set(problems.map(({ path }) => path));
-  for (const { path, message, atKey = false } of findings({ schema, content }, parsed.error?.issues ?? [])) {
+  for (const { path, message, atKey = false } of told({ schema, content }, parsed.error?.issues ?? [])) {
     const problem = at(offsetOf(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
   }
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
 }
 
-function syntaxMessage(error: YAMLParseError): string {
-  switch (error.code) {
-    case "DUPLICATE_KEY":
-      return "This key stands here twice; keep one of them.";
-    case "MULTIPLE_DOCS":
-      return "The file holds several documents, separated by ---; keep one of them.";
-    case "TAB_AS_INDENT":
-      return "Indent with spaces; YAML does not allow tabs.";
-    default:
-      return `Not valid YAML: ${error.message}.`;
-  }
+/** Of a section whose entries lack their names only that; what follows from it would say the same many times. */
+function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
+  const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
+  const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {
+    const message = nameMissing(entries, knownKeys(written.schema, [section, "main"]), section);
+    return message === null ? [] : [{ path: [section], atKey: true, message }];
+  });
+  const rest = issues.filter(({ path }) => !nameless.some((each) => each.path[0] === path[0]));
+  return [...nameless, ...findings(written, rest)];
 }
 
 /** The content as plain values; what aliases make impossible is thrown as `failure` says. */
-function plain(document: Document, failure: (message: string) => Error): unknown {
+function plain(document: Document, failure: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
     content = document.toJS({ maxAliasCount: MOST_ALIASES });
@@ -104,9 +107,10 @@ function plain(document: Document, failure: (message: string) => Error): unknown
     const { name, message } = error as Error;
     const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
     if (name === "ReferenceError" && alias !== undefined) {
-      throw failure(`The alias *${alias} has no anchor &${alias} above it.`);
+      const message = `A text that begins with * needs quotes: write "*${alias}". (An alias needs its anchor, &${alias}, above it.)`;
+      throw failure(message, offsetOfAlias(document, alias));
     }
-    throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.");
+    throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
   }
   return content ?? null;
 }

@@ -76,7 +76,8 @@ function schemaAt(schema: AnySchema, path: readonly PropertyKey[]): AnySchema | 
 
 function child(schema: AnySchema, step: PropertyKey): AnySchema | undefined {
   const { element, valueType } = definitionOf(schema);
-  return element ?? valueType ?? shapeOf(schema)[String(step)];
+  const shape = shapeOf(schema);
+  return element ?? valueType ?? (Object.hasOwn(shape, step) ? shape[String(step)] : undefined);
 }
 
 function shapeOf(schema: AnySchema): Readonly<Record<string, AnySchema>> {

@@ -1,6 +1,8 @@
 import { z } from "zod";
+import { suggestion } from "../suggest.ts";
+import { helpForKey } from "./elsewhere.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
-import { suggestion } from "./suggest.ts";
+import { meantInstead } from "./trial.ts";
 
 /** What is wrong with one place of a configuration, as a sentence for the person who wrote it. */
 export interface Finding {
@@ -12,7 +14,7 @@ export interface Finding {
 
 type Issue = z.core.$ZodIssue;
 
-interface Written {
+export interface Written {
   readonly schema: z.core.$ZodType;
   /** What stands in the file, as plain values. */
   readonly content: unknown;
@@ -31,10 +33,20 @@ export function findings(
 
 function describe(written: Written, issue: Issue, path: readonly PropertyKey[]): readonly Finding[] {
   const value = valueAt(written.content, path);
+  const meant =
+    canMeanOther(issue, value) && written.isTrial !== true
+      ? meantInstead({
+          key: String(path.at(-1)),
+          value,
+          acceptsText: acceptsText(issue),
+          complaintWith: (other) => complaintWith(written, path, other),
+        })
+      : null;
+  if (meant !== null) return [{ path, message: meant }];
   switch (issue.code) {
     case "unrecognized_keys":
       return issue.keys.map((key) => {
-        const help = suggestion(key, knownKeys(written.schema, path));
+        const help = written.isTrial === true ? "" : helpForKey(written.schema, path, key);
         return { path: [...path, key], atKey: true, message: `This key is not known here.${help}` };
       });
     case "invalid_key":
@@ -47,10 +59,24 @@ function describe(written: Written, issue: Issue, path: readonly PropertyKey[]):
       return [{ path, message: typeMessage(written, issue.expected, path, value) }];
     case "too_small":
     case "too_big":
-      return [{ path, message: ownWords(issue) ?? boundMessage(issue) }];
+      return [{ path, message: ownWords(issue) ?? boundMessage(issue, value) }];
     default:
       return [{ path, message: ended(issue.message) }];
   }
+}
+
+/** Where the kind of a value is wrong, or it is a text that its own rule refuses; not where a key or a number is. */
+function canMeanOther({ code }: Issue, value: unknown): boolean {
+  if (code === "custom") return typeof value === "string";
+  return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
+}
+
+/** Whether a text is what belongs there, or one of what may. */
+function acceptsText(issue: Issue): boolean {
+  if (issue.code === "invalid_type") return issue.expected === "string";
+  if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
+  if (issue.code !== "invalid_union") return false;
+  return issue.errors.some((branch) => branch.some((each) => each.path.length === 0 && acceptsText(each)));
 }
 
 function fromUnion(
@@ -93,47 +119,58 @@ function typeMessage(
 ): string {
   if (value === undefined || value === null) {
     const what = descriptionOf(written.schema, path);
+    if (expected === "object" && value === null && written.isTrial !== true && passes(written, path, {})) {
+      return "Write {} here where nothing is to be chosen, or its options below it.";
+    }
     return `This is needed and missing${what === undefined ? "." : `: ${ended(lowerFirst(what))}`}`;
   }
-  if (expected === "string" && (typeof value === "number" || typeof value === "boolean"))
-    return textMessage(written, path, value);
   if ((expected === "number" || expected === "int") && typeof value === "number")
     return "Write a whole number.";
+  if (expected === "object" && written.isTrial !== true) {
+    const help = sectionHelp(written, path, value);
+    if (help !== null) return help;
+  }
+  if (expected === "array" && typeof value === "object" && written.isTrial !== true) {
+    return passes(written, path, [value])
+      ? "Write a list: put a dash in front of the first key, and indent the others below it."
+      : "Write a list: each entry begins with a dash, and has its name as `name`.";
+  }
+  if (expected === "record" && Array.isArray(value)) {
+    return "Write a section here, not a list: without dashes, each entry under a name of your own.";
+  }
   const wanted = WANTED[expected] ?? expected;
   const unquoted = typeof value === "string" && isPlainText(expected, value);
   return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
 }
 
-/** Units that a number without one is tried with. */
-const UNITS = ["s", "m", "h", "d"];
-
-/** A number or a boolean where a text belongs. What the hint says has to be right once it is done. */
-function textMessage(written: Written, path: readonly PropertyKey[], value: number | boolean): string {
-  const quoted = String(value);
-  if (written.isTrial === true) return `Put this into quotes: "${quoted}".`;
-  const left = complaintAfter(written, path, quoted);
-  if (left === null) return `Put this into quotes: "${quoted}".`;
-  const [first, ...others] = UNITS.map((unit) => quoted + unit).filter(
-    (each) => complaintAfter(written, path, each) === null,
-  );
-  if (first === undefined) return left;
-  const last = others.pop();
-  const all = last === undefined ? first : `${[first, ...others].join(", ")} or ${last}`;
-  return `Write a duration with its unit: ${all}.`;
+/** A section in which something else stands: which of its keys it may have been meant for. */
+function sectionHelp(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
+  if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
+    return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
+  }
+  const known = knownKeys(written.schema, path);
+  if (known.length === 0 || path.length === 0) return null;
+  const meant = known.filter((key) => passes(written, path, { [key]: value }));
+  if (meant.length === 1) return `Write it as a section: { ${meant[0]}: … }.`;
+  const words = known.length > 15 ? "" : ` Known are: ${known.join(", ")}.`;
+  return `Write a section with keys of its own here, not ${kindOf(value)}.${words}`;
 }
 
-/** What would be wrong with a place if something else stood there; null when nothing. */
-function complaintAfter(written: Written, path: readonly PropertyKey[], value: string): string | null {
+function passes(written: Written, path: readonly PropertyKey[], value: unknown): boolean {
+  return complaintWith(written, path, value) === null;
+}
+
+/** What would be wrong with a place, or something in it, if something else stood there; null when nothing. */
+function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   const content = replaced(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
-  const place = path.map(String).join(".");
-  const here = findings({ schema: written.schema, content, isTrial: true }, issues).find(
-    (finding) => finding.path.map(String).join(".") === place,
+  const here = findings({ schema: written.schema, content, isTrial: true }, issues).find((finding) =>
+    path.every((step, depth) => finding.path[depth] === step),
   );
   return here?.message ?? null;
 }
 
-function replaced(content: unknown, [step, ...rest]: readonly PropertyKey[], value: string): unknown {
+function replaced(content: unknown, [step, ...rest]: readonly PropertyKey[], value: unknown): unknown {
   if (step === undefined) return value;
   if (typeof content !== "object" || content === null) return content;
   const copy = (Array.isArray(content) ? [...content] : { ...content }) as Record<PropertyKey, unknown>;
@@ -152,7 +189,7 @@ const WANTED: Readonly<Record<string, string>> = {
   number: "a number",
   int: "a whole number",
   boolean: "true or false",
-  array: "a list",
+  array: "a list such as [a, b]",
   object: "a section with keys of its own",
   record: "a section with names of your own",
 };
@@ -164,7 +201,7 @@ function kindOf(value: unknown): string {
   return typeof value === "string" ? "a text" : `a ${typeof value}`;
 }
 
-function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig): string {
+function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
   const small = issue.code === "too_small";
   const bound = small ? issue.minimum : issue.maximum;
   const side = small
@@ -175,7 +212,12 @@ function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig):
       ? "at most"
       : "less than";
   if (issue.origin === "string") return `Write ${side} ${bound} characters.`;
+  if (issue.origin === "array" && small && bound === 1)
+    return "Write at least one entry, or leave the key out.";
   if (issue.origin === "array") return `Write ${side} ${bound} entries.`;
+  if (!small && bound === 1 && typeof value === "number" && value <= 100) {
+    return `Write a number of ${side} 1: it is a share, so ${value} % are ${value / 100}.`;
+  }
   return `Write a number of ${side} ${bound}.`;
 }
 
@@ -185,7 +227,8 @@ function ownWords(issue: Issue): string | undefined {
 }
 
 function oneOf(words: readonly string[], value: unknown): string {
-  const list = words.length === 1 ? words[0] : `one of ${words.join(", ")}`;
+  const shown = words.map((word) => (/^[\d.]+$/.test(word) ? `"${word}"` : word));
+  const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
   if (typeof value !== "string") return `Write ${list}.`;
   const help = suggestion(value, words);
   return help.startsWith(" Did") ? `Write ${list}.${help}` : `Write ${list}.`;

@@ -1,11 +1,20 @@
 import { z } from "zod";
 import { type Event, KINDS, type Kind } from "../event.ts";
 import type { Wanted } from "../store/store.ts";
+import { closest } from "../suggest.ts";
 
 const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => matcher(pattern)(kind)), {
-  error: ({ input }) =>
-    `No event kind is called ${String(input)}. Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`,
+  error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
 });
+
+function kindMeant(text: string): string {
+  const plain = text.toLowerCase().replaceAll(/[_. ]/g, "-");
+  const family = plain.replace(/s?-?\*?$/, "");
+  if (KINDS.some((kind) => kind.startsWith(`${family}-`))) return `Write ${family}-* for all of them.`;
+  const kind = closest(plain, KINDS);
+  if (kind !== undefined) return `Did you mean ${kind}? A pattern such as alarm-* is fine too.`;
+  return `Write a kind or a pattern such as alarm-*; the kinds are ${KINDS.join(", ")}.`;
+}
 
 /** Which events a sink gets. What is left out or empty lets everything through. */
 export const Filter = z
@@ -15,7 +24,14 @@ export const Filter = z
       .default([])
       .meta({ description: "Event kinds, or patterns: alarm-raised, alarm-*, tag-*." }),
     sites: z
-      .array(z.union([z.int(), z.string()]).transform(String))
+      .array(
+        z
+          .union([
+            z.int(),
+            z.string().regex(/^\d+$/, "Write the site's id, a number; `plenum sites` lists them."),
+          ])
+          .transform(String),
+      )
       .default([])
       .meta({ description: "Site ids. Events about no single site pass only without this." }),
     priorities: z

@@ -1,8 +1,9 @@
-import { IANAZone } from "luxon";
 import { z } from "zod";
+import { byteSize } from "../byte-size.ts";
 import { isLoopback } from "../loopback.ts";
 import { ProxyConfig } from "../proxy.ts";
 import { SecretRef } from "../secret.ts";
+import { zoneComplaint } from "../time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 /** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
@@ -12,29 +13,35 @@ const BaseUrl = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });
   const url = URL.parse(text);
   if (url === null || !/^https?:$/.test(url.protocol)) {
-    complain("Write the address of the service as https://host or https://host/path.");
+    complain(addressComplaint(text));
   } else if (url.username !== "" || url.password !== "") {
     complain("Take the user name and password out of the address; the token goes under `token`.");
   } else if (url.search !== "" || url.hash !== "") {
     complain("The address must end with its path: no `?` and no `#`.");
+  } else if (/\/api\/v1\/[^/]/.test(url.pathname)) {
+    complain(`Write the address of the service, without an endpoint: ${text.replace(/\/api\/v1\/.*$/, "")}.`);
   }
 });
+
+function addressComplaint(text: string): string {
+  const host = /^[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(:\d+)?(\/[^@?#]*)?$/i.test(text);
+  return host
+    ? `Write the address with its scheme: https://${text}.`
+    : "Write the address of the service as https://host or https://host/path.";
+}
+
+/** As people copy it from the interface's documents: with /api/v1 behind it, or a slash. */
+function bare(address: string): string {
+  return address
+    .replace(/\/+$/, "")
+    .replace(/\/api\/v1$/, "")
+    .replace(/\/+$/, "");
+}
 
 const TimeZone = z.string().superRefine((zone, context) => {
   const message = zoneComplaint(zone);
   if (message !== null) context.addIssue({ code: "custom", message });
 });
-
-/** What is wrong with a time zone as the `tz` of a history request, as a sentence; null when it is fine. */
-export function zoneComplaint(zone: string): string | null {
-  if (!/^[A-Za-z]/.test(zone) || !IANAZone.isValidZone(zone)) {
-    return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.`;
-  }
-  // A name in other letters works here, but not in every service.
-  const known = new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
-  if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
-  return null;
-}
 
 const Deadlines = z.strictObject({
   connect_ms: z
@@ -98,8 +105,8 @@ const Quota = z.strictObject({
 /** One monitored service: where it is, how to log in, and how much to ask of it. */
 export const SourceConfig = z
   .strictObject({
-    base_url: BaseUrl.meta({
-      description: "Address of the service, without /api/v1.",
+    base_url: BaseUrl.transform(bare).meta({
+      description: "Address of the service; /api/v1 behind it may be left out.",
       examples: ["https://monitoring.example.com"],
     }),
     allow_plain_http: z.boolean().default(false).meta({
@@ -119,10 +126,7 @@ export const SourceConfig = z
     }),
     proxy: ProxyConfig.optional(),
     deadlines: Deadlines.prefault({}).meta({ description: "How long a request may take." }),
-    max_body_bytes: z
-      .int()
-      .min(65_536)
-      .max(256 * 1024 * 1024)
+    max_body_bytes: byteSize({ min: 65_536, max: 256 * 1024 * 1024 })
       .default(16 * 1024 * 1024)
       .meta({
         description:

@@ -1,5 +1,5 @@
 import { ConfigError, Rejected } from "../errors.ts";
-import { zoneComplaint } from "./config.ts";
+import { zoneComplaint } from "../time-zone.ts";
 import { requestTime } from "./iso-time.ts";
 import type { HistoryQuery } from "./source.ts";
 

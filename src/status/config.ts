@@ -54,6 +54,11 @@ export const StatusConfig = z
         message: "Without `password` everybody may do everything; give that as well.",
       });
     }
+    if (/^[^:]*:\d+$/.test(status.host)) {
+      const message = "Write the address alone; the port goes under `port`.";
+      context.addIssue({ code: "custom", path: ["host"], message });
+      return;
+    }
     if (isLoopback(status.host)) return;
     if (status.password === undefined || !status.behind_tls_proxy) {
       context.addIssue({

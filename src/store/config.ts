@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { byteSize } from "../byte-size.ts";
 import { Duration } from "../duration.ts";
 
 const QUARTER_OF_AN_HOUR_MS = 15 * 60_000;
@@ -11,9 +12,7 @@ export const StateConfig = z
       description:
         "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
     }),
-    max_bytes: z
-      .int()
-      .min(MEBIBYTE)
+    max_bytes: byteSize({ min: MEBIBYTE })
       .default(1024 * MEBIBYTE)
       .meta({
         description:

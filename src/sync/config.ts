@@ -1,16 +1,19 @@
 import { z } from "zod";
 import { Duration } from "../duration.ts";
-import { scheduleComplaint } from "./schedule.ts";
+import { scheduleComplaint, withoutNickname } from "./schedule.ts";
 
 const Schedule = z
   .union([
-    z.string().superRefine((expression, context) => {
-      const message = scheduleComplaint(expression);
-      if (message !== null) context.addIssue({ code: "custom", message });
-    }),
+    z
+      .string()
+      .transform(withoutNickname)
+      .superRefine((expression, context) => {
+        const message = scheduleComplaint(expression);
+        if (message !== null) context.addIssue({ code: "custom", message });
+      }),
     z.literal(false),
   ])
-  .meta({ examples: ["*/5 * * * *", false] });
+  .meta({ examples: ["*/5 * * * *", "@hourly", false] });
 
 const Schedules = z.strictObject({
   token: Schedule.default("0 * * * *").meta({
@@ -87,7 +90,7 @@ export type InventoryConfig = z.infer<typeof Inventory>;
 export const SyncConfig = z.strictObject({
   schedules: Schedules.prefault({}).meta({
     description:
-      "Cron expressions with 5 or 6 fields (the sixth, in front, for seconds), in UTC; false switches a job off.",
+      "Cron expressions with 5 or 6 fields (the sixth, in front, for seconds), in UTC, or @hourly, @daily, @weekly, @monthly; false switches a job off.",
   }),
   spread: Duration.prefault("5s").meta({
     description:

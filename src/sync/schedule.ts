@@ -1,6 +1,7 @@
 import { createTask, parse, validateDetailed } from "node-cron";
 import type { Clock } from "../clock.ts";
 import type { ClockDoubt } from "../clock-doubt.ts";
+import { parseDuration } from "../duration.ts";
 import { Stopping } from "../lifecycle.ts";
 import { loop } from "../waiting.ts";
 
@@ -13,8 +14,37 @@ export interface Ticker {
   every(expression: string, fire: () => void): () => void;
 }
 
+/** The names that cron gives to common expressions. */
+const NICKNAMES: Readonly<Record<string, string>> = {
+  "@hourly": "0 * * * *",
+  "@daily": "0 0 * * *",
+  "@midnight": "0 0 * * *",
+  "@weekly": "0 0 * * 0",
+  "@monthly": "0 0 1 * *",
+  "@yearly": "0 0 1 1 *",
+  "@annually": "0 0 1 1 *",
+};
+
+/** By node-cron's names of the fields. */
+const RANGES: Readonly<Record<string, string>> = {
+  second: "0 to 59",
+  minute: "0 to 59",
+  hour: "0 to 23",
+  dayOfMonth: "1 to 31",
+  month: "1 to 12",
+  dayOfWeek: "0 to 7",
+};
+
+/** The expression that a nickname such as `@hourly` stands for; any other text as it is. */
+export function withoutNickname(expression: string): string {
+  return NICKNAMES[expression.trim().toLowerCase()] ?? expression;
+}
+
 /** What is wrong with a cron expression, as a sentence; null when it is fine. */
 export function scheduleComplaint(expression: string): string | null {
+  if (expression.trim() === "@reboot") return "Leave this out: each job runs once at every start anyway.";
+  const meant = expressionFor(expression.trim());
+  if (meant !== null) return `Write "${meant}": a schedule is a cron expression, in UTC.`;
   const fields = expression.trim().split(/\s+/).length;
   if (fields !== 5 && fields !== 6) {
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
@@ -22,7 +52,28 @@ export function scheduleComplaint(expression: string): string | null {
   const result = validateDetailed(expression);
   if (result.valid) return null;
   const [first] = result.errors;
-  return first === undefined ? "This is no cron expression." : `The field ${first.field}: ${first.message}.`;
+  if (first === undefined) return "This is no cron expression.";
+  const field = String(first.field);
+  return `The field ${field} cannot be read: write ${RANGES[field] ?? "a number"}, *, */5, 1-5 or 1,3.`;
+}
+
+/** What somebody means who writes `5m`, `every 5 minutes`, `@every 1h` or `06:30`; null where nobody can tell. */
+function expressionFor(text: string): string | null {
+  const time = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text);
+  if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
+  const ms = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
+  if (ms === null) return null;
+  const [second, minute, hour] = [1_000, 60_000, 3_600_000].map((size) => ms / size) as [
+    number,
+    number,
+    number,
+  ];
+  const divides = (count: number, whole: number) =>
+    Number.isInteger(count) && count > 0 && whole % count === 0;
+  if (hour === 24) return "0 0 * * *";
+  if (divides(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
+  if (divides(minute, 60)) return minute === 1 ? "* * * * *" : `*/${minute} * * * *`;
+  return divides(second, 60) ? `*/${second} * * * * *` : null;
 }
 
 /**

@@ -22,7 +22,11 @@ export function createSelectionNotice(options: {
 
   return async (store) => {
     const sites = await visibleSites(store, source);
-    const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
+    const building = await buildingFromState(store, source, sites, {
+      followed,
+      systems: [],
+      gateways: false,
+    });
     if (building === null || building.tags.length === 0) return;
     const next = new Set<string>();
     for (const [list, classes] of lists) {

@@ -8,7 +8,7 @@ export function uniqueNames(entries: readonly { readonly name: string }[], conte
       context.addIssue({
         code: "custom",
         path: [index, "name"],
-        message: `The name ${entry.name} is used twice.`,
+        message: `The name ${entry.name} is used twice: give each one of its own.`,
       });
     }
     seen.add(entry.name);

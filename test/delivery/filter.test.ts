@@ -58,9 +58,15 @@ describe("the configuration of a delivery", () => {
   test.each([
     [
       { filter: { kinds: ["alarm-rised"] } },
-      "No event kind is called alarm-rised. Write a kind or a pattern",
+      "No event kind is called alarm-rised. Did you mean alarm-raised?",
     ],
-    [{ filter: { kinds: ["alarms-*"] } }, "No event kind is called alarms-*"],
+    [{ filter: { kinds: ["alarms-*"] } }, "No event kind is called alarms-*. Write alarm-* for all of them."],
+    [{ filter: { kinds: ["Alarm_Raised"] } }, "Did you mean alarm-raised?"],
+    [
+      { filter: { kinds: ["everything"] } },
+      "Write a kind or a pattern such as alarm-*; the kinds are site-added,",
+    ],
+    [{ filter: { sites: ["School"] } }, "`plenum sites` lists them"],
     [{ filter: { priorities: ["a"] } }, "one capital letter"],
     [{ filter: { kind: ["alarm-raised"] } }, "kind"],
     [{ from: "yesterday" }, "beginning"],

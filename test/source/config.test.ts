@@ -28,6 +28,21 @@ describe("where the service is", () => {
   });
 
   it.each([
+    ["https://service.example/", "https://service.example"],
+    ["https://service.example/api/v1", "https://service.example"],
+    ["https://service.example/api/v1/", "https://service.example"],
+    ["https://service.example:8443/path/api/v1//", "https://service.example:8443/path"],
+    ["https://service.example/api/v12", "https://service.example/api/v12"],
+  ])("%s is taken as %s", (base_url, address) => {
+    expect(SourceConfig.parse({ ...LEAST, base_url }).base_url).toBe(address);
+  });
+
+  it.each([
+    ["service.example/path", "Write the address with its scheme: https://service.example/path."],
+    [
+      "https://service.example/api/v1/sites",
+      "Write the address of the service, without an endpoint: https://service.example.",
+    ],
     ["http://service.example", "Use https://"],
     ["http://127.0.0.1.attacker.example", "Use https://"],
     ["http://localhost.attacker.example", "Use https://"],

@@ -14,15 +14,36 @@ function doubtOf(clock: VirtualClock) {
 }
 
 describe("cron expressions", () => {
-  test.each([
+  test.each<[expression: string, complaint: RegExp | string | null]>([
     ["* * * * *", null],
     ["*/30 * * * * *", null],
     ["* * * *", /5 fields/],
     ["61 * * * *", /minute/i],
-    ["@daily", /5 fields/],
+    ["@fortnightly", /5 fields/],
+    ["@reboot", /each job runs once at every start/],
+    ["5m", '"*/5 * * * *"'],
+    ["every 2 hours", '"0 */2 * * *"'],
+    ["@every 30s", '"*/30 * * * * *"'],
+    ["every minute", '"* * * * *"'],
+    ["1d", '"0 0 * * *"'],
+    ["06:30", '"30 6 * * *"'],
+    ["7m", /5 fields/],
   ])("%s", (expression, complaint) => {
     if (complaint === null) expect(scheduleComplaint(expression)).toBeNull();
+    else if (typeof complaint === "string") expect(scheduleComplaint(expression)).toContain(complaint);
     else expect(scheduleComplaint(expression)).toMatch(complaint);
+  });
+
+  test.each([
+    ["@hourly", "0 * * * *"],
+    ["@daily", "0 0 * * *"],
+    ["@midnight", "0 0 * * *"],
+    ["@weekly", "0 0 * * 0"],
+    ["@monthly", "0 0 1 * *"],
+    ["@yearly", "0 0 1 1 *"],
+    ["@Annually ", "0 0 1 1 *"],
+  ])("%s is a name for an expression", (nickname, expression) => {
+    expect(SyncConfig.parse({ schedules: { tags: nickname } }).schedules.tags).toBe(expression);
   });
 
   test("a wrong one is refused by the configuration at its place", () => {

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { RESOLUTIONS } from "../../building.ts";
 import { Duration } from "../../duration.ts";
+import { zoneComplaint } from "../../time-zone.ts";
 import { Selection } from "../select.ts";
 import { uniqueNames } from "../unique-names.ts";
 
@@ -14,10 +15,11 @@ export const HistoryClass = z.strictObject({
   resolution: z.enum(RESOLUTIONS).meta({ description: "Interval of the series." }),
   time_zone: z
     .string()
-    .optional()
-    .refine((zone) => zone === undefined || isTimeZone(zone), {
-      message: "Write a zone of the IANA list, such as Europe/Stockholm.",
+    .superRefine((zone, context) => {
+      const message = zoneComplaint(zone);
+      if (message !== null) context.addIssue({ code: "custom", message });
     })
+    .optional()
     .meta({
       description:
         "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
@@ -55,14 +57,3 @@ export const HistoryConfig = z
   .superRefine(uniqueNames)
   .meta({ description: "Logged history to follow and to backfill." });
 export type HistoryConfig = z.infer<typeof HistoryConfig>;
-
-/** The runtime itself is asked; an offset such as +01:00 is no zone, because it knows no daylight saving. */
-function isTimeZone(zone: string): boolean {
-  if (/^[+-]/.test(zone)) return false;
-  try {
-    new Intl.DateTimeFormat("en", { timeZone: zone });
-    return true;
-  } catch {
-    return false;
-  }
-}

@@ -4,7 +4,7 @@ export function closest(word: string, words: readonly string[]): string | undefi
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
   for (const candidate of words) {
     const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
-    if (distance < bestDistance && distance < candidate.length) {
+    if (distance < bestDistance && distance <= candidate.length / 2) {
       best = candidate;
       bestDistance = distance;
     }

@@ -1,0 +1,55 @@
+import { z } from "zod";
+
+const SIZES: Readonly<Record<string, number>> = {
+  b: 1,
+  kb: 1_000,
+  mb: 1_000 ** 2,
+  gb: 1_000 ** 3,
+  tb: 1_000 ** 4,
+  kib: 1_024,
+  mib: 1_024 ** 2,
+  gib: 1_024 ** 3,
+  tib: 1_024 ** 4,
+};
+
+/** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null when it is none. `1G` is none: it may mean either. */
+export function parseByteSize(text: string): number | null {
+  const [, number, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? [];
+  const size = SIZES[unit.toLowerCase()];
+  return number === undefined || size === undefined ? null : Math.round(Number(number) * size);
+}
+
+/** The same, the other way, where a unit of 1,024 is exact: 1073741824 → `1GiB`. */
+function formatByteSize(bytes: number): string {
+  for (const unit of ["TiB", "GiB", "MiB", "KiB"]) {
+    const size = SIZES[unit.toLowerCase()] ?? 1;
+    if (bytes >= size && bytes % size === 0) return `${bytes / size}${unit}`;
+  }
+  return String(bytes);
+}
+
+function complaint(text: string): string {
+  const [, number, unit = ""] = /^([\d_., ]+?) ?([kmgt]?)$/i.exec(text.trim()) ?? [];
+  const digits = number?.replaceAll(/[_, ]/g, "");
+  if (digits === undefined || digits === "") return "Write bytes as a number, or as 64KiB, 512MiB or 1GB.";
+  if (unit === "") return `Write ${digits}, as a number without quotes.`;
+  const letter = unit.toUpperCase();
+  return `Write ${digits}${letter}B (thousands) or ${digits}${letter}iB (1,024).`;
+}
+
+/** A number of bytes in the configuration, bare or with its unit; bytes once parsed. */
+export function byteSize({ min, max }: { readonly min: number; readonly max?: number }) {
+  const number = z.int().min(min);
+  const text = z.string().transform((given, context) => {
+    const bytes = parseByteSize(given);
+    const complain = (message: string) => {
+      context.addIssue({ code: "custom", message });
+      return z.NEVER;
+    };
+    if (bytes === null) return complain(complaint(given));
+    if (bytes < min) return complain(`Write at least ${formatByteSize(min)}.`);
+    if (max !== undefined && bytes > max) return complain(`Write at most ${formatByteSize(max)}.`);
+    return bytes;
+  });
+  return z.union([max === undefined ? number : number.max(max), text]).meta({ examples: ["512MiB", "1GB"] });
+}

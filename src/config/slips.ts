@@ -1,0 +1,26 @@
+import { type Document, isScalar, visit } from "yaml";
+import { type InterpolationProblem, pathOf } from "./interpolate.ts";
+
+/**
+ * Texts that are valid YAML and not what somebody meant: quotes of a word processor, which belong to the text, and
+ * variables as a shell or Windows has them, which nobody replaces.
+ */
+export function slips(document: Document): readonly InterpolationProblem[] {
+  const problems: InterpolationProblem[] = [];
+  visit(document, {
+    Scalar(key, node, ancestors) {
+      if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
+      const message = slipIn(node.value, node.type === "PLAIN");
+      if (message !== null) problems.push({ node, path: pathOf(ancestors, node), message });
+    },
+  });
+  return problems;
+}
+
+function slipIn(text: string, isPlain: boolean): string | null {
+  if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
+    return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
+  }
+  const [, name] = /^(?:\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%)$/.exec(text)?.filter(Boolean) ?? [];
+  return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
+}

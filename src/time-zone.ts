@@ -1,0 +1,33 @@
+import { suggestion } from "./suggest.ts";
+
+/** What is wrong with a time zone as the `tz` of a history request, as a sentence; null when it is fine. */
+export function zoneComplaint(zone: string): string | null {
+  const known = resolved(zone);
+  // An offset is no zone: it knows no daylight saving.
+  if (known === null || !/^[A-Za-z]/.test(zone)) {
+    return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${meant(zone)}`;
+  }
+  // A name in other letters works here, but not in every service.
+  if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
+  return null;
+}
+
+/** The zone as the runtime writes it; null where it knows none of this name. */
+function resolved(zone: string): string | null {
+  try {
+    return new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
+  } catch {
+    return null;
+  }
+}
+
+/** A city alone, or a name with a slip; empty where nothing is close. */
+function meant(zone: string): string {
+  const zones = Intl.supportedValuesOf("timeZone");
+  const city = zones.find((each) =>
+    each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`),
+  );
+  if (city !== undefined) return ` Did you mean ${city}?`;
+  const close = zone.includes("/") ? suggestion(zone, zones) : "";
+  return close.startsWith(" Did") ? close : "";
+}

@@ -1,0 +1,38 @@
+import { describe, expect, test } from "vitest";
+import { byteSize, parseByteSize } from "#src/byte-size.ts";
+
+describe("sizes in the configuration", () => {
+  const Size = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
+
+  test.each<[text: string | number, bytes: number]>([
+    [65_536, 65_536],
+    ["65536B", 65_536],
+    ["64KiB", 65_536],
+    ["64 kB", 64_000],
+    ["512 MiB", 536_870_912],
+    ["1GB", 1_000_000_000],
+    ["1gb", 1_000_000_000],
+    ["1.5GiB", 1_610_612_736],
+    ["2TB", 2_000_000_000_000],
+  ])("%j is %d bytes", (text, bytes) => {
+    expect(Size.parse(text)).toBe(bytes);
+  });
+
+  test.each([
+    ["1G", "Write 1GB (thousands) or 1GiB (1,024)."],
+    ["512 m", "Write 512MB (thousands) or 512MiB (1,024)."],
+    ["1073741824", "Write 1073741824, as a number without quotes."],
+    ["1_000_000", "Write 1000000, as a number without quotes."],
+    ["lots", "Write bytes as a number, or as 64KiB, 512MiB or 1GB."],
+    ["GB", "Write bytes as a number, or as 64KiB, 512MiB or 1GB."],
+    ["1kB", "Write at least 1KiB."],
+    ["5TiB", "Write at most 4TiB."],
+  ])("%j is refused with the right form", (text, said) => {
+    const complaint = JSON.stringify(Size.safeParse(text).error?.issues);
+    expect(complaint).toContain(said);
+  });
+
+  test("a letter alone is no size: it may mean thousands or 1,024", () => {
+    expect(parseByteSize("1G")).toBeNull();
+  });
+});
