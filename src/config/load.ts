@@ -107,7 +107,7 @@ function plain(document: Document, failure: (message: string, offset: number) =>
     const { name, message } = error as Error;
     const alias = /Unresolved alias.*: (.*)$/.exec(message)?.[1];
     if (name === "ReferenceError" && alias !== undefined) {
-      const message = `A text that begins with * needs quotes: write "*${alias}". (An alias needs its anchor, &${alias}, above it.)`;
+      const message = `A text that begins with * needs quotes: write "*${alias}"; an alias needs its anchor, &${alias}, above it.`;
       throw failure(message, offsetOfAlias(document, alias));
     }
     throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);

@@ -92,7 +92,12 @@ function asText(place: Misplaced, value: number | boolean): string | null {
 /** One thing, or several with commas, where a list belongs. */
 function asList(place: Misplaced, value: string | number | boolean): string | null {
   const words: readonly unknown[] =
-    typeof value === "string" ? value.split(",").map((word) => word.trim()) : [value];
+    typeof value === "string"
+      ? value
+          .replace(/^\[(.*)\]$/, "$1")
+          .split(",")
+          .map((word) => word.trim())
+      : [value];
   if (words.includes("")) return null;
   const numbers = words.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
   const lists: (readonly unknown[])[] = [words, numbers, words.map(String)];
@@ -104,8 +109,12 @@ function passes({ complaintWith }: Misplaced, value: unknown): boolean {
   return complaintWith(value) === null;
 }
 
+/** Plain words that YAML, or somebody who knows its older version, takes for something else. */
+const RESERVED = /^(true|false|null|yes|no|on|off)$/i;
+
 /** As it is written in YAML, on one line. */
 function shown(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(shown).join(", ")}]`;
-  return typeof value === "string" ? JSON.stringify(value) : String(value);
+  if (typeof value !== "string") return String(value);
+  return /^[A-Za-z][\w-]+$/.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value);
 }

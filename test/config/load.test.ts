@@ -208,7 +208,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
     {
       what: "an alias without an anchor",
       text: `${SOURCE}log: *none\n`,
-      says: 'plenum.yaml:6:6 A text that begins with * needs quotes: write "*none". (An alias needs its anchor, &none, above it.)',
+      says: 'plenum.yaml:6:6 A text that begins with * needs quotes: write "*none"; an alias needs its anchor, &none, above it.',
     },
     {
       what: "a key that would reach a prototype",

@@ -1,0 +1,98 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { compareSource, filterLines } from "#src/cli/check-building.ts";
+import { Config } from "#src/config/config.ts";
+import { parseYaml } from "#src/config/load.ts";
+import { placesOf } from "#src/config/places.ts";
+import { BUILDING } from "../sync/building-of-eight-tags.ts";
+
+/**
+ * What people write by mistake, and what is said: the table is mistakes.txt, a case after each `===`, what is said of it
+ * after `>>>`. `$S` stands for a source that is right. What begins with "building" is right by itself and means nothing
+ * in a building, which `plenum check` says.
+ */
+const SOURCE = `sources:
+  main:
+    base_url: https://monitoring.example.com
+    token: { env: TOKEN }
+    time_zone: Europe/Stockholm
+`;
+
+const cases = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
+  .split(/^=== /m)
+  .slice(1)
+  .map((text) => {
+    const [, what = "", written = "", said = ""] = /^(.*)\n([\s\S]*?)^>>>\n([\s\S]*)$/m.exec(text) ?? [];
+    return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
+  });
+
+/** Each complaint as `line:column path: sentence`. */
+function told(written: string, isOfBuilding: boolean): readonly string[] {
+  try {
+    const config = parseYaml({ schema: Config, file: "f", text: written, environment: {} });
+    return isOfBuilding ? toldOfBuilding(written, config) : [];
+  } catch (error) {
+    return (error as Error).message.split("\n").map((line) => line.replace(/^f:/, ""));
+  }
+}
+
+function toldOfBuilding(written: string, config: Config): readonly string[] {
+  const places = placesOf("f", written);
+  const [entry] = Object.values(config.sources);
+  if (entry === undefined) return [];
+  const building = { ...BUILDING, followed: entry.inventory.sites ?? null };
+  return [
+    ...compareSource({ name: "main", entry, config, building, places }),
+    ...filterLines(config, new Map([["main", building]]), places),
+  ]
+    .filter(({ result }) => result !== "ok")
+    .map(({ place = "", detail }) => `${place.replace(/^f:/, "")} ${detail}`);
+}
+
+describe("a natural mistake is told with its line and what to write", () => {
+  test.each(cases)("$what", ({ what, written, said }) => {
+    const lines = told(written, what.startsWith("building"));
+    expect(lines).toEqual(said);
+    for (const line of lines) expect(line).toMatch(/^\d+:\d+ .*\.$|^\d+:\d+ .*\?$/);
+  });
+
+  test("there are more than a hundred, none twice", () => {
+    const names = cases.map(({ what }) => what);
+    expect(names.length).toBeGreaterThan(200);
+    expect(new Set(names).size).toBe(names.length);
+  });
+
+  test("no secret that stands in the open is repeated", () => {
+    const all = cases.flatMap(({ said }) => said).join("\n");
+    expect(all).not.toMatch(/geheim|abcdef123456|1234567890|8\|abc/);
+  });
+});
+
+describe("what is not ambiguous is taken", () => {
+  const parsed = (text: string) =>
+    parseYaml({ schema: Config, file: "f", text: `${SOURCE}${text}`, environment: {} });
+
+  test.each([
+    ["state: { max_bytes: 1GB }", 1_000_000_000],
+    ["state: { max_bytes: 512 MiB }", 536_870_912],
+  ])("%s", (text, bytes) => {
+    expect(parsed(text).state.max_bytes).toBe(bytes);
+  });
+
+  test.each([
+    ["1y", 31_536_000_000],
+    ["2w", 1_209_600_000],
+    ["90 min", 5_400_000],
+    ["1 h", 3_600_000],
+  ])("state.max_age: %s", (text, ms) => {
+    expect(parsed(`state: { max_age: ${text} }`).state.max_age).toBe(ms);
+  });
+
+  test("a schedule by its name, and an address as the interface's documents write it", () => {
+    expect(parsed('    schedules: { tags: "@daily" }\n').sources.main?.schedules.tags).toBe("0 0 * * *");
+    const text = SOURCE.replace("example.com", "example.com/api/v1/");
+    const { sources } = parseYaml({ schema: Config, file: "f", text, environment: {} });
+    expect(sources.main?.base_url).toBe("https://monitoring.example.com");
+  });
+});
