@@ -190,7 +190,7 @@ async function allowed(published: Promise<void>): Promise<void> {
     if (!(error instanceof Rejected)) throw error;
     throw new ConfigError(error.message, {
       reason: "forbidden",
-      hint: "Allow it in the broker's access list (see acl.example), or choose another prefix.",
+      hint: "Allow it in the broker's access list (see connectors/mqtt/acl.example), or choose another prefix.",
       cause: error,
     });
   }

@@ -124,7 +124,7 @@ export function subscribeFailure(error: unknown, filter: string): Failure {
   const code = codeOf(error);
   if (code === 128 || code === 135 || code === 143) {
     return new ConfigError(`The broker does not let us subscribe to ${filter} (reason ${code}).`, {
-      hint: "Allow it in the broker's access list; see acl.example.",
+      hint: "Allow it in the broker's access list; see connectors/mqtt/acl.example.",
       reason: "forbidden",
       cause: error,
     });

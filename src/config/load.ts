@@ -67,7 +67,7 @@ export function parseYaml<T extends z.ZodType>(
     const found = syntaxProblems(document, options.text);
     throw new ConfigurationError(found.map(({ offset, message }) => at(offset, [], message)));
   }
-  const placeholders = [...slips(document), ...interpolate(document, options.environment)];
+  const placeholders = [...slips(document, options.text), ...interpolate(document, options.environment)];
   const problems = placeholders.map(({ node, path, message }) => at(node.range?.[0] ?? 0, path, message));
   const content = plain(document, (message, offset) => new ConfigurationError([at(offset, [], message)]));
   if (content === null) {

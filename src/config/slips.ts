@@ -5,7 +5,8 @@ import { type InterpolationProblem, pathOf } from "./interpolate.ts";
  * Texts that are valid YAML and not what somebody meant: quotes of a word processor, which belong to the text, and
  * variables as a shell or Windows has them, which nobody replaces.
  */
-export function slips(document: Document): readonly InterpolationProblem[] {
+export function slips(document: Document, text: string): readonly InterpolationProblem[] {
+  if (!SUSPICIOUS.test(text)) return [];
   const problems: InterpolationProblem[] = [];
   visit(document, {
     Scalar(key, node, ancestors) {
@@ -16,6 +17,9 @@ export function slips(document: Document): readonly InterpolationProblem[] {
   });
   return problems;
 }
+
+/** Most files have none of it, and need not be walked. */
+const SUSPICIOUS = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
 
 function slipIn(text: string, isPlain: boolean): string | null {
   if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { suggestion } from "../suggest.ts";
+import { closest } from "../suggest.ts";
 import { helpForKey } from "./elsewhere.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
 import { meantInstead } from "./trial.ts";
@@ -227,11 +227,13 @@ function ownWords(issue: Issue): string | undefined {
 }
 
 function oneOf(words: readonly string[], value: unknown): string {
-  const shown = words.map((word) => (/^[\d.]+$/.test(word) ? `"${word}"` : word));
+  // YAML takes a text of digits for a number.
+  const written = (word: string) => (/^[\d.]+$/.test(word) ? `"${word}"` : word);
+  const shown = words.map(written);
   const list = shown.length === 1 ? shown[0] : `one of ${shown.join(", ")}`;
   if (typeof value !== "string") return `Write ${list}.`;
-  const help = suggestion(value, words);
-  return help.startsWith(" Did") ? `Write ${list}.${help}` : `Write ${list}.`;
+  const meant = closest(value, words);
+  return meant === undefined ? `Write ${list}.` : `Write ${list}. Did you mean ${written(meant)}?`;
 }
 
 function ended(text: string): string {

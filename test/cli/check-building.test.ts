@@ -126,7 +126,7 @@ describe("the building", () => {
     const asked = service.simulator.truth.requests().map(({ path }) => path);
     expect(asked.filter((path) => /tags\/|systems|hosts|gateways|alarms/.test(path))).toEqual([]);
     expect(existsSync(place.path("state"))).toBe(false);
-  }, 30_000);
+  }, 60_000);
 
   test("warnings alone pass, but not with --strict; --no-lists asks for no list", async () => {
     const { service, place } = await prepared(
@@ -154,7 +154,7 @@ describe("the building", () => {
     const after = tagLists(service);
     expect((await checked(place, "--no-lists", "--strict")).told).toEqual([]);
     expect(tagLists(service)).toBe(after);
-  }, 30_000);
+  }, 60_000);
 
   test("beside a worker its state is compared, its address is its own, and the log has said what selects nothing", async () => {
     const { service, place } = await prepared(
@@ -180,7 +180,7 @@ describe("the building", () => {
     expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
     worker.signal("SIGTERM");
     expect((await worker.ended).code).toBe(0);
-  }, 40_000);
+  }, 60_000);
 });
 
 describe("the token", () => {
@@ -213,7 +213,7 @@ describe("the token", () => {
     const schedules = { gateways: false, hosts: false, systems: false };
     place.configure({ sources: { main: { ...main, base_url: address, schedules } } });
     expect((await checked(place)).code).toBe(0);
-  }, 30_000);
+  }, 60_000);
 
   test("without read:tags nothing is compared, and that is told", async () => {
     const { place } = await prepared(
@@ -230,7 +230,7 @@ describe("the token", () => {
       "not compared with the configuration: that needs read:tags",
       "",
     ]);
-  }, 30_000);
+  }, 60_000);
 });
 
 describe("this machine", () => {
@@ -261,7 +261,7 @@ describe("this machine", () => {
         `port: ${port}`,
       ],
     ]);
-  }, 20_000);
+  }, 60_000);
 
   test("an address of another machine, a folder that is a file, and no sink", async () => {
     const place = workplace(NOWHERE);
@@ -289,7 +289,7 @@ describe("this machine", () => {
         "",
       ],
     ]);
-  }, 20_000);
+  }, 60_000);
 
   test("less room on the disk than the log may take", async () => {
     const place = workplace(NOWHERE);
@@ -304,5 +304,5 @@ describe("this machine", () => {
       "max_bytes: 1125899906842624",
     ]);
     expect(stringify(told)).not.toContain("created");
-  }, 20_000);
+  }, 60_000);
 });

@@ -1,0 +1,181 @@
+import { execFileSync } from "node:child_process";
+import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { isMap, isScalar, isSeq, parse, parseDocument } from "yaml";
+import { keyOf } from "#connectors/webhook/signature.ts";
+import { privateKeyOf } from "#src/commands/approval/signature.ts";
+import { Config } from "#src/config/config.ts";
+import { parseYaml } from "#src/config/load.ts";
+import { type ConfigProblem, ConfigurationError } from "#src/config/problems.ts";
+import { ConfigError } from "#src/errors.ts";
+import { Secret } from "#src/log.ts";
+import { readSecret } from "#src/secret.ts";
+import { StatusConfig } from "#src/status/config.ts";
+import { readCredentials } from "#src/status/credentials.ts";
+import { refuseWritableByOthers } from "#src/store/folder.ts";
+import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+/** A hint that is followed to the letter leads to something that then works. */
+
+function folder(): string {
+  const path = temporaryFolder("plenum-hints");
+  onTestFinished(() => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+/** The command line that a failure's hint gives, as somebody would copy it. */
+function commandIn(fail: () => unknown): string {
+  try {
+    fail();
+  } catch (error) {
+    const hint = error instanceof ConfigError ? (error.hint ?? "") : "";
+    const [, quoted, told] = /`([^`]+)`|: ((?:chmod|openssl|echo) [^,]+)/.exec(hint) ?? [];
+    return quoted ?? told ?? "";
+  }
+  throw new Error("Nothing failed, so nothing was hinted at.");
+}
+
+const run = (command: string) => execFileSync("sh", ["-c", command]).toString();
+
+describe("commands of the system", () => {
+  test("a secret's file that others can read", () => {
+    const file = join(folder(), "token");
+    writeFileSync(file, "abc\n");
+    chmodSync(file, 0o644);
+    run(commandIn(() => readSecret({ file })));
+    expect(readSecret({ file }).reveal()).toBe("abc");
+  });
+
+  test("a state folder that others can write", () => {
+    const path = folder();
+    chmodSync(path, 0o777);
+    run(commandIn(() => refuseWritableByOthers(path)));
+    refuseWritableByOthers(path);
+    expect(statSync(path).mode & 0o022).toBe(0);
+  });
+
+  test("a password that is too short", () => {
+    const config = StatusConfig.parse({ password: { env: "PASSWORD" } });
+    const made = run(commandIn(() => readCredentials(config, { PASSWORD: "short" })));
+    expect(readCredentials(config, { PASSWORD: made.trim() })).not.toBeNull();
+  });
+
+  test("a signing secret that is none", () => {
+    const made = run(commandIn(() => keyOf(new Secret("secret"))));
+    expect(keyOf(new Secret(made))).toHaveLength(32);
+  });
+
+  test("a key that cannot approve", () => {
+    const made = run(commandIn(() => privateKeyOf("nothing", "key.pem")));
+    expect(privateKeyOf(made, "key.pem").asymmetricKeyType).toBe("ed25519");
+  });
+});
+
+describe("commands of ours", () => {
+  test("those that hints send people to answer, before a worker runs and beside one", async () => {
+    const service = await simulatedServer();
+    const place = workplace(service.url);
+    place.configure({ sources: { main: source(service.url) } });
+    for (const command of ["check", "plan", "sites", "alarms"]) {
+      expect((await place.plenum(command)).code, command).toBe(0);
+    }
+    const write = await place.plenum("write", "10001", "1");
+    expect(write.stderr).toContain("`plenum run`");
+    const worker = place.start("run");
+    await worker.says("Plenum is running");
+    for (const command of ["status", "backfill", "plan", "silence", "outbox"]) {
+      expect((await place.plenum(command)).code, command).toBe(0);
+    }
+    worker.signal("SIGTERM");
+    expect((await worker.ended).code).toBe(0);
+    expect((await place.plenum("state", "check")).code).toBe(0);
+  }, 60_000);
+
+  function source(url: string) {
+    return {
+      base_url: url,
+      token: { file: "token" },
+      time_zone: "Europe/Oslo",
+      read: [{ name: "all", every: "1m" }],
+    };
+  }
+});
+
+/** What a complaint about the configuration says is to be written there, as a value; null where it only describes it. */
+function toWrite({ message }: ConfigProblem): { readonly value: unknown } | { readonly key: string } | null {
+  const [, key] = /^This key is not known here\. Did you mean (\S+)\?$/.exec(message) ?? [];
+  if (key !== undefined) return { key };
+  const [, meant] = /Did you mean (\S+)\?/.exec(message) ?? [];
+  const [, told] =
+    /^(?:Write a list: |Put this into quotes: |Write (?:the address with its scheme: |the time zone as )?)("[^"]*"|\[.*\]|[\w./:*-]*\d[\w./:*-]*|true|false|[a-z-]+-\*|[A-Z]\w+\/\w+)(?:\.$|: |, | for all| \(|$)/.exec(
+      message,
+    ) ?? [];
+  const text = meant ?? told?.replace(/\.$/, "");
+  return text === undefined ? null : { value: parse(text) as unknown };
+}
+
+const SOURCE = `sources:
+  main:
+    base_url: https://monitoring.example.com
+    token: { env: TOKEN }
+    time_zone: Europe/Stockholm
+`;
+
+const mistakes = readFileSync(join(import.meta.dirname, "../config/mistakes.txt"), "utf8")
+  .split(/^=== /m)
+  .slice(1)
+  .map((text) => ({
+    what: text.slice(0, text.indexOf("\n")),
+    written: (/\n([\s\S]*?)^>>>\n/m.exec(text)?.[1] ?? "").replace("$S\n", SOURCE),
+  }));
+
+function problemsOf(text: string): readonly ConfigProblem[] {
+  try {
+    parseYaml({ schema: Config, file: "f", text, environment: {} });
+    return [];
+  } catch (error) {
+    return error instanceof ConfigurationError ? error.problems : [];
+  }
+}
+
+/** The file after one complaint was followed. */
+function followed(
+  text: string,
+  { path }: ConfigProblem,
+  told: NonNullable<ReturnType<typeof toWrite>>,
+): string {
+  const document = parseDocument(text);
+  const steps = path.split(".").map((step) => (/^\d+$/.test(step) ? Number(step) : step));
+  if ("value" in told) {
+    document.setIn(steps, told.value);
+    return document.toString();
+  }
+  const section = document.getIn(steps.slice(0, -1));
+  const items = isMap(section) ? section.items : (isMap(document.contents) && document.contents.items) || [];
+  const pair = items.find((item) => isScalar(item.key) && item.key.value === steps.at(-1));
+  if (pair !== undefined && isScalar(pair.key) && !isSeq(section)) pair.key.value = told.key;
+  return document.toString();
+}
+
+describe("what a complaint says is to be written", () => {
+  const cases = mistakes.flatMap(({ what, written }) =>
+    problemsOf(written).flatMap((problem) => {
+      const told = toWrite(problem);
+      return told === null ? [] : [{ what, written, problem, told, path: problem.path }];
+    }),
+  );
+
+  test.each(cases)("$what, $path", ({ written, problem, told }) => {
+    const left = problemsOf(followed(written, problem, told)).filter(({ path }) => path === problem.path);
+    expect(
+      left.map(({ message }) => message),
+      problem.message,
+    ).toEqual([]);
+  });
+
+  test("was followed many times", () => {
+    expect(cases.length).toBeGreaterThan(45);
+  });
+});

@@ -1,0 +1,130 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { Ajv, type ValidateFunction } from "ajv";
+import type { Command } from "commander";
+import { describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { configJsonSchema } from "#src/config/json-schema.ts";
+import { optionPaths } from "#src/config/schema-walk.ts";
+import { wholeProgram } from "../cli/whole-program.ts";
+import { commandLines, hints } from "./texts.ts";
+
+/** What a hint names exists: commands with their options, keys of the configuration with their values, files. */
+const root = join(import.meta.dirname, "../..");
+const program = await wholeProgram();
+const paths = optionPaths(Config).map((path) => path.replaceAll("[]", ""));
+const lastNames = new Set(paths.flatMap((path) => path.split(".")));
+
+/** The command that a line begins with, however deep; undefined where it is none. */
+function commandOf(words: readonly string[], from: Command = program): Command | undefined {
+  const next = from.commands.find((each) => each.name() === words[0]);
+  if (next === undefined) return from === program ? undefined : from;
+  return commandOf(words.slice(1), next);
+}
+
+function optionsOf(command: Command): ReadonlySet<string> {
+  const own = [...program.options, ...command.options, ...(command.parent?.options ?? [])];
+  return new Set(["--help", ...own.map(({ long }) => long ?? "")]);
+}
+
+function everyOption(command: Command = program): readonly string[] {
+  return [...optionsOf(command), ...command.commands.flatMap((each) => everyOption(each))];
+}
+
+describe("commands", () => {
+  const lines = commandLines();
+
+  test.each(lines)("$place: plenum $text", ({ text }) => {
+    const words = text.split(/\s+/);
+    const command = commandOf(words);
+    expect(command, "no such command").toBeDefined();
+    if (command === undefined) return;
+    const isGroup = command.commands.length > 0 && command.registeredArguments.length === 0;
+    const rest = words.slice(command.parent === program ? 1 : 2).filter((word) => !word.startsWith("-"));
+    if (isGroup) expect(rest, "no such subcommand").toEqual([]);
+    for (const word of words.filter((each) => each.startsWith("--"))) {
+      expect([...optionsOf(command)], `no such option of ${command.name()}`).toContain(word);
+    }
+  });
+
+  test("an option that a hint names by itself is one of a command", () => {
+    const known = new Set(everyOption());
+    const unknown = hints().flatMap(({ place, text }) =>
+      [...text.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)]
+        .map(([option]) => option)
+        .filter((option) => !known.has(option) && !FOREIGN_OPTIONS.has(option))
+        .map((option) => `${place} ${option}`),
+    );
+    expect(unknown).toEqual([]);
+    expect(lines.length).toBeGreaterThan(30);
+  });
+});
+
+/** Of `influx bucket create`. */
+const FOREIGN_OPTIONS: ReadonlySet<string> = new Set(["--name"]);
+
+/** Words with an underscore or a point that are somebody else's, and whose. */
+const FOREIGN: Readonly<Record<string, string>> = {
+  NODE_OPTIONS: "Node.js",
+  "delta.appendOnly": "a property of Delta tables",
+};
+
+describe("keys of the configuration", () => {
+  const isKnown = (word: string) => paths.some((path) => path === word || path.endsWith(`.${word}`));
+
+  test.each(hints())("$place: $text", ({ text }) => {
+    const words = [
+      ...text
+        .replaceAll(/https?:\/\/\S+|\S+\.(com|md|yaml|json|example)\b/g, "")
+        .matchAll(/\b[a-z]\w*(?:[_.]\w+)+/g),
+    ].map(([word]) => word);
+    const unknown = words.filter((word) => FOREIGN[word] === undefined && !isKnown(word));
+    expect(unknown).toEqual([]);
+  });
+
+  const ajv = new Ajv({ strict: false, formats: { uri: true, ipv4: true, ipv6: true } });
+  const validators = validatorsByName(configJsonSchema());
+
+  test.each(hints().filter(({ text }) => VALUE.test(text)))("$place, the value: $text", ({ text }) => {
+    const [, name = "", word = ""] = VALUE.exec(text) ?? [];
+    expect([...lastNames]).toContain(name.split(".").at(-1));
+    const value = word === "true" || word === "false" ? word === "true" : word;
+    const takers = validators.get(name.split(".").at(-1) ?? "") ?? [];
+    expect(takers.some((takes) => takes(value))).toBe(true);
+  });
+
+  /** Of each key, what its values may be, wherever it stands. */
+  function validatorsByName(schema: unknown): ReadonlyMap<string, readonly ValidateFunction[]> {
+    const found = new Map<string, ValidateFunction[]>();
+    const { definitions } = schema as { readonly definitions?: object };
+    const look = (node: unknown): void => {
+      if (typeof node !== "object" || node === null) return;
+      const { properties } = node as { readonly properties?: Readonly<Record<string, object>> };
+      for (const [name, inner] of Object.entries(properties ?? {})) {
+        found.set(name, [...(found.get(name) ?? []), ajv.compile({ ...inner, definitions })]);
+      }
+      for (const inner of Object.values(node)) look(inner);
+    };
+    look(schema);
+    return found;
+  }
+});
+
+/** `create: true`, `security: tls`. */
+const VALUE = /\b([a-z][a-z_.]*): (true|false|[a-z]+\d?)\b(?! )/;
+
+test("files that a hint names are there", () => {
+  const missing = hints().flatMap(({ place, text }) =>
+    [...text.matchAll(/\b[\w/-]+\.(?:yaml|md|example)\b(?!\.\w)/g)]
+      .map(([file]) => file)
+      .filter((file) => !existsSync(join(root, file)))
+      .map((file) => `${place} ${file}`),
+  );
+  expect(missing).toEqual([]);
+});
+
+test("every hint is a sentence or two, and there are many", () => {
+  const all = hints();
+  expect(all.length).toBeGreaterThan(150);
+  for (const { place, text } of all) expect(text.length, place).toBeGreaterThan(5);
+});

@@ -1,0 +1,46 @@
+import { programs, textOf } from "../structure/imports.ts";
+
+/** A text for people in the sources. What a template fills in stands there as `…`. */
+export interface Told {
+  readonly place: string;
+  readonly text: string;
+}
+
+const LITERAL = /"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`/g;
+
+function productFiles(): readonly string[] {
+  return programs().filter((file) => !file.startsWith("src/simulator/") && file.endsWith(".ts"));
+}
+
+function textsIn(code: string): readonly string[] {
+  return [...code.matchAll(LITERAL)].map((found) =>
+    (found[1] ?? found[2] ?? found[3] ?? "").replaceAll(/\$\{[^}]*\}/g, "…").replaceAll(/\\(.)/g, "$1"),
+  );
+}
+
+/** Every hint: what stands behind `hint:`, over several lines where it is a choice. */
+export function hints(): readonly Told[] {
+  return productFiles().flatMap((file) => {
+    const code = textOf(file);
+    return [...code.matchAll(/\bhint:([^\n]*(?:\n\s+[?:"'`][^\n]*)*)/g)].flatMap((found) => {
+      const line = code.slice(0, found.index).split("\n").length;
+      return textsIn(found[1] ?? "").map((text) => ({ place: `${file}:${line}`, text }));
+    });
+  });
+}
+
+/** Every command line of ours in a text of the sources, as it stands between backticks. */
+export function commandLines(): readonly Told[] {
+  return productFiles().flatMap((file) =>
+    textOf(file)
+      .split("\n")
+      .flatMap((line, n) =>
+        /^\s*(\*|\/\/|\/\*)/.test(line)
+          ? []
+          : [...line.matchAll(/\\?`plenum ([a-z][^`\\]*)\\?`/g)].map((found) => ({
+              place: `${file}:${n + 1}`,
+              text: (found[1] ?? "").replaceAll(/\$\{[^}]*\}/g, "…"),
+            })),
+      ),
+  );
+}
