@@ -54,7 +54,7 @@ export function define(command: Command, context: CliContext): void {
         const alarm = await store.document<HeldAlarm>(documentSet("alarm", name), id);
         if (alarm === undefined) {
           throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${name}.`, {
-            hint: "`plenum alarms` lists alarms; tags are on the status page.",
+            hint: "`plenum alarms` and `plenum tags` list what there is.",
           });
         }
         const found = await findWorker(config.state.folder, context.signal);

@@ -29,6 +29,26 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ["sites", "list the sites that the token can see", () => import("./sites.ts")],
     ["alarms", "list alarms as the service shows them now", () => import("./alarms.ts")],
     [
+      "tags [id...]",
+      "list and search the tags that can be selected, with class, log and last value",
+      () => import("./tags.ts"),
+    ],
+    [
+      "gateways [id...]",
+      "list and search gateways, and whether they are online",
+      async () => (await import("./inventories.ts")).gateways,
+    ],
+    [
+      "hosts [id...]",
+      "list and search hosts (devices)",
+      async () => (await import("./inventories.ts")).hosts,
+    ],
+    [
+      "systems [id...]",
+      "list and search technical systems, whose ids `select` takes",
+      async () => (await import("./inventories.ts")).systems,
+    ],
+    [
       "read <tag...>",
       "read the present values of tags (one request of the quota for every 20)",
       () => import("./read.ts"),

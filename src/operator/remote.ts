@@ -1,6 +1,16 @@
-import type { Alarm, Site, TagLog, TagScalar, TagTotal } from "../building.ts";
+import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagScalar, TagTotal } from "../building.ts";
 import { Retryable } from "../errors.ts";
-import type { AlarmFilter, HistoryQuery, Page, ReadReply, SiteFilter } from "../source/source.ts";
+import type {
+  AlarmFilter,
+  GatewayFilter,
+  HistoryQuery,
+  HostFilter,
+  Page,
+  ReadReply,
+  SiteFilter,
+  SystemFilter,
+  TagFilter,
+} from "../source/source.ts";
 import type { StatusReport } from "../status/report.ts";
 import { refuseWritableByOthers } from "../store/folder.ts";
 import { call, NobodyThere, type OperatorDoor, ping, Silent } from "./call.ts";
@@ -11,6 +21,10 @@ import { lookAtSocket } from "./socket.ts";
 export interface Reader {
   sites(filter: SiteFilter, signal: AbortSignal): AsyncIterable<Page<Site>>;
   alarms(filter: AlarmFilter, signal: AbortSignal): AsyncIterable<Page<Alarm>>;
+  tags(filter: TagFilter, signal: AbortSignal): AsyncIterable<Page<Tag>>;
+  gateways(filter: GatewayFilter, signal: AbortSignal): AsyncIterable<Page<Gateway>>;
+  hosts(filter: HostFilter, signal: AbortSignal): AsyncIterable<Page<Host>>;
+  systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
   read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<ReadReply>;
   history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
   totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
@@ -26,6 +40,10 @@ export function remoteReader(door: OperatorDoor, source: string): Reader {
   return {
     sites: (filter, signal) => pages<Site>({ method: "sites", filter: { ...filter } }, signal),
     alarms: (filter, signal) => pages<Alarm>({ method: "alarms", filter: { ...filter } }, signal),
+    tags: (filter, signal) => pages<Tag>({ method: "tags", filter: { ...filter } }, signal),
+    gateways: (filter, signal) => pages<Gateway>({ method: "gateways", filter: { ...filter } }, signal),
+    hosts: (filter, signal) => pages<Host>({ method: "hosts", filter: { ...filter } }, signal),
+    systems: (filter, signal) => pages<System>({ method: "systems", filter: { ...filter } }, signal),
     read: (tagIds, _lane, signal) => send<ReadReply>({ method: "read", tagIds: [...tagIds] }, signal),
     history: (query, _lane, signal) =>
       send<TagLog[]>({ method: "history", query: { ...query }, totals: false }, signal),

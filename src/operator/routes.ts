@@ -28,12 +28,16 @@ export interface OperatorOptions {
 /** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
 const LARGEST_BODY = 64 * 1024;
 
+/** The interface lists these by site; the other filters are the list's own. */
+const InSite = z.looseObject({ siteId: z.int() });
+
 export const Call = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
   z.strictObject({
     method: z.literal("alarms"),
     filter: z.looseObject({ status: z.enum(["active", "resolved", "all"]) }),
   }),
+  z.strictObject({ method: z.enum(["tags", "gateways", "hosts", "systems"]), filter: InSite }),
   z.strictObject({ method: z.literal("read"), tagIds: z.array(z.string()).min(1).max(20) }),
   z.strictObject({ method: z.literal("history"), query: z.looseObject({}), totals: z.boolean() }),
 ]);
@@ -107,6 +111,11 @@ async function answer(source: Source, call: Call, signal: AbortSignal): Promise<
       return Array.fromAsync(source.sites(call.filter, signal));
     case "alarms":
       return Array.fromAsync(source.alarms(call.filter, signal));
+    case "tags":
+    case "gateways":
+    case "hosts":
+    case "systems":
+      return Array.fromAsync<unknown>(source[call.method](call.filter, signal));
     case "read":
       return source.read(call.tagIds, "on-demand", signal);
     case "history": {

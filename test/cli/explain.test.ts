@@ -83,7 +83,7 @@ test("a tag and an alarm: what was asked, what is due, what the sinks have, what
   const unknown = await place.plenum("explain", "1016");
   expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
     78,
-    "The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` lists alarms; tags are on the status page.",
+    "The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` and `plenum tags` list what there is.",
   ]);
   const nothing = await place.plenum("explain");
   expect([nothing.code, nothing.stderr]).toEqual([
