@@ -38,6 +38,11 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/event.ts", "node:sqlite"],
   ],
   connector: [["src/connector.ts", "src/source/source.ts"]],
+  "setup/": [
+    ["src/setup/look.ts", "src/source/client.ts"],
+    ["src/setup/plan.ts", "src/build-sync.ts"],
+    ["src/setup/write.ts", "src/cli/terminal.ts"],
+  ],
   "silence/": [["src/silence/silence.ts", "src/sync/snapshot.ts"]],
   picture: [["src/picture.ts", "src/store/open.ts"]],
   "lake/": [

@@ -92,7 +92,7 @@ async function compared(check: SourceToCheck, source: Source, me: TokenInfo): Pr
       });
   const building = known?.building ?? (await buildingFromLists(source, me.sites, wish, signal, check.update));
   const facts = { sites: building.sites.length, tags: building.tags };
-  const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock));
+  const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
   const whose = known === null ? "as the service lists them" : "as the worker's state knows them";
   const detail =
     building.tags.length === 0

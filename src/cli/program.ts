@@ -20,6 +20,11 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       "see it work: simulator, broker, worker and page in one process, with no configuration",
       () => import("./demo.ts"),
     ],
+    [
+      "init [address]",
+      "from an address and a token to a configuration that fits the building",
+      () => import("./init.ts"),
+    ],
     ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./run.ts")],
     [
       "check",

@@ -30,7 +30,10 @@ function readText(file: string): string {
     throw new ConfigError(
       `The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`,
       {
-        hint: "Name another with --config, or start from config/example.yaml.",
+        hint:
+          code === "ENOENT"
+            ? "Make one with `plenum init`, or name another with --config."
+            : "Name another with --config.",
         cause: error,
       },
     );

@@ -116,14 +116,14 @@ export async function factsFromLists(
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
   const tags = await tagsFromLists(source, sites, askedSystems(settings), signal, told);
-  return factsFromTags(settings, { sites: sites.length, tags }, clock);
+  return factsFromTags(settings, { sites: sites.length, tags }, clock.now());
 }
 
 /** From tags that somebody has listed at the service. */
 export function factsFromTags(
   settings: PlanSettings,
   { sites, tags }: { readonly sites: number; readonly tags: readonly PlacedTag[] },
-  clock: Clock,
+  nowMs: number,
 ): PlanFacts {
   return factsOf({
     settings,
@@ -134,7 +134,7 @@ export function factsFromTags(
     ledgers: new Map(),
     orders: { open: [], paused: false },
     window: UNKNOWN_WINDOW,
-    nowMs: clock.now(),
+    nowMs,
     live: null,
   });
 }

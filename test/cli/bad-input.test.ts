@@ -55,7 +55,7 @@ describe("before anything is asked", () => {
     expectSentence(
       await place.plenum("run", "--config", "other.yaml"),
       78,
-      "The configuration file other.yaml does not exist. Name another with --config, or start from config/example.yaml.",
+      "The configuration file other.yaml does not exist. Make one with `plenum init`, or name another with --config.",
     );
   });
 

@@ -1,0 +1,33 @@
+import { DateTime } from "luxon";
+import type { SeenBuilding } from "./seen.ts";
+
+/**
+ * What can be said of the buildings' time zone. The service does not state it, so nothing is certain: this machine's
+ * own zone is proposed where the offsets of the alarms' times do not speak against it, and somebody has to agree.
+ */
+export interface ZoneGuess {
+  /** Null where there is none that could be right. */
+  readonly proposed: string | null;
+  /** A sentence, where the alarms say something about it; otherwise null. */
+  readonly note: string | null;
+}
+
+export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: string): ZoneGuess {
+  const { offsets } = seen;
+  const isPlace = machineZone.includes("/") && !machineZone.startsWith("Etc/");
+  if (offsets.length === 0) return { proposed: isPlace ? machineZone : null, note: null };
+  const wrong = offsets.find(
+    ({ time, minutes }) => DateTime.fromISO(time, { zone: machineZone }).offset !== minutes,
+  );
+  if (wrong === undefined)
+    return { proposed: machineZone, note: `The times of the alarms fit ${machineZone}, as this machine.` };
+  const day = wrong.time.slice(0, 10);
+  const note = `An alarm of ${day} has a time at ${offsetText(wrong.minutes)}, which ${machineZone}, this machine's zone, does not have then.`;
+  return { proposed: null, note };
+}
+
+function offsetText(minutes: number): string {
+  const two = (number: number) => String(number).padStart(2, "0");
+  const size = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}

@@ -1,0 +1,176 @@
+import { spawn } from "node:child_process";
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import { onlyLine, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum init` as a user types it: the real service's interface, files, and a terminal. */
+
+function emptyPlace(url: string): Workplace {
+  const place = workplace(url);
+  rmSync(place.path("plenum.yaml"));
+  return place;
+}
+
+const ZONE = ["--time-zone", "Europe/Oslo"];
+const TOKEN = ["--token-file", "token"];
+
+const tagRequests = ({ simulator }: Service) =>
+  simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
+
+describe("without a terminal", () => {
+  test("writes a configuration that check accepts, and says what it costs and what comes next", async () => {
+    const service = await simulatedServer();
+    const place = emptyPlace(service.url);
+    const { code, stdout, stderr } = await place.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE);
+    expect(stderr).toContain("/api/v1 at the end of the address is left out; it is added by itself.\n");
+    expect(stderr).toMatch(/^ {2}6 {2}Bygg 105 Office, 8 tags$/m);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^plenum\.yaml is written \(\d\d lines\): 141 tags \(kWh \d+, /m);
+    expect(stdout).toMatch(/^These wishes take \d+ % of the quota \(20 requests a minute\)\.$/m);
+    const text = readFileSync(place.path("plenum.yaml"), "utf8");
+    expect(text).not.toContain(DEFAULT_TOKEN);
+    expect(text.split("\n").length).toBeLessThan(35);
+
+    for (const [, command = ""] of stdout.matchAll(/^ {2}plenum (check|plan|tags) /gm)) {
+      const next = await place.plenum(command);
+      expect(next.code, `${command}: ${next.stderr}`).toBe(0);
+    }
+    expect((await place.plenum("plan")).stdout).toContain("It fits");
+    expect(tagRequests(service)).toEqual([]);
+
+    const again = await place.plenum("init", service.url, ...TOKEN, ...ZONE);
+    expect([again.code, onlyLine(again.stderr)]).toEqual([
+      78,
+      "plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
+    ]);
+    expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
+  }, 60_000);
+
+  test("says in one sentence what is missing or wrong, and writes nothing", async () => {
+    const service = await simulatedServer();
+    const place = emptyPlace(service.url);
+    writeFileSync(place.path("wrong"), "not-a-token\n", { mode: 0o600 });
+    writeFileSync(place.path("open"), DEFAULT_TOKEN, { mode: 0o644 });
+    const elsewhere = createServer((_, response) => response.end("<html>hello</html>"));
+    await new Promise<void>((resolve) => elsewhere.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => void elsewhere.close());
+    const other = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}`;
+
+    const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
+      [
+        [],
+        2,
+        /^Without a terminal nobody can be asked: add the address of the service, --token-file and --t/,
+      ],
+      [[service.url, ...TOKEN], 2, /^Without a terminal nobody can be asked: add --time-zone\.$/],
+      [[service.url, ...ZONE, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
+      [[service.url, ...ZONE, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
+      [[service.url, ...ZONE, "--token-file", "open"], 78, /chmod 600/],
+      [[service.url, ...TOKEN, "--time-zone", "Oslo"], 78, /`Oslo` is not a time zone; write an IANA/],
+      [["http://192.0.2.1", ...TOKEN, ...ZONE], 78, /^With http:\/\/ everybody on the way to 192\.0\.2\.1/],
+      [
+        [other, ...TOKEN, ...ZONE],
+        78,
+        /^Something answers at http:\S+, but it is not the monitoring service/,
+      ],
+      [["http://127.0.0.1:9", ...TOKEN, ...ZONE], 75, /refuses the connection.*the port in the address\.$/],
+      [[service.url, ...TOKEN, ...ZONE, "--mqtt", "localhost"], 78, /sinks\.broker\.mqtt\.url/],
+      [[service.url, ...TOKEN, ...ZONE, "--history", "3h"], 2, /Write it in days, such as 7d/],
+    ];
+    for (const [args, code, words] of cases) {
+      const ended = await place.plenum("init", ...args);
+      const last = ended.stderr
+        .trimEnd()
+        .split("\n")
+        .findLast((line) => !line.startsWith("(plenum --help"));
+      expect([args, ended.code, last]).toEqual([args, code, expect.stringMatching(words)]);
+      expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+    }
+  }, 120_000);
+
+  const token = (parts: object) => ({ tokens: [{ token: DEFAULT_TOKEN, ...parts }] });
+  test.each<[string, object, number, RegExp]>([
+    [
+      "no site",
+      token({ sites: [] }),
+      78,
+      /^The token "Simulator" sees no site, so there is nothing to follow\./m,
+    ],
+    ["nothing", token({ abilities: [] }), 78, /may read neither alarms nor tags; it may: nothing\. Make one/],
+    [
+      "no tags",
+      token({ visible_tags: [] }),
+      0,
+      /^There is no tag in these 2 sites: a user who has permission/m,
+    ],
+    ["alarms only", token({ abilities: ["read:alarms"] }), 0, /may not read tags .* no value is read\.$/m],
+    ["many tags", { sites: undefined, replicate: 96 }, 0, /^\d+ tags were looked at; units .* assumed/m],
+  ])(
+    "a token that sees %s is told as that",
+    async (what, options, code, words) => {
+      const service = await simulatedServer(options);
+      const place = emptyPlace(service.url);
+      const ended = await place.plenum("init", service.url, ...TOKEN, ...ZONE);
+      expect([ended.code, ended.stderr]).toEqual([code, expect.stringMatching(words)]);
+      if (code !== 0) return;
+      expect((await place.plenum("check")).code).toBe(0);
+      if (what === "many tags") expect(ended.stdout).toMatch(/: about \d{5} tags \(/);
+      if (what === "no tags") expect(ended.stdout).toContain("No tag is read; alarms are followed.\n");
+    },
+    120_000,
+  );
+});
+
+test("at a terminal asks what it cannot find out, and keeps the token to itself", async () => {
+  const service = await simulatedServer();
+  const place = emptyPlace(service.url);
+  const terminal = atTerminal(place, "init");
+  await terminal.answer("Address of the monitoring service: ", "http://192.0.2.1");
+  await terminal.answer("add --allow-plain-http in a test network.", "", false);
+  await terminal.answer("Address of the monitoring service: ", `${service.url}/api/v1/`);
+  await terminal.answer("Access token (not shown): ", "wrong-token");
+  await terminal.answer("does not accept this token.", "", false);
+  await terminal.answer("Access token (not shown): ", DEFAULT_TOKEN);
+  await terminal.answer("Time zone of the buildings", "Oslo");
+  await terminal.answer("is not a time zone", "", false);
+  await terminal.answer("Time zone of the buildings", "Europe/Oslo");
+  await terminal.answer("MQTT broker for the events", "");
+  await terminal.answer("File for the token, readable by you only", "");
+  expect(await terminal.ended).toBe(0);
+  const file = place.path("secrets/buildings_token");
+  expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${DEFAULT_TOKEN}\n`, 0o600]);
+  expect(terminal.shown()).not.toContain(DEFAULT_TOKEN);
+  expect(terminal.shown()).not.toContain("wrong-token");
+  expect(terminal.shown()).toContain("secrets/buildings_token holds the token, readable by you only.");
+  expect((await place.plenum("check")).code).toBe(0);
+}, 60_000);
+
+/** The command in a real terminal, as `script` of util-linux makes one. */
+function atTerminal(place: Workplace, ...args: readonly string[]) {
+  const main = join(import.meta.dirname, "../../src/cli/main.ts");
+  const line = [process.execPath, main, ...args].map((word) => `'${word}'`).join(" ");
+  const child = spawn("script", ["-qefc", line, "/dev/null"], {
+    cwd: place.folder,
+    env: { PATH: process.env.PATH, HOME: place.folder, TERM: "xterm" },
+  });
+  onTestFinished(() => void child.kill("SIGKILL"));
+  let text = "";
+  let from = 0;
+  child.stdout.on("data", (piece: Buffer) => {
+    text += piece.toString();
+  });
+  return {
+    shown: () => text,
+    ended: new Promise<number | null>((resolve) => child.once("close", resolve)),
+    /** Waits for a question behind the last one, and answers it with Enter. */
+    async answer(question: string, answer: string, isAsked = true) {
+      await expect.poll(() => text.indexOf(question, from), { timeout: 20_000 }).toBeGreaterThanOrEqual(0);
+      from = text.indexOf(question, from) + question.length;
+      if (isAsked) child.stdin.write(`${answer}\r`);
+    },
+  };
+}
