@@ -1,9 +1,11 @@
+import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
 import { buildSource } from "../build-source.ts";
 import { systemClock } from "../clock.ts";
 import { Config, type SourceEntry } from "../config/config.ts";
 import { loadYaml } from "../config/load.ts";
-import { ConfigError } from "../errors.ts";
+import { DEMO_CONFIG, findDemo, type Whereabouts } from "../demo/whereabouts.ts";
+import { ConfigError, Retryable } from "../errors.ts";
 import { createLog } from "../log.ts";
 import { createMetrics } from "../metrics.ts";
 import { openDoor, type Reader, remoteReader } from "../operator/remote.ts";
@@ -29,14 +31,22 @@ export interface CliContext {
   ): Promise<T>;
 }
 
-export function createCliContext(program: Command, signal: AbortSignal): CliContext {
-  const configFile = () => program.opts<{ config: string }>().config;
+/** Commands that have nothing to do with a worker that runs. */
+const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
+
+export function createCliContext(program: Command, name: string, signal: AbortSignal): CliContext {
+  const terminal = () => createTerminal({ json: program.opts().json === true });
+  let found: string | null = null;
+  const configFile = () => {
+    found ??= chosenConfig(program, name, terminal());
+    return found;
+  };
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
   return {
     signal,
     configFile,
     config,
-    terminal: () => createTerminal({ json: program.opts().json === true }),
+    terminal,
     async withReader(wanted, use) {
       refuseUnverifiedTls();
       const settings = config();
@@ -65,6 +75,31 @@ export function createCliContext(program: Command, signal: AbortSignal): CliCont
       }
     },
   };
+}
+
+/**
+ * The configuration that was named; without a name plenum.yaml, and where there is none, that of the demo that runs. What
+ * the demo's configuration is filled in with stands in this process's environment from then on.
+ */
+function chosenConfig(program: Command, name: string, terminal: Terminal): string {
+  const { config, demo } = program.opts<{ config: string; demo?: boolean }>();
+  const isNamed = program.getOptionValueSource("config") !== "default" || process.env.PLENUM_CONFIG;
+  if (demo === true) {
+    if (WITHOUT_DEMO.has(name)) throw new InvalidArgumentError(`plenum ${name} takes no --demo.`);
+    const running = findDemo();
+    if (running !== null) return useDemo(running);
+    throw new Retryable("No demo is running.", { hint: "Start one in another terminal with `plenum demo`." });
+  }
+  if (isNamed || WITHOUT_DEMO.has(name) || existsSync(config)) return config;
+  const running = findDemo();
+  if (running === null) return config;
+  terminal.say(`There is no ${config} here; this is about the demo that runs (${running.statusUrl}).`);
+  return useDemo(running);
+}
+
+function useDemo({ environment }: Whereabouts): string {
+  Object.assign(process.env, environment);
+  return DEMO_CONFIG;
 }
 
 /** The source that is meant: the one of this name, or the only one. */

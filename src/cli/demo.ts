@@ -35,6 +35,7 @@ export function define(command: Command, context: CliContext): void {
         `  alarms        mosquitto_sub -h ${broker.hostname} -p ${broker.port} -t 'plenum/+/+/alarm/+/state' -v`,
         `  all events    tail -f ${demo.folder}/events/*.jsonl`,
         `  write         mosquitto_pub -h ${broker.hostname} -p ${broker.port} -q 1 -t plenum/cmd/demo/10169/set -m 75`,
+        "  commands      plenum tags --demo · plenum status --demo · plenum explain 10169 --demo  (any of them)",
         `  the service   ${demo.serviceUrl}  (the simulator; 20 requests a minute, as the real one)`,
         "",
         "  Ctrl-C ends it; the next start goes on from there.",

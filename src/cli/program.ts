@@ -149,6 +149,7 @@ export function createProgram(
       "configuration file; also by PLENUM_CONFIG",
       environment.PLENUM_CONFIG ?? "plenum.yaml",
     )
+    .option("--demo", "the demo that runs, in place of a configuration; found by itself where there is none")
     .option("--json", "print data as JSON")
     .configureHelp({
       showGlobalOptions: true,
@@ -170,7 +171,7 @@ export function createProgram(
       if (load === undefined) return;
       loads.delete(command);
       const [{ createCliContext }, file] = await Promise.all([import("./context.ts"), load()]);
-      file.define(command, createCliContext(program, signal));
+      file.define(command, createCliContext(program, command.name(), signal));
     });
   for (const [usage, description, load] of COMMANDS) {
     const [name = ""] = usage.split(" ");

@@ -1,6 +1,5 @@
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { isoUtc, systemClock } from "../clock.ts";
 import { Config } from "../config/config.ts";
 import { loadYaml } from "../config/load.ts";
@@ -13,6 +12,7 @@ import { startBroker } from "./broker.ts";
 import { work } from "./caretaker.ts";
 import { freeOr } from "./free-port.ts";
 import { startInbox } from "./inbox.ts";
+import { DEMO_CONFIG, leaveWord } from "./whereabouts.ts";
 
 /**
  * The main job with no configuration and no server: the simulator replaying real readings, an embedded MQTT
@@ -65,24 +65,20 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
   const service = await startSimulatorServer(simulator, { port: await freeOr(PORTS.service) });
   const broker = await startBroker({ host: "127.0.0.1", port: await freeOr(PORTS.broker) });
   const inbox = await startInbox({ port: await freeOr(PORTS.inbox) });
-  const config = loadYaml({
-    schema: Config,
-    file: fileURLToPath(new URL("../../config/demo.yaml", import.meta.url)),
-    environment: {
-      PLENUM_DEMO_FOLDER: folder,
-      PLENUM_DEMO_SERVICE: service.url,
-      PLENUM_DEMO_BROKER: broker.url,
-      PLENUM_DEMO_INBOX: inbox.url,
-      PLENUM_DEMO_LOG: process.env.PLENUM_DEMO_LOG,
-      PLENUM_DEMO_STATUS_PORT: String(await freeOr(PORTS.status)),
-    },
-  });
-  const worker = await createWorker({
-    config,
-    environment: { PLENUM_DEMO_TOKEN: DEFAULT_TOKEN },
-    armWriting: true,
-  });
+  const { PLENUM_DEMO_LOG } = process.env;
+  const environment = {
+    PLENUM_DEMO_FOLDER: folder,
+    PLENUM_DEMO_SERVICE: service.url,
+    PLENUM_DEMO_BROKER: broker.url,
+    PLENUM_DEMO_INBOX: inbox.url,
+    PLENUM_DEMO_STATUS_PORT: String(await freeOr(PORTS.status)),
+    PLENUM_DEMO_TOKEN: DEFAULT_TOKEN,
+    ...(PLENUM_DEMO_LOG === undefined ? {} : { PLENUM_DEMO_LOG }),
+  };
+  const config = loadYaml({ schema: Config, file: DEMO_CONFIG, environment });
+  const worker = await createWorker({ config, environment, armWriting: true });
   await worker.start();
+  const takeBackWord = leaveWord({ statusUrl: worker.statusUrl(), environment });
   const leaving = new AbortController();
   const caretaker = work(simulator, systemClock, leaving.signal);
 
@@ -95,6 +91,7 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
     continued: remembered !== null,
     worker,
     async stop() {
+      takeBackWord();
       leaving.abort();
       await caretaker;
       await worker.stop(STOP_WITHIN_MS);

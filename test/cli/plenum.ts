@@ -63,6 +63,8 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
         PATH: process.env.PATH,
         HOME: folder,
         TMPDIR: tmpdir(),
+        // Not where a demo of this machine's user leaves word.
+        XDG_RUNTIME_DIR: folder,
         NODE_COMPILE_CACHE: COMPILED,
         ...environment,
       },

@@ -1,0 +1,85 @@
+import { lstatSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+
+/**
+ * Where the demo that runs is to be found, so that every command works against it: a file in a folder of this user's
+ * alone, for as long as the demo runs. The last one that was started counts.
+ */
+const Whereabouts = z.strictObject({
+  pid: z.int().positive(),
+  statusUrl: z.string(),
+  /** What the demo's configuration is filled in with. */
+  environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
+});
+export type Whereabouts = z.infer<typeof Whereabouts>;
+
+/** The configuration of every demo; its variables are in `environment`. */
+export const DEMO_CONFIG = fileURLToPath(new URL("../../config/demo.yaml", import.meta.url));
+
+const NAME = "demo.json";
+
+function runtimeFolder(): string {
+  const given = process.env.XDG_RUNTIME_DIR;
+  if (given !== undefined && given !== "") return join(given, "plenum");
+  return join(tmpdir(), `plenum-${process.getuid?.() ?? "user"}`);
+}
+
+/** Whether nobody else can have put something there: a folder that is ours, and open to us only. */
+function isOurs(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) return false;
+  return process.getuid === undefined || (found.uid === process.getuid() && (found.mode & 0o077) === 0);
+}
+
+/** Leaves word; answers what takes it back. A demo that cannot leave any is found by nobody, and runs all the same. */
+export function leaveWord(word: Omit<Whereabouts, "pid">): () => void {
+  const folder = runtimeFolder();
+  const file = join(folder, NAME);
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    if (!isOurs(folder)) return () => undefined;
+    const own: Whereabouts = { ...word, pid: process.pid };
+    writeFileSync(`${file}.new`, JSON.stringify(own), { mode: 0o600 });
+    renameSync(`${file}.new`, file);
+  } catch {
+    return () => undefined;
+  }
+  return () => {
+    // Another one may have been started since.
+    if (read(file)?.pid !== process.pid) return;
+    rmSync(file, { force: true });
+    try {
+      rmdirSync(folder);
+    } catch {
+      // Something else is in it.
+    }
+  };
+}
+
+/** The demo that runs now; null when none does. */
+export function findDemo(): Whereabouts | null {
+  const folder = runtimeFolder();
+  const word = isOurs(folder) ? read(join(folder, NAME)) : null;
+  return word !== null && isRunning(word.pid) ? word : null;
+}
+
+function read(file: string): Whereabouts | null {
+  try {
+    return Whereabouts.parse(JSON.parse(readFileSync(file, "utf8")));
+  } catch {
+    return null;
+  }
+}
+
+/** A demo that was killed leaves its word behind. */
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}

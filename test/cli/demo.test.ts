@@ -1,0 +1,50 @@
+import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { onlyLine, workplace } from "./plenum.ts";
+
+/** Every command works against the demo while it runs. */
+
+test("commands find the demo that runs, by --demo or where there is no configuration", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  const none = await place.plenum("status", "--demo");
+  expect([none.code, onlyLine(none.stderr)]).toEqual([
+    75,
+    "No demo is running. Start one in another terminal with `plenum demo`.",
+  ]);
+
+  const demo = place.start("demo", "--folder", "the-demo");
+  const printed = await demo.says("Ctrl-C ends it");
+  expect(printed).toContain("plenum tags --demo");
+  const word = place.path("plenum/demo.json");
+  expect(statSync(word).mode & 0o777).toBe(0o600);
+
+  const tags = () => place.plenum("tags", "--demo", "--json");
+  await expect
+    .poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 })
+    .toBe(186);
+  expect((await place.plenum("check", "--demo")).code).toBe(0);
+  const status = await place.plenum("status", "--demo");
+  expect([status.code, status.stderr]).toEqual([0, ""]);
+  expect((await place.plenum("run", "--demo")).stderr).toContain("plenum run takes no --demo.");
+
+  // The configuration that is there counts, until there is none.
+  expect((await place.plenum("plan", "--source", "demo")).stderr).toContain("There is no source demo");
+  rmSync(place.path("plenum.yaml"));
+  const plan = await place.plenum("plan", "--source", "demo");
+  expect(plan.stderr).toMatch(
+    /^There is no plenum\.yaml here; this is about the demo that runs \(http:\/\/127\.0\.0\.1:\d+\)\.$/m,
+  );
+  expect([plan.code, plan.stdout]).toEqual([0, expect.stringMatching(/^source demo: 6 sites, /)]);
+  expect((await place.plenum("status", "--config", "other.yaml")).stderr).toContain("does not exist");
+  expect((await place.plenum("run")).stderr).toContain(
+    "plenum.yaml does not exist. Make one with `plenum init`",
+  );
+
+  const left = readFileSync(word, "utf8");
+  demo.signal("SIGTERM");
+  await demo.ended;
+  expect((await place.plenum("status", "--demo")).code).toBe(75);
+  // As a demo that was killed leaves it.
+  writeFileSync(word, left);
+  expect((await place.plenum("status", "--demo")).code).toBe(75);
+}, 180_000);
