@@ -43,6 +43,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/setup/plan.ts", "src/build-sync.ts"],
     ["src/setup/write.ts", "src/cli/terminal.ts"],
   ],
+  "setup/page/": [["src/setup/page/setup.mjs", "src/setup/wishes.ts"]],
   "silence/": [["src/silence/silence.ts", "src/sync/snapshot.ts"]],
   picture: [["src/picture.ts", "src/store/open.ts"]],
   "lake/": [

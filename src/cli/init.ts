@@ -1,21 +1,30 @@
 import { lstatSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
+import { systemClock } from "../clock.ts";
 import { parseDuration } from "../duration.ts";
 import { ConfigError, Retryable, sentence } from "../errors.ts";
 import { readAddress, type ServiceAddress } from "../setup/address.ts";
 import { promiseLines, shareText } from "../setup/plan.ts";
 import { tagsText } from "../setup/plenum-yaml.ts";
 import type { SeenBuilding } from "../setup/seen.ts";
+import { seenLines } from "../setup/seen-lines.ts";
 import { sourceName } from "../setup/source-name.ts";
 import { guessZone } from "../setup/time-zone.ts";
 import { proposedWishes, type Wishes } from "../setup/wishes.ts";
-import { besideConfig, pathFor, refuseExisting, writeNew } from "../setup/write.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "../setup/write.ts";
 import { zoneComplaint } from "../source/config.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { type Asker, createAsker } from "./ask.ts";
 import type { CliContext } from "./context.ts";
-import { seenLines } from "./setup-lines.ts";
-import { type Drafted, draft, frameFor, lookAtBuilding, type Reach } from "./setup-steps.ts";
+import {
+  type Drafted,
+  draft,
+  frameFor,
+  freeStatusPort,
+  lookAtBuilding,
+  nextCommands,
+  type Reach,
+} from "./setup-steps.ts";
 import type { Terminal } from "./terminal.ts";
 
 interface InitOptions {
@@ -80,12 +89,12 @@ interface Setting {
 async function init(setting: Setting, written: string | undefined): Promise<void> {
   const { terminal, file, options } = setting;
   const { address, seen, token } = await reached(setting, written);
-  terminal.say(...seenLines(seen));
+  terminal.say(...seenLines(seen, systemClock.now()));
   const timeZone = await zoneFrom(setting, seen);
   const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
   const chosen = options.name ?? sourceName(seen);
   const tokenFile = "file" in token ? token.file : await newTokenFile(setting, chosen);
-  const frame = frameFor(file, {
+  const frame = frameFor(file, await freeStatusPort(), {
     ...{ name: chosen, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
     caFile: options.caFile === undefined ? null : pathFor(file, options.caFile),
@@ -95,8 +104,10 @@ async function init(setting: Setting, written: string | undefined): Promise<void
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
   const wishes = proposedWishes(seen, history, (tried) => draft(frame, tried, seen).plan);
   const drafted = draft(frame, wishes, seen);
-  if ("text" in token) writeNew(tokenFile, `${token.text}\n`, 0o600, "--token-file");
-  writeNew(file, drafted.text, 0o644, "--config");
+  writeSetup(
+    { file, text: drafted.text, option: "--config" },
+    "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null,
+  );
   tell(setting, seen, drafted, "text" in token ? tokenFile : null);
 }
 
@@ -219,7 +230,8 @@ function tell(
   { plan, text }: Drafted,
   token: string | null,
 ) {
-  const config = file === "plenum.yaml" ? "" : ` --config ${file}`;
+  const next = nextCommands(file);
+  const width = Math.max(...next.map(([command]) => command.length));
   const { load, fits } = plan;
   terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
     "",
@@ -229,10 +241,7 @@ function tell(
     ...promiseLines(plan).map((line) => `  ${line}`),
     "",
     "What comes next:",
-    `  plenum check${config}    asks the service and every sink, and writes nothing`,
-    `  plenum plan${config}     what the wishes cost, after every change of the file`,
-    `  plenum run${config}      starts the worker; it says where its status page is`,
-    `  plenum tags${config}     what there is to select`,
+    ...next.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`),
   ]);
 }
 

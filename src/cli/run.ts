@@ -11,8 +11,10 @@ const STOP_WITHIN_MS = 8_000;
 export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
+    .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")
     .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
-    .action(async (options: { readonly armWriting?: boolean }) => {
+    .action(async (options: { readonly armWriting?: boolean; readonly setup?: boolean }) => {
+      if (options.setup === true && !(await setUp(context))) return;
       const config = context.config();
       const log = createLog({ level: config.log.level });
       takeStandardError(log);
@@ -28,4 +30,10 @@ export function define(command: Command, context: CliContext): void {
       });
       await worker.stop(STOP_WITHIN_MS);
     });
+}
+
+/** Loaded when asked for: a worker does not carry it. */
+async function setUp(context: CliContext): Promise<boolean> {
+  const { runSetup } = await import("./run-setup.ts");
+  return runSetup(context);
 }

@@ -2,10 +2,11 @@ import { planSettings } from "../build-sync.ts";
 import { isoUtc, systemClock } from "../clock.ts";
 import { Config } from "../config/config.ts";
 import { parseYaml } from "../config/load.ts";
+import { freeOr } from "../demo/free-port.ts";
 import { ConfigError } from "../errors.ts";
 import { look, lookTrouble } from "../setup/look.ts";
 import { planOf, shareText } from "../setup/plan.ts";
-import { type Frame, plenumYaml } from "../setup/plenum-yaml.ts";
+import { type Frame, plenumYaml, STATUS_PORT } from "../setup/plenum-yaml.ts";
 import type { SeenBuilding } from "../setup/seen.ts";
 import type { Wishes } from "../setup/wishes.ts";
 import { besideConfig } from "../setup/write.ts";
@@ -68,13 +69,25 @@ function withoutVariable(error: ConfigError, baseUrl: string): Error {
   });
 }
 
+/** Ports that the status page may come to be at, the usual one first. */
+const STATUS_PORTS = 10;
+
+/** A port for the status page that is free now: another one where a demo or another worker has the usual one. */
+export async function freeStatusPort(): Promise<number> {
+  for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
+    if ((await freeOr(port)) === port) return port;
+  return freeOr(0);
+}
+
 /** The frame of a configuration at a path, with everything that it makes beside it. */
 export function frameFor(
   configFile: string,
+  statusPort: number,
   given: Pick<Frame, "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl">,
 ): Frame {
   return {
     ...given,
+    statusPort,
     stateFolder: besideConfig(configFile, "state"),
     eventsFolder: besideConfig(configFile, "events"),
     date: isoUtc(systemClock.now()).slice(0, 10),
@@ -94,4 +107,15 @@ export function draft(frame: Frame, wishes: Wishes, seen: SeenBuilding): Drafted
   const text = plenumYaml(frame, wishes, seen, shareText(plan));
   parse(text);
   return { text, plan };
+}
+
+/** What comes after the configuration, each a command and what it does. */
+export function nextCommands(file: string): readonly (readonly [command: string, what: string])[] {
+  const config = file === "plenum.yaml" ? "" : ` --config ${file}`;
+  return [
+    [`plenum check${config}`, "asks the service and every sink, and writes nothing"],
+    [`plenum plan${config}`, "what the wishes cost, after every change of the file"],
+    [`plenum run${config}`, "starts the worker; it says where its status page is"],
+    [`plenum tags${config}`, "what there is to select"],
+  ];
 }

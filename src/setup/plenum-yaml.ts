@@ -16,9 +16,14 @@ export interface Frame {
   readonly mqttUrl: string | null;
   readonly stateFolder: string;
   readonly eventsFolder: string;
+  /** Of the status page: the usual one, or another where that is taken. */
+  readonly statusPort: number;
   /** When it is written, `2026-11-02`. */
   readonly date: string;
 }
+
+/** Where the status page is unless the file says otherwise. */
+export const STATUS_PORT = 9850;
 
 /** Says of a plan, in a line, what the wishes take; null while none is made. */
 export type ShareText = string | null;
@@ -28,6 +33,9 @@ export function plenumYaml(frame: Frame, wishes: Wishes, seen: SeenBuilding, sha
   const lines = [
     ...heading(frame, seen),
     ...(frame.stateFolder === "state" ? [] : ["state:", `  folder: ${scalar(frame.stateFolder)}`]),
+    ...(frame.statusPort === STATUS_PORT
+      ? []
+      : [`status: { port: ${frame.statusPort} } # ${STATUS_PORT} was taken`]),
     "sources:",
     `  ${frame.name}:`,
     ...[

@@ -1,21 +1,44 @@
-import { lstatSync, mkdirSync, writeFileSync } from "node:fs";
+import { lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, isAbsolute, resolve } from "node:path";
 import { ConfigError } from "../errors.ts";
 
 /** Throws ConfigError where something is at this path, a link to nothing included: nothing is ever overwritten. */
-export function refuseExisting(file: string, option: string): void {
-  if (lstatSync(file, { throwIfNoEntry: false }) === undefined) return;
-  throw existing(file, option);
+export function refuseExisting(file: string, option: string | null): void {
+  if (lstatSync(file, { throwIfNoEntry: false }) !== undefined) throw existing(file, option);
 }
 
-function existing(file: string, option: string): ConfigError {
-  return new ConfigError(`${file} exists already, and nothing is overwritten.`, {
-    hint: `Name another file with ${option}, or move that one away.`,
-  });
+function existing(file: string, option: string | null): ConfigError {
+  const hint = option === null ? "Move it away." : `Name another file with ${option}, or move that one away.`;
+  return new ConfigError(`${file} exists already, and nothing is overwritten.`, { hint });
 }
 
-/** Writes a file that is not there yet; the folders above it are made for their owner only. */
-export function writeNew(file: string, text: string, mode: number, option: string): void {
+interface NewFile {
+  readonly file: string;
+  readonly text: string;
+  /** The option that names it; null where there is none. */
+  readonly option: string | null;
+}
+
+/**
+ * Writes a configuration, and before it the token where that is new: for its owner only, so are the folders that are
+ * made for it. Both or neither.
+ */
+export function writeSetup(config: NewFile, token: NewFile | null): void {
+  refuseExisting(config.file, config.option);
+  if (token === null) {
+    writeNew(config, 0o644);
+    return;
+  }
+  writeNew(token, 0o600);
+  try {
+    writeNew(config, 0o644);
+  } catch (error) {
+    rmSync(token.file, { force: true });
+    throw error;
+  }
+}
+
+function writeNew({ file, text, option }: NewFile, mode: number): void {
   try {
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     writeFileSync(file, text, { flag: "wx", mode });
@@ -23,7 +46,7 @@ export function writeNew(file: string, text: string, mode: number, option: strin
     const { code } = error as NodeJS.ErrnoException;
     if (code === "EEXIST") throw existing(file, option);
     throw new ConfigError(`${file} cannot be written (${code}).`, {
-      hint: `Name another file with ${option}.`,
+      hint: option === null ? "Start Plenum where it may write." : `Name another file with ${option}.`,
       cause: error,
     });
   }

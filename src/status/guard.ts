@@ -11,6 +11,23 @@ export interface Guard {
   readonly clock: Pick<Clock, "monotonic">;
 }
 
+/** No inline code, nothing from elsewhere, not inside a frame. */
+const SECURITY_HEADERS: Readonly<Record<string, string>> = {
+  "content-security-policy":
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cross-origin-resource-policy": "same-origin",
+  "cross-origin-opener-policy": "same-origin",
+  "cache-control": "no-store",
+};
+
+export const securityHeaders: MiddlewareHandler = async (context, next) => {
+  await next();
+  for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
+};
+
 /**
  * Who may look: with a password whoever knows it, otherwise only requests to the names that we serve under, so that
  * a page from elsewhere whose name suddenly points here (DNS rebinding) learns nothing.

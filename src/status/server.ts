@@ -15,7 +15,7 @@ import { addressTrouble } from "./address.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
-import { guard, sameOriginOnly } from "./guard.ts";
+import { guard, sameOriginOnly, securityHeaders } from "./guard.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
@@ -74,24 +74,9 @@ function asset(file: string, type: string) {
   return { file: fileURLToPath(new URL(file, import.meta.url)), type };
 }
 
-/** No inline code, nothing from elsewhere, not inside a frame. */
-const SECURITY_HEADERS: Readonly<Record<string, string>> = {
-  "content-security-policy":
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-  "x-content-type-options": "nosniff",
-  "referrer-policy": "no-referrer",
-  "cross-origin-resource-policy": "same-origin",
-  "cross-origin-opener-policy": "same-origin",
-  "cache-control": "no-store",
-};
-
 export function statusRoutes(options: StatusServerOptions): Hono {
   const app = new Hono();
-  app.use(async (context, next) => {
-    await next();
-    for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
-  });
+  app.use(securityHeaders);
   app.onError((error, context) => {
     const request = randomUUID();
     options.log.error({ err: error, path: context.req.path, request }, "a status request failed");

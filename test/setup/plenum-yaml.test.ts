@@ -7,7 +7,7 @@ import type { SeenBuilding } from "#src/setup/seen.ts";
 import { proposedWishes, type Wishes } from "#src/setup/wishes.ts";
 import { ABILITIES, seenWith } from "./buildings.ts";
 
-const FRAME = frameFor("plenum.yaml", {
+const FRAME = frameFor("plenum.yaml", 9850, {
   name: "campus",
   baseUrl: "https://monitoring.example.com",
   allowPlainHttp: false,
@@ -115,8 +115,9 @@ describe("the configuration that is proposed", () => {
   });
 
   test("a configuration in another folder names everything by whole paths", () => {
-    const frame = frameFor("/etc/plenum/plenum.yaml", { ...FRAME, tokenFile: "/etc/plenum/token" });
+    const frame = frameFor("/etc/plenum/plenum.yaml", 9851, { ...FRAME, tokenFile: "/etc/plenum/token" });
     const { text } = draft(frame, made(seenWith(USUAL)).wishes, seenWith(USUAL));
+    expect(text).toContain("status: { port: 9851 } # 9850 was taken\n");
     expect(text).toContain("folder: /etc/plenum/state\n");
     expect(text).toContain("files: { file: { folder: /etc/plenum/events } }\n");
   });

@@ -1,6 +1,5 @@
-import { systemClock } from "../clock.ts";
-import { tagsText } from "../setup/plenum-yaml.ts";
-import type { SeenBuilding } from "../setup/seen.ts";
+import { tagsText } from "./plenum-yaml.ts";
+import type { SeenBuilding } from "./seen.ts";
 
 const DAY_MS = 86_400_000;
 const SOON_DAYS = 30;
@@ -8,12 +7,12 @@ const SITES_SHOWN = 8;
 const SYSTEMS_SHOWN = 5;
 
 /** What was seen of a building, for a person. */
-export function seenLines(seen: SeenBuilding): readonly string[] {
+export function seenLines(seen: SeenBuilding, nowMs: number): readonly string[] {
   const { alarms, sites, systems, token } = seen;
   const shown = sites.slice(0, SITES_SHOWN);
   return [
     "",
-    `Token "${token.name}" of ${token.user.name}, ${expiry(token.expiresAt)}; abilities: ${token.abilities.join(", ")}.`,
+    `${tokenText(seen, nowMs)}; abilities: ${token.abilities.join(", ")}.`,
     `${counted(sites.length, "site")}:`,
     ...shown.map(({ id, displayName, tags }) =>
       tags === null ? `  ${id}  ${displayName}` : `  ${id}  ${displayName}, ${counted(tags, "tag")}`,
@@ -58,9 +57,14 @@ export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding)
   ];
 }
 
-function expiry(expiresAt: string | null): string {
+/** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
+export function tokenText({ token }: Pick<SeenBuilding, "token">, nowMs: number): string {
+  return `Token "${token.name}" of ${token.user.name}, ${expiry(token.expiresAt, nowMs)}`;
+}
+
+function expiry(expiresAt: string | null, nowMs: number): string {
   if (expiresAt === null) return "which never expires";
-  const days = Math.floor((Date.parse(expiresAt) - systemClock.now()) / DAY_MS);
+  const days = Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
   const date = expiresAt.slice(0, 10);
   return days < SOON_DAYS ? `which expires in ${counted(days, "day")} (${date})` : `valid until ${date}`;
 }

@@ -1,0 +1,138 @@
+import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import { absent } from "../real-servers.ts";
+import { browserOfTests } from "../status/page-in-browser.ts";
+import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+
+/** `plenum run --setup`: from nothing to values by a page, in a real browser. */
+
+async function setUp() {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  rmSync(place.path("plenum.yaml"));
+  const worker = place.start("run", "--setup");
+  const said = await worker.says("Ctrl-C ends it");
+  const [, url = ""] = /setup page +(http:\S+)/.exec(said) ?? [];
+  const [, code = ""] = /code +([A-Z0-9]{4}-[A-Z0-9]{4}) /.exec(said) ?? [];
+  return { service, place, worker, url, code };
+}
+
+describe.skipIf(absent("chromium"))("the setup page", () => {
+  const view = browserOfTests();
+
+  test("leads from the code to the worker's own page, by the keyboard alone", async () => {
+    const { service, place, worker, url, code } = await setUp();
+    const { page, complaints, elsewhere, open } = await view(url);
+    await open();
+    const press = (...keys: readonly string[]) =>
+      keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
+    const heading = (text: string) => page.getByRole("heading", { name: text }).waitFor();
+    const said = (text: string | RegExp) => page.getByRole("alert").filter({ hasText: text }).waitFor();
+
+    await heading("Who are you?");
+    await press("Tab");
+    await page.keyboard.type("AAAA-AAAA");
+    await press("Enter");
+    await said("This is not the code.");
+    await page.getByLabel("Code").fill(code.toLowerCase());
+    await press("Enter");
+
+    await heading("Where is the building?");
+    await press("Tab");
+    await page.keyboard.type(`${service.url}/api/v1`);
+    await press("Tab");
+    await page.keyboard.type("wrong-token");
+    await press("Enter");
+    await said("does not accept this token.");
+    await page.getByLabel("Access token").fill(DEFAULT_TOKEN);
+    await press("Enter");
+
+    await heading("What was seen");
+    await page.getByText("/api/v1 at the end of the address is left out").waitFor();
+    await page.getByText("141 tags (kWh").waitFor();
+    const share = page.locator(".plan b");
+    const before = await share.textContent();
+    expect(before).toMatch(/^These wishes take \d+ % of the quota/);
+    const slider = page.getByLabel("Measured values");
+    expect(await slider.getAttribute("aria-valuetext")).toBe("30 s");
+    await slider.focus();
+    await press("ArrowLeft", "ArrowLeft");
+    expect(await slider.getAttribute("aria-valuetext")).toBe("10 s");
+    await expect.poll(() => share.textContent()).not.toBe(before);
+    await page.getByLabel("Meters").focus();
+    await press("End");
+    expect(await page.getByLabel("Meters").getAttribute("aria-valuetext")).toBe("not read");
+    await expect.poll(() => page.locator(".plan li").allTextContents()).toHaveLength(3);
+
+    // The page that is loaded again goes on where it was.
+    await page.reload();
+    await heading("What was seen");
+    await page.getByLabel("Time zone of the buildings").fill("Oslo");
+    await press("Enter");
+    await said("`Oslo` is not a time zone");
+    expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+    await page.getByLabel("Time zone of the buildings").fill("Europe/Oslo");
+    await page.getByLabel("MQTT broker").fill("localhost");
+    await press("Enter");
+    await said(/mqtt/);
+    await page.getByLabel("MQTT broker").fill("");
+    await press("Enter");
+
+    await heading("The configuration is written");
+    const token = place.path("secrets/buildings_token");
+    expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([
+      `${DEFAULT_TOKEN}\n`,
+      0o600,
+    ]);
+    const text = readFileSync(place.path("plenum.yaml"), "utf8");
+    expect(text).toContain("time_zone: Europe/Oslo");
+    expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
+    await page.getByRole("button", { name: "Start the worker" }).focus();
+    await press("Enter");
+    await worker.says("Plenum is running");
+    await page.getByText("Freshness").first().waitFor();
+    expect(page.url()).toBe(`${url}/`);
+    expect(elsewhere).toEqual([]);
+    worker.signal("SIGTERM");
+    const ended = await worker.ended;
+    expect(ended.code).toBe(0);
+    expect(ended.stderr + ended.stdout).not.toContain(DEFAULT_TOKEN);
+
+    const again = await place.plenum("run", "--setup");
+    expect([again.code, onlyLine(again.stderr)]).toEqual([
+      78,
+      "plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
+    ]);
+  }, 120_000);
+});
+
+test("nobody gets in without the code, from elsewhere, or by guessing", async () => {
+  const { worker, url, code, place } = await setUp();
+  const ask = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
+    fetch(`${url}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "x-plenum": "status-page", ...headers },
+      body: JSON.stringify(body),
+    });
+  const paths = ["/api/look", "/api/plan", "/api/write", "/api/start"];
+  for (const path of paths) expect([path, (await ask(path, {})).status]).toEqual([path, 401]);
+  expect((await fetch(`${url}/api/setup`)).status).toBe(401);
+  for (const path of ["/api/code", ...paths]) {
+    expect((await ask(path, { code }, { origin: "https://evil.example" })).status, path).toBe(403);
+    expect((await ask(path, { code }, { "x-plenum": "" })).status, path).toBe(403);
+  }
+  const page = await fetch(url);
+  expect(page.headers.get("content-security-policy")).toMatch(/^default-src 'none'; script-src 'self'; /);
+  expect(page.headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
+
+  expect((await ask("/api/code", { code: 7 })).status).toBe(400);
+  expect((await ask("/api/code", { code: "x".repeat(40_000) })).status).toBe(413);
+  for (let n = 0; n < 5; n += 1) expect((await ask("/api/code", { code: `WRONG${n}` })).status).toBe(403);
+  const refused = await ask("/api/code", { code });
+  expect([refused.status, Number(refused.headers.get("retry-after")) > 0]).toEqual([429, true]);
+  worker.signal("SIGINT");
+  const { code: exit } = await worker.ended;
+  expect(exit).not.toBe(75);
+  expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+}, 60_000);
