@@ -109,13 +109,24 @@ export function draft(frame: Frame, wishes: Wishes, seen: SeenBuilding): Drafted
   return { text, plan };
 }
 
-/** What comes after the configuration, each a command and what it does. */
-export function nextCommands(file: string): readonly (readonly [command: string, what: string])[] {
-  const config = file === "plenum.yaml" ? "" : ` --config ${file}`;
+/**
+ * What comes after the configuration, each a command and what it does; as somebody can type it who typed `called` before
+ * (`./plenum` in a clone).
+ */
+export function nextCommands(
+  file: string,
+  called = process.env.PLENUM_CALLED ?? "plenum",
+): readonly (readonly [command: string, what: string])[] {
+  const plenum = shellWord(called);
+  const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
   return [
-    [`plenum check${config}`, "asks the service and every sink, and writes nothing"],
-    [`plenum plan${config}`, "what the wishes cost, after every change of the file"],
-    [`plenum run${config}`, "starts the worker; it says where its status page is"],
-    [`plenum tags${config}`, "what there is to select"],
+    [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
+    [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
+    [`${plenum} tags${config}`, "what there is to select"],
   ];
+}
+
+function shellWord(text: string): string {
+  return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -35,7 +35,8 @@ export function promiseLines({ classes, history, backfill }: PlanReport): readon
       return `${name}: ${tags} tags, at most ${spanText(promisedSeconds)} old${late}`;
     }),
     ...history.map(({ name, tags, resolution }) => {
-      const done = backfill?.doneAt == null ? "" : `, its past fetched by ${backfill.doneAt.slice(0, 16)}Z`;
+      const minutes = backfill === null ? 0 : backfill.requestsLeft / backfill.requestsPerMinute;
+      const done = backfill === null ? "" : `, its past fetched in ${spanText(Math.ceil(minutes) * 60)}`;
       return `history ${name}: ${tags} tags at ${resolution}${done}`;
     }),
   ];

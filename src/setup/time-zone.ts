@@ -22,7 +22,10 @@ export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: stri
   if (wrong === undefined)
     return { proposed: machineZone, note: `The times of the alarms fit ${machineZone}, as this machine.` };
   const day = wrong.time.slice(0, 10);
-  const note = `An alarm of ${day} has a time at ${offsetText(wrong.minutes)}, which ${machineZone}, this machine's zone, does not have then.`;
+  const said = `An alarm of ${day} has a time at ${offsetText(wrong.minutes)}`;
+  const note = isPlace
+    ? `${said}, which ${machineZone}, this machine's zone, does not have then.`
+    : `${said}.`;
   return { proposed: null, note };
 }
 

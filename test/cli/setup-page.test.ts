@@ -1,4 +1,5 @@
 import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { get } from "node:http";
 import { describe, expect, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
@@ -122,6 +123,9 @@ test("nobody gets in without the code, from elsewhere, or by guessing", async ()
     expect((await ask(path, { code }, { origin: "https://evil.example" })).status, path).toBe(403);
     expect((await ask(path, { code }, { "x-plenum": "" })).status, path).toBe(403);
   }
+  // A page from elsewhere whose name suddenly points here.
+  expect(await statusFor(url, "evil.example")).toBe(403);
+  expect(await statusFor(url, new URL(url).host)).toBe(200);
   const page = await fetch(url);
   expect(page.headers.get("content-security-policy")).toMatch(/^default-src 'none'; script-src 'self'; /);
   expect(page.headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
@@ -136,3 +140,12 @@ test("nobody gets in without the code, from elsewhere, or by guessing", async ()
   expect(exit).not.toBe(75);
   expect(existsSync(place.path("plenum.yaml"))).toBe(false);
 }, 60_000);
+
+function statusFor(url: string, host: string): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    get(url, { headers: { host } }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    }).once("error", reject);
+  });
+}

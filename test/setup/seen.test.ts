@@ -43,6 +43,9 @@ test("a time zone is proposed where nothing speaks against it, and never taken f
   const utc = alarmAt("2026-07-02T06:15:00.000Z", "2026-07-02T06:15:00+00:00");
   expect(guessZone(seenWith({}), "Europe/Oslo")).toEqual({ proposed: "Europe/Oslo", note: null });
   expect(guessZone(seenWith({}), "UTC").proposed).toBeNull();
+  expect(guessZone(seenWith({}, {}, [winter]), "UTC").note).toBe(
+    "An alarm of 2026-11-02 has a time at +01:00.",
+  );
   expect(guessZone(seenWith({}, {}, [utc]), "Europe/Oslo").note).toBeNull();
   expect(guessZone(seenWith({}, {}, [winter, summer]), "Europe/Oslo")).toEqual({
     proposed: "Europe/Oslo",
