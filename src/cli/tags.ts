@@ -77,6 +77,9 @@ export function define(command: Command, context: CliContext): void {
             { title: "class", value: (row) => row.class },
             { title: "log", value: (row) => (row.hasLog === null ? null : row.hasLog ? "yes" : "no") },
             { title: "site", value: (row) => `${row.siteId} ${row.site}` },
+            ...(chosen.some(({ value }) => value.systemIds.length > 0)
+              ? [{ title: "systems", value: (row: TagRow) => row.systemIds.join(" ") }]
+              : []),
             { title: "description", value: (row) => row.description },
           ],
         );

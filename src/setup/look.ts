@@ -59,8 +59,13 @@ async function lookAtTags(
   for (const id of siteIds) {
     if (asked >= LISTS) break;
     const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
-    const first = await pages.next();
     asked += 1;
+    const first = await pages.next().catch((error: unknown) => {
+      // The user may lack a permission at one site; that is no reason to know nothing of the others.
+      if (!isForbidden(error) || siteIds.length === 1) throw error;
+      return { done: true } as const;
+    });
+    found.set(id, { total: 0, listed: [] });
     if (first.done === true) continue;
     take(id, first.value);
     if (first.value.more) more.push({ id, pages });
@@ -77,6 +82,11 @@ async function lookAtTags(
   return found;
 }
 
+function isForbidden(error: unknown): boolean {
+  const failure = meaningOf(error);
+  return failure.kind === "config" && failure.reason === "forbidden";
+}
+
 async function lookAtSystems(
   source: Source,
   siteIds: readonly number[],
@@ -88,7 +98,7 @@ async function lookAtSystems(
       found.push(...(await firstOf(source.systems({ siteId }, signal))).listed);
     } catch (error) {
       // Besides the ability it takes a permission of the user; without it there are just no names.
-      if (meaningOf(error).kind !== "config") throw error;
+      if (!isForbidden(error)) throw error;
     }
   }
   return found;
