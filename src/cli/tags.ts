@@ -64,6 +64,7 @@ export function define(command: Command, context: CliContext): void {
       refuseUnknownClass(options.class, entry);
       const known = await knownOf(config.state.folder, name);
       const found = await inventoryOf(context, "tag", options, askFor(options, entry));
+      refuseUnknownUnit(options.unit, found.items);
       const rows = rowsOf(found, known, entry, options);
       showChosen({ ...found, items: rows }, "tag", ids, (chosen) => {
         terminal.rows<TagRow>(
@@ -153,4 +154,17 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
       ? `There is no class ${name}: nothing is read (\`read\` is empty).`
       : `There is no class ${name} under \`read\`; there are ${names.join(", ")}.`,
   );
+}
+
+const UNITS_NAMED = 12;
+
+/** A unit is chosen as the service spells it, and `C` is not `°C`. */
+function refuseUnknownUnit(unit: string | undefined, tags: readonly Placed<Tag>[]): void {
+  const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
+  if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
+  const named = [...counts]
+    .toSorted(([, a], [, b]) => b.length - a.length)
+    .slice(0, UNITS_NAMED)
+    .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
+  throw new ConfigError(`No tag has the unit "${unit}"; there are ${named.join(", ")}.`);
 }

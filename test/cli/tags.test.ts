@@ -66,6 +66,11 @@ test("what there is not is named, and what there is is shown all the same", asyn
   expect(onlyLine(site.stderr)).toMatch(
     /^The token sees no site 99; it sees 1 \(.+\), 6 \(.+\)\. `plenum sites` lists them\.$/,
   );
+  const unit = await place.plenum("tags", "--unit", "C", "--site", "6");
+  expect([unit.code, onlyLine(unit.stderr)]).toEqual([
+    78,
+    'No tag has the unit "C"; there are °C (4), none (2), l/s (1), W (1).',
+  ]);
   const wrong = await place.plenum("tags", "--class", "cold");
   expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
     78,

@@ -1,0 +1,53 @@
+import { chmodSync, existsSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { findDemo, leaveWord } from "#src/demo/whereabouts.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+const WORD = {
+  statusUrl: "http://127.0.0.1:9850",
+  environment: { PLENUM_DEMO_FOLDER: "/home/kari/plenum-demo" },
+};
+let runtime: string;
+
+beforeEach(() => {
+  runtime = temporaryFolder();
+  vi.stubEnv("XDG_RUNTIME_DIR", runtime);
+});
+afterEach(() => {
+  vi.unstubAllEnvs();
+  rmSync(runtime, { recursive: true, force: true });
+});
+
+test("a demo is found while it runs, by its own user only", () => {
+  expect(findDemo()).toBeNull();
+  const takeBack = leaveWord(WORD);
+  expect(findDemo()).toEqual({ ...WORD, pid: process.pid });
+  expect(statSync(join(runtime, "plenum/demo.json")).mode & 0o777).toBe(0o600);
+  expect(statSync(join(runtime, "plenum")).mode & 0o777).toBe(0o700);
+  takeBack();
+  expect(findDemo()).toBeNull();
+  expect(existsSync(join(runtime, "plenum"))).toBe(false);
+});
+
+test("what another user could have put there is not believed", () => {
+  leaveWord(WORD);
+  chmodSync(join(runtime, "plenum"), 0o777);
+  expect(findDemo()).toBeNull();
+  // Nor is anything written into such a folder, or through a link.
+  rmSync(join(runtime, "plenum"), { recursive: true });
+  mkdirSync(join(runtime, "elsewhere"), { mode: 0o700 });
+  symlinkSync(join(runtime, "elsewhere"), join(runtime, "plenum"));
+  leaveWord(WORD);
+  expect([findDemo(), existsSync(join(runtime, "elsewhere/demo.json"))]).toEqual([null, false]);
+});
+
+test.each([
+  ["no JSON", "{"],
+  ["another variable", JSON.stringify({ ...WORD, pid: process.pid, environment: { PATH: "/tmp" } })],
+  ["a process that is gone", JSON.stringify({ ...WORD, pid: 2 ** 22 + 1 })],
+])("a word with %s counts as none", (_, text) => {
+  mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
+  writeFileSync(join(runtime, "plenum/demo.json"), text);
+  expect(findDemo()).toBeNull();
+});
