@@ -1,6 +1,6 @@
 import { createInterface } from "node:readline/promises";
 import { Writable } from "node:stream";
-import { ConfigError } from "../errors.ts";
+import { Rejected } from "../errors.ts";
 import { printable } from "../printable.ts";
 
 /** Asks a person at a terminal. */
@@ -26,9 +26,7 @@ export function createAsker(signal: AbortSignal): Asker | null {
   // In this mode the terminal's Ctrl-C is a key like others.
   lines.on("SIGINT", () => process.kill(process.pid, "SIGINT"));
   const closed = new AbortController();
-  lines.once("close", () =>
-    closed.abort(new ConfigError("The terminal was closed before all was answered.")),
-  );
+  lines.once("close", () => closed.abort(new Rejected("The terminal was closed before all was answered.")));
   const either = AbortSignal.any([signal, closed.signal]);
 
   async function question(text: string): Promise<string> {

@@ -149,6 +149,23 @@ test("at a terminal asks what it cannot find out, and keeps the token to itself"
   expect((await place.plenum("check")).code).toBe(0);
 }, 60_000);
 
+test.each([
+  ["Ctrl-C", "\u0003", "Stopped before it was done."],
+  ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
+])(
+  "%s at a question ends it, and nothing is written",
+  async (_, key, words) => {
+    const place = emptyPlace("http://127.0.0.1:9");
+    const terminal = atTerminal(place, "init");
+    await terminal.answer("Address of the monitoring service: ", "", false);
+    terminal.press(key);
+    expect(await terminal.ended).toBe(1);
+    expect(terminal.shown().split(words)).toHaveLength(2);
+    expect(existsSync(place.path("plenum.yaml"))).toBe(false);
+  },
+  30_000,
+);
+
 /** The command in a real terminal, as `script` of util-linux makes one. */
 function atTerminal(place: Workplace, ...args: readonly string[]) {
   const main = join(import.meta.dirname, "../../src/cli/main.ts");
@@ -165,6 +182,7 @@ function atTerminal(place: Workplace, ...args: readonly string[]) {
   });
   return {
     shown: () => text,
+    press: (key: string) => void child.stdin.write(key),
     ended: new Promise<number | null>((resolve) => child.once("close", resolve)),
     /** Waits for a question behind the last one, and answers it with Enter. */
     async answer(question: string, answer: string, isAsked = true) {
