@@ -42,6 +42,9 @@ export interface CheckedSource {
   readonly sites: ListedBuilding["sites"] | null;
 }
 
+/** Records in a page, the most that lists may be asked for: 30,000 tags are 60 requests then, and not 300. */
+const LISTED_AT_ONCE = 500;
+
 /** The token of a source, and what its configuration means in the building. No tag request is sent. */
 export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
   const { name, entry, config, signal } = check;
@@ -50,7 +53,10 @@ export async function checkSource(check: SourceToCheck): Promise<CheckedSource> 
   const folder = mkdtempSync(join(tmpdir(), "plenum-check-"));
   const store = await openStore({ folder, clock: systemClock });
   const log = createLog({ level: "silent" });
-  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
+  const { source } = buildSource({
+    ...{ name, store, clock: systemClock, log, metrics: createMetrics() },
+    entry: { ...entry, page_size: { ...entry.page_size, others: LISTED_AT_ONCE } },
+  });
   const lines: CheckLine[] = [];
   let sites: TokenInfo["sites"] | null = null;
   try {

@@ -12,7 +12,7 @@ import { sourceName } from "../setup/source-name.ts";
 import { guessZone } from "../setup/time-zone.ts";
 import { proposedWishes, type Wishes } from "../setup/wishes.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../setup/write.ts";
-import { zoneComplaint } from "../source/config.ts";
+import { zoneComplaint } from "../time-zone.ts";
 import { refuseUnverifiedTls } from "../verified-tls.ts";
 import { type Asker, createAsker } from "./ask.ts";
 import type { CliContext } from "./context.ts";

@@ -6,7 +6,7 @@ import type { Frame } from "../setup/plenum-yaml.ts";
 import { startSetupServer } from "../setup/server.ts";
 import { sourceName } from "../setup/source-name.ts";
 import { besideConfig, refuseExisting, writeSetup } from "../setup/write.ts";
-import { zoneComplaint } from "../source/config.ts";
+import { zoneComplaint } from "../time-zone.ts";
 import type { CliContext } from "./context.ts";
 import { draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands } from "./setup-steps.ts";
 

@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { onlyLine, workplace } from "./plenum.ts";
 
@@ -45,6 +45,7 @@ test("commands find the demo that runs, by --demo or where there is no configura
   await demo.ended;
   expect((await place.plenum("status", "--demo")).code).toBe(75);
   // As a demo that was killed leaves it.
+  mkdirSync(place.path("plenum"), { mode: 0o700 });
   writeFileSync(word, left);
   expect((await place.plenum("status", "--demo")).code).toBe(75);
 }, 180_000);
