@@ -8,6 +8,7 @@ import type {
   TagHistoryFact,
   TagTotalFact,
 } from "./history-facts.ts";
+import type { ConfigurationChanged } from "./reload-facts.ts";
 import type { SilenceFact } from "./silence-facts.ts";
 import type { SeriesBreak, SilentSensors, TagSystemsFact, TagValueFact } from "./tag-facts.ts";
 
@@ -155,6 +156,10 @@ export interface EventData {
     readonly unavailableSince: string;
   };
   /**
+   * The configuration file was changed while the worker ran: what is in force from now on, and what waits for a restart.
+   */
+  "configuration-changed": ConfigurationChanged;
+  /**
    * Events were dropped before a sink had taken them, because they were too old or the log was full; once an hour at
    * most for a sink and a reason.
    */
@@ -286,6 +291,7 @@ export const KINDS = Object.keys({
   "token-expiring": 1,
   "source-unavailable": 1,
   "source-available": 1,
+  "configuration-changed": 1,
   "delivery-gap": 1,
 } satisfies Record<Kind, 1>) as readonly Kind[];
 

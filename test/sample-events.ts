@@ -329,6 +329,22 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "token-expiring": { subject: SERVICE_SUBJECT, data: { expiresAt: "2026-12-01T00:00:00Z", daysLeft: 28 } },
   "source-unavailable": { subject: SERVICE_SUBJECT, data: { reason: "maintenance (503)", since: TIME } },
   "source-available": { subject: SERVICE_SUBJECT, data: { unavailableSince: TIME } },
+  "configuration-changed": {
+    subject: "configuration",
+    data: {
+      by: "file",
+      changes: [
+        {
+          path: "sources.main.read.rooms.every",
+          before: "10m",
+          after: "5m",
+          effect: "alone",
+          how: "with the next request",
+        },
+      ],
+      pending: [],
+    },
+  },
   "delivery-gap": {
     subject: "sink/influx",
     data: { sink: "influx", reason: "size", firstTime: TIME, lastTime: TIME, count: 12 },

@@ -84,6 +84,7 @@ function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensor
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
+    case "configuration-changed":
     case "delivery-gap":
       return workerPoint(event);
     default:
@@ -276,6 +277,7 @@ type WorkerEvent = Extract<
       | "token-expiring"
       | "source-unavailable"
       | "source-available"
+      | "configuration-changed"
       | "delivery-gap";
   }
 >;
@@ -313,6 +315,12 @@ function workerPoint(event: WorkerEvent): Parts {
     }
     case "source-available":
       return { ...common, tags, fields: { since: event.data.unavailableSince, event_id: event.id } };
+    case "configuration-changed": {
+      const { by, changes, pending } = event.data;
+      const changed = changes.map(({ path }) => path).join(",");
+      const fields = { by, changed, count: changes.length, pending: pending.length, event_id: event.id };
+      return { ...common, tags, fields };
+    }
     case "delivery-gap": {
       const { sink, reason, count, firstTime, lastTime } = event.data;
       return {

@@ -200,6 +200,7 @@ function stateMessages(
     case "token-expiring":
     case "source-unavailable":
     case "source-available":
+    case "configuration-changed":
     case "delivery-gap":
       return [];
   }

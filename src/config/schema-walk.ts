@@ -34,6 +34,12 @@ export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): 
   return undefined;
 }
 
+/** Whether an option is written as a text, whatever it becomes: a number that is one was a duration. */
+export function isText(schema: AnySchema, path: readonly PropertyKey[]): boolean {
+  const found = schemaAt(schema, path);
+  return found !== undefined && definitionOf(unwrap(found)).type === "string";
+}
+
 /**
  * Every option that can be written, as dotted paths with `*` for a name of one's own and `[]` for an entry of a
  * list, e.g. `sinks.*.webhook.url` or `commands.allow[].min`.

@@ -151,6 +151,11 @@ function gistOf(event: AnyEvent): string {
       return `in ${event.data.daysLeft} days`;
     case "delivery-gap":
       return `${event.data.sink}: ${event.data.count} events lost by ${event.data.reason}`;
+    case "configuration-changed": {
+      const { changes, pending } = event.data;
+      const waiting = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
+      return `${changes.map(({ path }) => path).join(", ") || "nothing yet"}${waiting}`;
+    }
     case "source-unavailable":
       return event.data.reason;
     case "source-available":

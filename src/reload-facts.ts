@@ -1,0 +1,64 @@
+/** One difference between the configuration that is in force and the file. */
+export interface ConfigChange {
+  /** Dotted, with the name of an entry where its list has names, e.g. `sources.main.read.rooms.every`. */
+  readonly path: string;
+  /** As a person would write it; null where there was nothing. Of a secret it is said only that there was one. */
+  readonly before: string | null;
+  /** The same of the file; null where it was taken out. */
+  readonly after: string | null;
+  /** `alone`: while the worker runs, and without disturbing the rest. `restart`: not before the next start. */
+  readonly effect: "alone" | "restart";
+  /** How it takes effect, or why it cannot yet: half a sentence. */
+  readonly how: string;
+}
+
+/** Who asked for a reload: the file was changed, the signal SIGHUP, or `plenum reload`. */
+export type ReloadedBy = "file" | "signal" | "command";
+
+/** The configuration was changed while the worker ran. */
+export interface ConfigurationChanged {
+  readonly by: ReloadedBy;
+  /** What is in force from now on. */
+  readonly changes: readonly ConfigChange[];
+  /** What waits for a restart, also of earlier changes. */
+  readonly pending: readonly ConfigChange[];
+}
+
+/** What came of a reload, or would come of one. */
+export interface ReloadReport {
+  readonly by: ReloadedBy;
+  /** UTC. */
+  readonly at: string;
+  readonly file: string;
+  readonly isDryRun: boolean;
+  /** What changed, or would. */
+  readonly changes: readonly ConfigChange[];
+  /** What waits for a restart, also of earlier changes. */
+  readonly pending: readonly ConfigChange[];
+  /** Why the file changes nothing, a line for each mistake as `plenum check` says it; null where it is right. */
+  readonly refused: readonly string[] | null;
+  /** What is right and could not be put into force all the same, a sentence each; a restart does it. */
+  readonly failures: readonly string[];
+}
+
+/** The configuration of a running worker, for those who look. */
+export interface ConfigurationState {
+  readonly file: string;
+  /** The last reload that was more than a look; null since the start. */
+  readonly last: ReloadReport | null;
+  /** What waits for a restart. */
+  readonly pending: readonly ConfigChange[];
+  /** What is wrong with the file as it is now; null while it is right. */
+  readonly refused: readonly string[] | null;
+}
+
+/** For people: a line for each change. */
+export function changeLine({ path, before, after, effect, how }: ConfigChange): string {
+  const what =
+    before === null
+      ? `added, ${after}`
+      : after === null
+        ? `taken out, was ${before}`
+        : `${before} → ${after}`;
+  return `${path}: ${what} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
+}

@@ -1,0 +1,192 @@
+import { describe, expect, test } from "vitest";
+import { changesBetween, inForceAfter } from "#src/config/changes.ts";
+import { Config } from "#src/config/config.ts";
+
+const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
+
+/** A configuration in which every section says something; `change` is merged into its sections. */
+function configured(change: (whole: Parts) => void = () => undefined): Config {
+  const whole: Parts = {
+    state: { folder: "state" },
+    status: { port: 9850 },
+    sources: {
+      main: {
+        base_url: "https://monitoring.example.com",
+        token: { file: "token.txt" },
+        time_zone: "Europe/Oslo",
+        read: [
+          { name: "rooms", select: { units: ["°C"] }, every: "10m" },
+          { name: "rest", every: "1h" },
+        ],
+        history: [{ name: "all", resolution: "1h" }],
+      },
+    },
+    sinks: {
+      lake: {
+        influxdb: { url: "http://127.0.0.1:8086", org: "o", bucket: "b", token: { env: "T" } },
+      },
+      chat: { webhook: { url: "https://hooks.example.com/T000/B000/XXXX", unsigned: true }, filter: { kinds: ["alarm-*"] } },
+    },
+    commands: { enabled: true, allow: [{ type: "number", site_id: 1, tag_id: "10", min: 18, max: 24 }] },
+  };
+  change(whole);
+  return Config.parse(whole);
+}
+// biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
+type Parts = Record<string, any>;
+
+const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
+
+describe("what a change of the file would do", () => {
+  test("the same says nothing", () => {
+    expect(changed(() => undefined)).toEqual([]);
+  });
+
+  test("a class is named by its name, and a duration said as it is written", () => {
+    expect(changed((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
+      {
+        path: "sources.main.read.rooms.every",
+        before: "10m",
+        after: "5m",
+        effect: "alone",
+        how: "with the next request",
+      },
+    ]);
+  });
+
+  test("the order of classes counts, and is a change by itself", () => {
+    const [only, ...others] = changed((whole) => whole.sources.main.read.reverse());
+    expect(others).toEqual([]);
+    expect(only).toMatchObject({
+      path: "sources.main.read.(order)",
+      before: '["rooms","rest"]',
+      after: '["rest","rooms"]',
+      effect: "alone",
+    });
+  });
+
+  test("sinks come, go, rest and change by themselves", () => {
+    const all = changed((whole) => {
+      whole.sinks.lines = { file: { folder: "events" }, from: "beginning" };
+      whole.sinks.lake.enabled = false;
+      whole.sinks.chat.filter.kinds = ["alarm-raised"];
+    });
+    expect(all.map(({ path, before, after, effect, how }) => [path, before, after, effect, how])).toEqual([
+      [
+        "sinks.lake.enabled",
+        "true",
+        "false",
+        "alone",
+        "the sink finishes its batch, keeps its place and gets nothing more",
+      ],
+      [
+        "sinks.chat.filter.kinds",
+        '["alarm-*"]',
+        '["alarm-raised"]',
+        "alone",
+        "the sink finishes its batch and goes on at the same place",
+      ],
+      [
+        "sinks.lines",
+        null,
+        "file",
+        "alone",
+        "the sink begins with from: beginning; one of this name that was there before goes on where it was",
+      ],
+    ]);
+    expect(changed((whole) => delete whole.sinks.chat)).toMatchObject([
+      { path: "sinks.chat", before: "webhook", after: null, effect: "alone" },
+    ]);
+  });
+
+  test("of a secret it is said only that it is another", () => {
+    const all = changed((whole) => {
+      whole.sinks.lake.influxdb.token = { file: "/run/secrets/influx" };
+      whole.sinks.chat.webhook.url = "https://hooks.example.com/T000/B000/YYYY";
+      whole.sinks.chat.webhook.headers = { authorization: { env: "CHAT" } };
+      whole.status.password = { file: "/run/secrets/page" };
+    });
+    const said = JSON.stringify(all);
+    for (const secret of ["XXXX", "YYYY", "/run/secrets", "CHAT"]) expect(said).not.toContain(secret);
+    const { before, after } = all.find(({ path }) => path === "sinks.lake.influxdb.token") ?? {};
+    expect([before, after]).toEqual(["secret", "another secret"]);
+    expect(all.find(({ path }) => path === "sinks.chat.webhook.url")).toMatchObject({
+      before: "https://hooks.example.com/…",
+      after: "another https://hooks.example.com/…",
+    });
+    expect(all.find(({ path }) => path === "status.password")).toMatchObject({
+      before: null,
+      after: "secret",
+    });
+  });
+
+  test("what is used at a start only needs a restart, and keeps what it was", () => {
+    const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
+      ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
+      ["status.port", (whole) => (whole.status.port = 9851)],
+      ["sources.other", (whole) => (whole.sources.other = { ...whole.sources.main })],
+      ["sources.main.base_url", (whole) => (whole.sources.main.base_url = "https://other.example.com")],
+      ["sources.main.token", (whole) => (whole.sources.main.token = { env: "TOKEN" })],
+      ["sources.main.time_zone", (whole) => (whole.sources.main.time_zone = "Europe/Stockholm")],
+      ["sources.main.deadlines.total_ms", (whole) => (whole.sources.main.deadlines = { total_ms: 90_000 })],
+    ];
+    for (const [path, change] of cases) {
+      const after = configured((whole) => {
+        change(whole);
+        if (whole.sources.other !== undefined) whole.commands.allow[0].source = "main";
+      });
+      const all = changesBetween(configured(), after);
+      expect(
+        all.find((each) => each.path === path),
+        path,
+      ).toMatchObject({ effect: "restart" });
+      expect(inForceAfter(configured(), after), path).toEqual(configured());
+    }
+  });
+
+  test("what stays in force and what waits are all that changed, and nothing else", () => {
+    const before = configured();
+    const after = configured((whole) => {
+      whole.state = { folder: "elsewhere", max_age: "3d" };
+      whole.sources.main.base_url = "https://other.example.com";
+      whole.sources.main.quota = { requests_per_minute: 10, separate_endpoints: true };
+      whole.sources.main.history = [];
+      whole.log = { level: "debug" };
+      delete whole.sinks.lake;
+      whole.commands.allow[0].max = 22;
+    });
+    const now = inForceAfter(before, after);
+    const all = changesBetween(before, after);
+    expect(changesBetween(before, now)).toEqual(all.filter(({ effect }) => effect === "alone"));
+    expect(changesBetween(now, after)).toEqual(all.filter(({ effect }) => effect === "restart"));
+    expect(all.filter(({ effect }) => effect === "restart").map(({ path }) => path)).toEqual([
+      "state.folder",
+      "sources.main.base_url",
+      "sources.main.quota.separate_endpoints",
+    ]);
+  });
+
+  test("with other sources what may be written waits as well", () => {
+    const all = changed((whole) => {
+      whole.sources.other = { ...whole.sources.main };
+      whole.commands.allow = [
+        { type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 },
+      ];
+    });
+    expect(all.every(({ effect }) => effect === "restart")).toBe(true);
+  });
+
+  test("passwords wait for the address that they belong to", () => {
+    const all = changed((whole) => {
+      whole.status = { port: 9851, password: { env: "PAGE" } };
+    });
+    expect(all.map(({ path, effect }) => [path, effect])).toEqual([
+      ["status.port", "restart"],
+      ["status.password", "restart"],
+    ]);
+    const approval = { file: "approvals.json", approvers: { ann: KEY }, needed: 1 };
+    expect(changed((whole) => (whole.commands.approval = approval))).toMatchObject([
+      { path: "commands.approval", effect: "alone", how: "at once, as far as it is approved" },
+    ]);
+  });
+});
