@@ -1,6 +1,7 @@
+import { isDeepStrictEqual } from "node:util";
 import { CATALOG } from "../connectors/catalog.ts";
 import type { Clock } from "./clock.ts";
-import { type Config, connectorOf } from "./config/config.ts";
+import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
 import type {
   Accept,
   CommandSource,
@@ -9,67 +10,143 @@ import type {
   Picture,
   Sink,
 } from "./connector.ts";
-import type { ConfiguredSink } from "./delivery/dispatcher.ts";
 import { createSinkMemory } from "./delivery/memory.ts";
+import type { ConfiguredSink } from "./delivery/sink-runner.ts";
 import { type Service, startedOnce } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Store } from "./store/store.ts";
 
-export interface BuiltSinks {
-  readonly sinks: readonly ConfiguredSink[];
-  /** Where commands come from: the connectors that can listen and are told to. */
-  readonly listeners: readonly CommandSource[];
+/** What stands behind one enabled sink of the configuration. */
+export interface BuiltSink {
+  readonly entry: SinkEntry;
+  readonly configured: ConfiguredSink | null;
+  /** Where commands come from, when the connector can listen and is told to. */
+  readonly listener: CommandSource | null;
 }
+
+export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 
 /** Stands in for a connector, by the name of the sink; null where the connector itself is meant. */
 export type StandIn = (name: string) => Sink | null;
 
-/** Every enabled sink of the configuration, by the connector that its entry names. */
-export async function buildSinks(options: {
+export interface SinkParts {
   /** For simulations. */
   readonly standIn?: StandIn;
-  readonly config: Config["sinks"];
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly store: Store;
   readonly picture: Picture;
-}): Promise<BuiltSinks> {
-  const { clock, metrics, picture } = options;
-  const sinks: ConfiguredSink[] = [];
-  const listeners: CommandSource[] = [];
-  for (const [name, entry] of Object.entries(options.config)) {
-    if (!entry.enabled) continue;
-    const connector = connectorOf(entry);
-    const definition = CATALOG[connector] as ConnectorDefinition;
-    const context: ConnectorContext = {
-      name,
-      log: options.log.child({ sink: name }),
-      clock,
-      metrics,
-      memory: createSinkMemory(name, options.store),
-      picture,
-    };
-    const sink = options.standIn?.(name) ?? (await definition.sink?.(entry[connector], context));
-    if (sink !== undefined) sinks.push({ name, connector, sink, delivery: entry });
-    const listener = definition.commands?.(entry[connector], context);
-    if (listener !== undefined) listeners.push(listener);
+}
+
+const NONE: BuiltSinks = new Map();
+
+/**
+ * Every enabled sink of the configuration, by the connector that its entry names. One that is configured as `before` is
+ * the one that was, and one whose connector has the same options listens where it did. Whoever rejects has built nothing.
+ */
+export async function buildSinks(
+  config: Config["sinks"],
+  parts: SinkParts,
+  before: BuiltSinks = NONE,
+): Promise<BuiltSinks> {
+  const built = new Map<string, BuiltSink>();
+  try {
+    for (const [name, entry] of Object.entries(config)) {
+      if (!entry.enabled) continue;
+      const known = before.get(name);
+      if (known !== undefined && isDeepStrictEqual(known.entry, entry)) built.set(name, known);
+      else built.set(name, await buildSink(name, entry, parts, known));
+    }
+  } catch (error) {
+    await closeNew(built, before);
+    throw error;
   }
-  return { sinks, listeners };
+  return built;
+}
+
+async function buildSink(
+  name: string,
+  entry: SinkEntry,
+  parts: SinkParts,
+  before: BuiltSink | undefined,
+): Promise<BuiltSink> {
+  const { clock, metrics, picture } = parts;
+  const connector = connectorOf(entry);
+  const options = entry[connector];
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  const context: ConnectorContext = {
+    name,
+    log: parts.log.child({ sink: name }),
+    clock,
+    metrics,
+    memory: createSinkMemory(name, parts.store),
+    picture,
+  };
+  const sink = parts.standIn?.(name) ?? (await definition.sink?.(options, context));
+  const configured = sink === undefined ? null : { name, connector, sink, delivery: entry };
+  const isSame = before !== undefined && isDeepStrictEqual(before.entry[connector], options);
+  const listener = isSame ? before.listener : (definition.commands?.(options, context) ?? null);
+  return { entry, configured, listener };
+}
+
+/** Frees what was built and is not used after all. */
+export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<void> {
+  for (const [name, each] of built) {
+    const known = before.get(name);
+    if (known?.configured !== each.configured) await each.configured?.sink.close().catch(() => undefined);
+    if (known?.listener !== each.listener) await each.listener?.close().catch(() => undefined);
+  }
+}
+
+export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
+  return [...built.values()].flatMap(({ configured }) => configured ?? []);
+}
+
+export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
+  return [...built.values()].flatMap(({ listener }) => listener ?? []);
+}
+
+export interface Listening extends Service {
+  /** Closes those that are not among these. */
+  keepOnly(listeners: readonly CommandSource[]): Promise<void>;
+  /** Opens those of these that are not open. */
+  openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
 /** Hands what the listeners hear to the gate. */
-export function listening(listeners: readonly CommandSource[], accept: Accept): Service {
-  return startedOnce({
+export function listening(listeners: readonly CommandSource[], accept: Accept): Listening {
+  const open = new Set<CommandSource>();
+  let running: AbortSignal | null = null;
+
+  async function openAll(wanted: readonly CommandSource[]): Promise<void> {
+    if (running === null) return;
+    for (const listener of wanted) {
+      if (open.has(listener)) continue;
+      open.add(listener);
+      await listener.open(accept, running);
+    }
+  }
+
+  /** One that cannot be closed must not keep the others open. */
+  async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
+    const leaving = [...open].filter((listener) => !wanted.includes(listener));
+    for (const listener of leaving) open.delete(listener);
+    const closed = await Promise.allSettled(leaving.map((listener) => listener.close()));
+    for (const each of closed) if (each.status === "rejected") throw each.reason;
+  }
+
+  const service = startedOnce({
     name: "listening",
     async start(signal) {
-      for (const listener of listeners) await listener.open(accept, signal);
+      running = signal;
+      await openAll(listeners);
     },
     async stop() {
-      // One that cannot be closed must not keep the others open.
-      const closed = await Promise.allSettled(listeners.map((listener) => listener.close()));
-      for (const each of closed) if (each.status === "rejected") throw each.reason;
+      running = null;
+      await keepOnly([]);
     },
   });
+  return { ...service, keepOnly, openAll };
 }

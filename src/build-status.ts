@@ -1,5 +1,6 @@
 import type { Config, SourceEntry } from "./config/config.ts";
 import { wantedBy } from "./delivery/filter.ts";
+import type { Credentials } from "./status/credentials.ts";
 import type { Pace, Paces } from "./status/job-report.ts";
 import type { ShownSource } from "./status/source-report.ts";
 import type { Wanted } from "./store/store.ts";
@@ -10,6 +11,29 @@ export interface ShownConfig {
   readonly sources: readonly ShownSource[];
   readonly sinks: readonly string[];
   readonly wanted: ReadonlyMap<string, Wanted>;
+}
+
+/** What the page goes by, as it is in force. */
+export interface PageSettings extends ShownConfig {
+  readonly credentials: Credentials | null;
+  /** Whether anything may be written at all. */
+  readonly writes: boolean;
+  change(config: Config, credentials: Credentials | null): void;
+}
+
+export function pageSettings(config: Config, credentials: Credentials | null): PageSettings {
+  const of = (next: Config, given: Credentials | null) => ({
+    ...shownConfig(next),
+    credentials: given,
+    writes: next.commands.enabled,
+  });
+  const settings = {
+    ...of(config, credentials),
+    change(next: Config, given: Credentials | null) {
+      Object.assign(settings, of(next, given));
+    },
+  };
+  return settings;
 }
 
 export function shownConfig({ sources, sinks }: Pick<Config, "sources" | "sinks">): ShownConfig {

@@ -1,4 +1,6 @@
 import { statSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
+import { buildSensors } from "./build-sensors.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { Clock } from "./clock.ts";
 import type { ClockDoubt } from "./clock-doubt.ts";
@@ -19,19 +21,19 @@ import { planReport } from "./sync/plan/report.ts";
 import { createLiveReads } from "./sync/read/live-reads.ts";
 import type { Together } from "./sync/read/together.ts";
 import type { Ticker } from "./sync/schedule.ts";
-import { firstMatch } from "./sync/select.ts";
 import { type ClassLists, createSelectionNotice } from "./sync/selection-notice.ts";
-import { createSensorWatch, type SensorWatch, type SensorWatchOptions } from "./sync/sensors/sensor-watch.ts";
 import { openSync } from "./sync/sync.ts";
 import { liveTag } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
-  /** Watches what it reads; started before it and stopped after it. Null where nobody wants that. */
-  readonly sensors: Service | null;
+  /** Watches what it reads; started before it and stopped after it. */
+  readonly sensors: Service;
   readonly work: SourceWork;
   /** Sets the gauges that are true at a moment only. */
   refreshGauges(): void;
+  /** Takes another configuration of the source over; what belongs to its connection stays as it was at the start. */
+  change(entry: SourceEntry, state: StateConfig): Promise<void>;
 }
 
 /** Everything that follows one source: lists and alarms at their times, and what spends the quota all the time. */
@@ -48,16 +50,19 @@ export async function buildSync(options: {
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
 }): Promise<BuiltSync> {
   const { backPressure, built, clock, metrics, ticker, together } = options;
-  const { source, entry } = built;
-  const log = options.log.child({ source: built.name });
-  const settings = planSettings(built.name, entry, options.state);
+  const { name, source } = built;
+  let { entry } = built;
+  const log = options.log.child({ source: name });
+  let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const notice = createSelectionNotice({
-    source: built.name,
-    lists: classLists(entry),
-    followed: entry.inventory.sites ?? null,
-    log,
-  });
+  const noticeFor = (of: SourceEntry) =>
+    createSelectionNotice({
+      source: name,
+      lists: classLists(of),
+      followed: of.inventory.sites ?? null,
+      log,
+    });
+  let notice = noticeFor(entry);
   const sync = await openSync({
     source,
     store: options.store,
@@ -70,8 +75,8 @@ export async function buildSync(options: {
     ...("file" in token ? { tokenStamp: async () => stampOf(token.file) } : {}),
   });
   const { scope, store } = sync;
-  const sensors = sensorWatch(built.name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
-  const watched = sensors === null ? {} : { onRead: sensors.read, onLogged: sensors.logged };
+  const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
+  const watched = { onRead: sensors.read, onLogged: sensors.logged };
   const demand = createDemand();
   const pull = createHistoryPull({
     source,
@@ -101,8 +106,8 @@ export async function buildSync(options: {
     offlineGatewayOf: (tag) => sync.offlineGatewayOf(tag.siteId),
     ...watched,
   });
-  // History also where no class follows anything: `plenum backfill` may ask for a stretch of the past.
-  const service = sync.service(entry.read.length === 0 ? [pull] : [live, pull]);
+  // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.
+  const service = sync.service([live, pull]);
   const plan = async () => {
     const { buckets: allowances } = source.quota();
     const allowance = allowances.find((each) => each.name.includes("read")) ?? allowances[0];
@@ -120,7 +125,28 @@ export async function buildSync(options: {
     requests: () => built.trace.latest(),
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };
-  return { service, sensors, work, refreshGauges: () => live.showFreshness() };
+  return {
+    service,
+    sensors,
+    work,
+    refreshGauges: () => live.showFreshness(),
+    async change(next, state) {
+      const before = entry;
+      const { valuesMax } = settings;
+      entry = next;
+      settings = planSettings(name, entry, state);
+      const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = entry.quota;
+      if (!isDeepStrictEqual(before.quota, entry.quota)) built.quota.change({ perMinute, polite, reserve });
+      if (!isDeepStrictEqual(before.read, entry.read)) live.change(entry.read);
+      if (!isDeepStrictEqual(before.history, entry.history) || settings.valuesMax !== valuesMax)
+        pull.change({ classes: entry.history, valuesMax: settings.valuesMax });
+      sync.change(entry);
+      await sensors.change(entry);
+      // A class that is new and selects nothing is said now, not when the tags are listed again.
+      notice = noticeFor(entry);
+      await notice(store);
+    },
+  };
 }
 
 /** The live reads, and for each kind of series those that follow it. */
@@ -129,16 +155,6 @@ function classLists({ read, history }: SourceEntry): ClassLists {
     total ? `history ${resolution} totals` : `history ${resolution}`,
   );
   return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
-}
-
-function sensorWatch(
-  source: string,
-  { silent_sensors: config, read }: SourceEntry,
-  parts: Pick<SensorWatchOptions, "store" | "clock" | "clockDoubt" | "log">,
-): SensorWatch | null {
-  if (config === false) return null;
-  const classOf = firstMatch(read);
-  return createSensorWatch({ ...parts, source, config, classOf: (placed) => classOf(placed)?.name });
 }
 
 /** The part of the configuration that a source's plan is made from. */

@@ -75,9 +75,11 @@ const SECRET_KEYS = ["token", "password", "secret", "authorization"];
  * repeated. Here it is left out when it says the same, and written as `line_source` when it does not.
  */
 export function createLog(options: LogOptions): Log {
+  const threshold = { least: numberOf(options.level) };
   const log: Log = pino(
     {
-      level: options.level,
+      // All that comes of this logger goes by one threshold, so that it can be moved for all of them.
+      level: "trace",
       base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       redact: {
@@ -88,7 +90,8 @@ export function createLog(options: LogOptions): Log {
       hooks: {
         // No secret, wherever a line got it from; and whoever looks on in a terminal is not steered by a name.
         streamWrite: (line) => printableJson(masked(line)),
-        logMethod(args, method) {
+        logMethod(args, method, level) {
+          if (level < threshold.least) return;
           method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);
         },
       },
@@ -100,7 +103,20 @@ export function createLog(options: LogOptions): Log {
   log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
     return child.call(this, distinct(bindings, this.bindings()), ...more);
   } as typeof log.child;
+  thresholds.set(log, threshold);
   return log;
+}
+
+const thresholds = new WeakMap<Log, { least: number }>();
+
+/** From now on lines of this level and above are written, by a logger of `createLog` and all that came of it. */
+export function setLevel(log: Log, level: string): void {
+  const threshold = thresholds.get(log);
+  if (threshold !== undefined) threshold.least = numberOf(level);
+}
+
+function numberOf(level: string): number {
+  return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
 }
 
 /** Keys that pino gives every line by itself. */

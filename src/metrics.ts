@@ -174,6 +174,22 @@ function describedMetrics(registers: Registry[]) {
       labelNames: ["outcome", "reason"],
       registers,
     }),
+    reloads: new Counter({
+      name: "plenum_config_reloads_total",
+      help: "Times that the configuration file was read again, by what came of it: changed, unchanged, refused.",
+      labelNames: ["outcome"],
+      registers,
+    }),
+    configRefused: new Gauge({
+      name: "plenum_config_refused",
+      help: "1 while the configuration file is wrong, so that the worker goes on with what it had; 0 while it is right.",
+      registers,
+    }),
+    configPending: new Gauge({
+      name: "plenum_config_pending_changes",
+      help: "Changes of the configuration file that wait for a restart.",
+      registers,
+    }),
     auditBytes: new Gauge({
       name: "plenum_audit_log_bytes",
       help: "Size of the audit log of commands.",

@@ -1,6 +1,7 @@
-import { buildSinks, listening, type StandIn } from "./build-sinks.ts";
+import { boundsOf, reconfigurableParts } from "./build-reload.ts";
+import { buildSinks, listenersOf, listening, type StandIn, sinksOf } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { shownConfig } from "./build-status.ts";
+import { pageSettings } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createClockDoubt, watching } from "./clock-doubt.ts";
@@ -20,6 +21,8 @@ import { operatorRoutes } from "./operator/routes.ts";
 import type { SourceWork } from "./operator/work.ts";
 import { createPicture } from "./picture.ts";
 import { withTickets } from "./receiver/tickets.ts";
+import { createReloader } from "./reload/reloader.ts";
+import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
 import { createSilenceKeeper } from "./silence/keeper.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
@@ -55,6 +58,8 @@ export interface Worker {
   readonly accept: Accept;
   /** Base address of the status page, once started. */
   statusUrl(): string;
+  /** Reads the configuration again and takes over what can be; null where it was given no way to read one. */
+  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
 }
 
 export interface WorkerOptions {
@@ -64,12 +69,22 @@ export interface WorkerOptions {
   readonly log?: Log;
   /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
+  /** Where the configuration came from, so that a change of it counts without a restart. */
+  readonly configFile?: ConfigFile;
   /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
   readonly quotaMemory?: QuotaMemory;
   /** In place of HTTP, for simulations. */
   readonly transport?: Transport;
   /** In place of connectors, for simulations. */
   readonly standIn?: StandIn;
+}
+
+export interface ConfigFile {
+  readonly file: string;
+  /** Reads it now; throws what is wrong with it. */
+  load(): Config;
+  /** Whether a change is noticed; otherwise it is read again when somebody asks. */
+  readonly isWatched: boolean;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -120,17 +135,21 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     }),
   );
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
-  const { max_bytes, max_age, replay_window } = config.state;
-  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: max_bytes, clock, log });
+  const backPressure = createBackPressure({
+    outbox: store.outbox,
+    maxBytes: config.state.max_bytes,
+    clock,
+    log,
+  });
   const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
   const picture = createPicture(store, new Map(zones));
-  const { sinks, listeners } = await buildSinks({
-    ...shared,
-    config: config.sinks,
-    picture,
-    ...(options.standIn === undefined ? {} : { standIn: options.standIn }),
-  });
-  const ticketing = sinks.filter(({ sink }) => sink.test !== undefined).map(({ name }) => name);
+  const { standIn } = options;
+  const sinkParts = { ...shared, picture, ...(standIn === undefined ? {} : { standIn }) };
+  const sinks = { built: await buildSinks(config.sinks, sinkParts) };
+  const ticketing = () =>
+    sinksOf(sinks.built)
+      .filter(({ sink }) => sink.test !== undefined)
+      .map(({ name }) => name);
   const ticketed = withTickets(store, ticketing);
   const together = createTogether(ticketed, clock);
   const forSync = {
@@ -143,12 +162,13 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     state: config.state,
   };
   const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built })));
-  const works = new Map(syncs.map(({ work }, i) => [sources[i]?.name ?? "", work]));
+  const syncsByName = new Map(syncs.map((sync, i) => [sources[i]?.name ?? "", sync]));
+  const works = new Map([...syncsByName].map(([name, { work }]) => [name, work]));
 
-  const dispatcher = createDispatcher({ ...shared, sinks, picture, outbox: store.outbox });
+  const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
+  const dispatcher = createDispatcher({ ...delivered, picture });
   const silences = createSilenceKeeper({ store, clock, log });
-  const bounds = { maxBytes: max_bytes, maxAgeMs: max_age, replayMs: replay_window };
-  const pruning = createPruning({ ...shared, clockDoubt, sinks, outbox: store.outbox, bounds });
+  const pruning = createPruning({ ...delivered, clockDoubt, bounds: boundsOf(config.state) });
 
   const commands = await createCommands({
     ...shared,
@@ -160,20 +180,44 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     around: aroundWriting(config),
   });
 
+  const page = pageSettings(config, readCredentials(config.status, environment));
+  const listens = listening(listenersOf(sinks.built), commands.accept);
+  const fixed = { config, environment, log, page, backPressure, pruning, commands, dispatcher };
+  const parts = reconfigurableParts({
+    ...fixed,
+    listening: listens,
+    sinks,
+    sinkParts,
+    syncs: syncsByName,
+  });
+  const { configFile } = options;
+  const reloader = configFile && createReloader({ ...shared, ...configFile, config, parts });
+
   let ready = false;
   const notices = await noticesOf(store);
   const status = createStatus({
     version: VERSION,
     clock,
     store,
-    ...shownConfig(config),
+    // The page goes by what is in force.
+    get sources() {
+      return page.sources;
+    },
+    get sinks() {
+      return page.sinks;
+    },
+    get wanted() {
+      return page.wanted;
+    },
     live: {
       startedAtMs,
       source: (name) => liveSource(byName.get(name), works.get(name), metrics),
       sinks: () => dispatcher.status(),
       commands: () => commands.status(),
+      configuration: () => reloader?.state() ?? null,
       notices: () => [
         ...notices,
+        ...(reloader?.notices() ?? []),
         ...clockDoubt.notices(),
         ...commitNotices(commitTrouble()),
         ...commands.notices(),
@@ -191,11 +235,14 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     report: status.report,
     notReady,
     work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
+    ...(reloader && { reload: (isDryRun: boolean) => reloader.reload("command", isDryRun) }),
   });
   const door = createDoor({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
     config: config.status,
-    credentials: readCredentials(config.status),
+    get credentials() {
+      return page.credentials;
+    },
     clock,
     store,
     status,
@@ -206,12 +253,14 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       for (const sync of syncs) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
-    stopWrites: config.commands.enabled ? (by) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null,
+    get stopWrites() {
+      return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
+    },
     log,
   });
 
   const polling = syncs.map(({ service }) => service);
-  const sensors = syncs.flatMap(({ sensors }) => sensors ?? []);
+  const sensors = syncs.map(({ sensors }) => sensors);
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
@@ -222,10 +271,11 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: silences, share: 0.1 },
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
-      { service: listening(listeners, commands.accept), share: 0.1 },
+      { service: listens, share: 0.1 },
       { service: sideBySide("sensors", sensors, log), share: 0.1 },
       // What asks the service is cut short: asking again after a start costs one request.
       { service: sideBySide("sources", polling, log), share: 0.2 },
+      ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
     ],
     { clock, log },
   );
@@ -246,6 +296,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     sources: byName,
     accept: commands.accept,
     statusUrl: () => server.url(),
+    reload: reloader?.reload ?? null,
     async start() {
       try {
         await services.start(running.signal);

@@ -4,12 +4,16 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
+import { buildSensors } from "#src/build-sensors.ts";
 import { listening } from "#src/build-sinks.ts";
 import { createClockDoubt } from "#src/clock-doubt.ts";
+import { Config } from "#src/config/config.ts";
 import type { CommandSource } from "#src/connector.ts";
 import { type Service, startedOnce } from "#src/lifecycle.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { createDoor } from "#src/operator/door.ts";
+import { watchFile } from "#src/reload/file-watch.ts";
+import { createReloader } from "#src/reload/reloader.ts";
 import type { Source } from "#src/source/source.ts";
 import { createStatusServer } from "#src/status/server.ts";
 import { createAvailability } from "#src/sync/availability.ts";
@@ -29,14 +33,21 @@ import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
+const CONFIG = Config.parse({
+  sources: { main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" } },
+});
+
 /** What the worker starts and stops, and the test that runs it through the suite. A new service comes in here. */
 const SERVICES: Readonly<Record<string, string>> = {
+  "src/build-sensors.ts": "services.test.ts",
   "src/build-sinks.ts": "services.test.ts",
   "src/build-sync.ts": "services.test.ts",
   "src/clock-doubt.ts": "clock/doubt.test.ts",
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/reload/file-watch.ts": "services.test.ts",
+  "src/reload/reloader.ts": "services.test.ts",
   "src/silence/keeper.ts": "silence.test.ts",
   "src/operator/door.ts": "services.test.ts",
   "src/status/server.ts": "services.test.ts",
@@ -143,6 +154,42 @@ describeService("the watch of sensors", async () => {
   return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
+describeService("the sensors of a source", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const [entry] = Object.values(CONFIG.sources);
+  if (entry === undefined) throw new Error("It has one.");
+  const service = buildSensors("main", entry, {
+    store: createMemoryStore(),
+    clock,
+    clockDoubt: { anywhere: () => null, stepped: () => null },
+    log: pino({ level: "silent" }),
+  });
+  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
+});
+
+describeService("the watch of a file", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const log = pino({ level: "silent" });
+  const service = watchFile({ file: import.meta.filename, clock, log, onQuiet: async () => true });
+  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
+});
+
+describeService("the reloader", async () => {
+  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
+  const service = createReloader({
+    file: import.meta.filename,
+    load: () => CONFIG,
+    config: CONFIG,
+    parts: [],
+    store: createMemoryStore(),
+    clock,
+    log: pino({ level: "silent" }),
+    metrics: createMetrics(),
+    isWatched: true,
+  });
+  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
+});
+
 describeService("the scheduler of a source", async () => {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const log = pino({ level: "silent" });
@@ -159,7 +206,7 @@ describeService("the scheduler of a source", async () => {
     availability,
     scope,
     noteHealth: async () => undefined,
-    reconcile: null,
+    reconcile: () => null,
     tokenStamp: null,
   });
   let running = 0;

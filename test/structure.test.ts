@@ -151,6 +151,10 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["connectors/parquet/paths.ts", "connectors/file/own-files.ts"],
   ],
   "outbound/": [["src/outbound/http-end.ts", "src/connector.ts"]],
+  "reload/": [
+    ["src/reload/reloader.ts", "src/delivery/dispatcher.ts"],
+    ["src/reload/reloader.ts", "src/worker.ts"],
+  ],
   "receiver/": [["src/receiver/text.ts", "src/outbound/ask.ts"]],
   "../connectors/webhook/": [["connectors/webhook/sink.ts", "mqtt"]],
   "../connectors/slack/": [["connectors/slack/receiver.ts", "@slack/types"]],

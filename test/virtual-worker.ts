@@ -3,9 +3,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Config } from "#src/config/config.ts";
 import type { Sink } from "#src/connector.ts";
-import { Retryable } from "#src/errors.ts";
+import { ConfigError, Retryable } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { createLog, type Log } from "#src/log.ts";
+import type { ReloadReport } from "#src/reload-facts.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import type { Transport } from "#src/source/transport.ts";
@@ -27,8 +28,14 @@ export interface VirtualWorker {
    * the first reaches the service any more.
    */
   restart(how: "stop" | "crash"): Promise<void>;
+  /** Edits what the file says and has the running worker read it again; the next start reads it anyway. */
+  reload(edit: (written: Written) => void): Promise<ReloadReport>;
   clear(): Promise<void>;
 }
+
+/** The configuration as it is written, for a test to edit any part of. */
+// biome-ignore lint/suspicious/noExplicitAny: as deep as the file
+export type Written = Record<string, any>;
 
 export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
@@ -68,33 +75,30 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   const direct = simulatedTransport(simulator, { ...clock, now: serviceNow }, way);
   const transport = options.around?.(direct, clock) ?? direct;
   let lives = 0;
-  let config = configFor(join(folder, "state 0"));
+  const written: Written = structuredClone({
+    state: { ...options.state, folder: join(folder, "state 0") },
+    status: { port: 0 },
+    ...(options.commands === undefined ? {} : { commands: options.commands }),
+    sources: {
+      main: {
+        base_url: "http://127.0.0.1",
+        token: { env: "TOKEN" },
+        time_zone: "Europe/Oslo",
+        ...options.source,
+      },
+    },
+    sinks: {
+      ...(eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } }),
+      ...Object.fromEntries(
+        Object.entries(options.sinks ?? {}).map(([name, { delivery }]) => [
+          name,
+          { ...delivery, stdout: {} },
+        ]),
+      ),
+    },
+  });
+  let config = Config.parse(written);
   let current = await start();
-
-  function configFor(state: string): Config {
-    return Config.parse({
-      state: { ...options.state, folder: state },
-      status: { port: 0 },
-      ...(options.commands === undefined ? {} : { commands: options.commands }),
-      sources: {
-        main: {
-          base_url: "http://127.0.0.1",
-          token: { env: "TOKEN" },
-          time_zone: "Europe/Oslo",
-          ...options.source,
-        },
-      },
-      sinks: {
-        ...(eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } }),
-        ...Object.fromEntries(
-          Object.entries(options.sinks ?? {}).map(([name, { delivery }]) => [
-            name,
-            { ...delivery, stdout: {} },
-          ]),
-        ),
-      },
-    });
-  }
 
   async function start() {
     const line = new AbortController();
@@ -102,6 +106,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       config,
       environment: { TOKEN: "simulator-token" },
       armWriting: true,
+      configFile: { file: "plenum.yaml", load: () => parsed(written), isWatched: false },
       clock,
       log: options.log ?? createLog({ level: "silent" }),
       transport: (request, signal) => {
@@ -141,17 +146,34 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         const state = join(folder, `state ${lives}`);
         // The door of a killed worker is a socket, which holds nothing.
         cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
-        config = configFor(state);
+        written.state.folder = state;
         options.onCrash?.(state);
       }
       await stop(before);
+      config = parsed(written);
       current = await start();
+    },
+    async reload(edit) {
+      edit(written);
+      const report = current.worker.reload?.("signal", false);
+      if (report === undefined) throw new Error("This worker reads no configuration again.");
+      await clock.advance(0);
+      const done = await report;
+      if (done.refused === null) config = parsed(written);
+      return done;
     },
     async clear() {
       await stop(current);
       rmSync(folder, { recursive: true });
     },
   };
+}
+
+/** As a file that says this would be read. */
+function parsed(written: Written): Config {
+  const read = Config.safeParse(structuredClone(written));
+  if (read.success) return read.data;
+  throw new ConfigError(read.error.issues.map(({ message }) => message).join(" "));
 }
 
 /** The same sink, as long as the process that writes to it is there. */

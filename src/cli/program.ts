@@ -27,6 +27,11 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     ],
     ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./run.ts")],
     [
+      "reload",
+      "have the running worker read its configuration file again, or say what that would change",
+      () => import("./reload.ts"),
+    ],
+    [
       "check",
       "check configuration, token, what is meant in the building, and every sink, without writing an event",
       () => import("./check.ts"),

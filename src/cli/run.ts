@@ -1,6 +1,7 @@
+import { resolve } from "node:path";
 import type { Command } from "commander";
 import { createLog } from "../log.ts";
-import { createWorker } from "../worker.ts";
+import { createWorker, type Worker } from "../worker.ts";
 import type { CliContext } from "./context.ts";
 import { takeStandardError } from "./log-stream.ts";
 
@@ -18,7 +19,13 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const log = createLog({ level: config.log.level });
       takeStandardError(log);
-      const worker = await createWorker({ config, log, armWriting: options.armWriting ?? false });
+      const worker = await createWorker({
+        config,
+        log,
+        armWriting: options.armWriting ?? false,
+        configFile: { file: resolve(context.configFile()), load: context.config, isWatched: true },
+      });
+      if (process.stdin.isTTY !== true) reloadOnHangup(worker);
       await worker.start();
       // A sentence for a person at a terminal; everything else reads lines of JSON.
       const status = worker.statusUrl();
@@ -36,4 +43,10 @@ export function define(command: Command, context: CliContext): void {
 async function setUp(context: CliContext): Promise<boolean> {
   const { runSetup } = await import("./run-setup.ts");
   return runSetup(context);
+}
+
+/** SIGHUP asks a service to read its configuration again; where a terminal was hung up, it ends the worker as before. */
+function reloadOnHangup(worker: Worker): void {
+  process.removeAllListeners("SIGHUP");
+  process.on("SIGHUP", () => void worker.reload?.("signal", false));
 }

@@ -41,6 +41,12 @@ const EXPIRED: Finish = {
   message: "The time to live passed before the quota let it through; nothing was written.",
 };
 
+const RULES_CHANGED: Finish = {
+  outcome: "rejected",
+  reason: "rules-changed",
+  message: "What may be written to this tag was changed before the command left; nothing was written.",
+};
+
 const NOT_SECONDED: Finish = {
   outcome: "expired",
   reason: "not-seconded",
@@ -58,6 +64,8 @@ export function createBacklog(options: {
   readonly closed: () => Refusing | null;
   /** Whether a second person has not agreed yet. */
   readonly isUnseconded: (accepted: Accepted) => boolean;
+  /** Whether what it was accepted by still counts. */
+  readonly holds: (accepted: Accepted) => boolean;
 }): Backlog {
   const { clock, endings, log } = options;
   const waiting = new Map<string, Accepted>();
@@ -120,6 +128,7 @@ export function createBacklog(options: {
     endOf(accepted) {
       const closed = options.closed();
       if (closed !== null) return { outcome: "rejected", ...closed };
+      if (!options.holds(accepted)) return RULES_CHANGED;
       if (left(accepted) > 0) return null;
       return options.isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
     },

@@ -21,7 +21,8 @@ export interface Closures {
 const LOOK_EVERY_MS = 1_000;
 
 export function createClosures(options: {
-  readonly config: CommandsConfig;
+  /** As it is in force. */
+  readonly config: () => CommandsConfig;
   readonly killSwitch: KillSwitch;
   readonly arming: Arming;
   readonly approval: ApprovalGuard;
@@ -32,10 +33,10 @@ export function createClosures(options: {
 }): Closures {
   const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
   // A rehearsal writes nothing, so it may come before.
-  const unarmed = () => (config.rehearsal ? null : arming.refusing());
+  const unarmed = () => (config().rehearsal ? null : arming.refusing());
 
   function closed(): Refusing | null {
-    if (!config.enabled) {
+    if (!config().enabled) {
       return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
     }
     if (killSwitch.thrown()) {
@@ -48,7 +49,7 @@ export function createClosures(options: {
   async function tellChanges(was: Seen): Promise<Seen> {
     auditSpace.look();
     const isThrown = killSwitch.thrown();
-    const unapproved = config.enabled ? approval.refusing() : null;
+    const unapproved = config().enabled ? approval.refusing() : null;
     const now = { isThrown, approval: unapproved?.message ?? approval.approvedAt() };
     if (now.isThrown === was.isThrown && now.approval === was.approval) return now;
     const seenAt = isoUtc(clock.now());
@@ -73,7 +74,7 @@ export function createClosures(options: {
   return {
     closed,
     notices() {
-      if (!config.enabled) return [];
+      if (!config().enabled) return [];
       const sentences = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];
       return sentences.filter((text) => typeof text === "string");
     },

@@ -79,6 +79,7 @@ export const ENDINGS = [
   "unreadable-device",
   "in-doubt",
   "superseded",
+  "rules-changed",
   "stopped",
   "stop",
 ] as const;

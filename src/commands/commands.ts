@@ -41,6 +41,12 @@ export interface Commands extends Service {
   notices(): readonly string[];
   /** How long the quota would make a command wait that came now, in milliseconds; of the only source when null. */
   expectedWaitMs(source: string | null): number;
+  /**
+   * Other rules from now on, all at once. What has left is read back as before; what waits ends where its own entry was
+   * changed. Where the two-person rule holds, writing is closed until somebody finds the new rules approved. Throws what
+   * is wrong with them, and then nothing has changed.
+   */
+  change(config: CommandsConfig, around: Rules): void;
 }
 
 export interface CommandsStatus {
@@ -88,7 +94,9 @@ const LAST_WORDS_MS = 100;
 const HOURLY_BACKOFF = { firstMs: 60_000, maxMs: 600_000 };
 
 export async function createCommands(options: CommandsOptions): Promise<Commands> {
-  const { clock, clockDoubt, config, log, metrics, store } = options;
+  const { clock, clockDoubt, log, metrics, store } = options;
+  let config = options.config;
+  const inForce = () => config;
   const names = options.sources.map(({ source }) => source.name);
   const allowList = createAllowList(config, names);
   const lines = new Map<string, Line>();
@@ -120,7 +128,16 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     metrics,
     log,
   });
-  const closures = createClosures({ config, killSwitch, arming, approval, auditSpace, journal, clock, log });
+  const closures = createClosures({
+    config: inForce,
+    killSwitch,
+    arming,
+    approval,
+    auditSpace,
+    journal,
+    clock,
+    log,
+  });
   const view = viewOf(store);
   const count = (outcome: string, reason: string | null) =>
     metrics.commands.inc({ outcome, reason: reason ?? "none" });
@@ -138,11 +155,12 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   for (const { source, timeZone } of options.sources) {
     const shared = { source, view, journal, endings, clock, log: log.child({ source: source.name }) };
     const values = createFreshValues(shared);
-    const readBack = createReadBack({ ...shared, values, settleMs: config.read_back_after });
+    const readBack = createReadBack({ ...shared, values, settleMs: () => config.read_back_after });
     const writer = createWriter({
       ...shared,
       timeZone,
-      config,
+      config: inForce,
+      holds: allowList.holds,
       values,
       closed: () => closures.closed() ?? clockRefusal(source),
       readBack,
@@ -150,7 +168,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     lines.set(source.name, { source, readBack, writer });
   }
   const accept = createIntake({
-    config,
+    config: inForce,
     allowList,
     view,
     journal,
@@ -181,6 +199,13 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       writable: config.allow.length,
       waiting: [...lines.values()].reduce((sum, line) => sum + line.writer.waiting(), 0),
     }),
+    change(next, nextAround) {
+      allowList.change(next);
+      approval.change({ config: next.approval ?? null, rules: rulesOf(next, nextAround) });
+      auditSpace.change(next.audit_max_bytes);
+      config = next;
+      for (const { writer } of lines.values()) writer.wake();
+    },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {
       if (running !== null || stopping.signal.aborted) return;

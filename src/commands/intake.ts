@@ -19,7 +19,8 @@ import { isRestoreId } from "./timed.ts";
  * acknowledged only when this has returned.
  */
 export interface IntakeOptions {
-  readonly config: CommandsConfig;
+  /** As it is in force. */
+  readonly config: () => CommandsConfig;
   readonly allowList: AllowList;
   readonly view: BuildingView;
   readonly journal: Journal;
@@ -101,10 +102,10 @@ export function createIntake(options: IntakeOptions): Accept {
       expirySeconds: arrival.expirySeconds,
       via: arrival.via,
       receivedAtMs: arrival.receivedAtMs,
-      defaultTtlMs: config.default_ttl,
-      maxTtlMs: config.max_ttl,
-      maxPerHour: config.max_per_hour,
-      maxRestoreAfterMs: config.max_restore_after,
+      defaultTtlMs: config().default_ttl,
+      maxTtlMs: config().max_ttl,
+      maxPerHour: config().max_per_hour,
+      maxRestoreAfterMs: config().max_restore_after,
       clockSkewMs: source === null ? null : options.clockSkewMs(source),
       clockStep: options.clockDoubt.stepped(),
       entry,
@@ -179,11 +180,11 @@ export function createIntake(options: IntakeOptions): Accept {
   }
 
   return async (arrival) => {
-    if (arrival.payload.byteLength > config.max_payload_bytes) {
-      const message = `The message is larger than ${config.max_payload_bytes} bytes.`;
+    if (arrival.payload.byteLength > config().max_payload_bytes) {
+      const message = `The message is larger than ${config().max_payload_bytes} bytes.`;
       return refuse([notice(arrival, unnamed(arrival), null, { reason: "too-large", message })]);
     }
-    const parsed = parsePayload(arrival, config.bare_values);
+    const parsed = parsePayload(arrival, config().bare_values);
     if ("stop" in parsed) return stopWriting(arrival, parsed.stop.id);
     if ("refused" in parsed) {
       return refuse([notice(arrival, parsed.refused.id ?? unnamed(arrival), null, parsed.refused)]);

@@ -65,7 +65,7 @@ export function createReadBack(options: {
   readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
-  readonly settleMs: number;
+  readonly settleMs: () => number;
 }): ReadBack {
   const { clock, endings, log, settleMs, source, values, view } = options;
   const cases = new Set<Case>();
@@ -127,7 +127,7 @@ export function createReadBack(options: {
       const isCertain = isOurs || (isOther && (each.sawOther || each.proof.sent === "group-refused"));
       each.sawOther ||= isOther;
       if (isCertain || each.attempts >= ATTEMPTS) await close(each, value, signal);
-      else each.dueMs = clock.monotonic() + Math.max(LOOK_AGAIN_MS, settleMs) * 2 ** each.attempts;
+      else each.dueMs = clock.monotonic() + Math.max(LOOK_AGAIN_MS, settleMs()) * 2 ** each.attempts;
     }
   }
 
@@ -141,7 +141,7 @@ export function createReadBack(options: {
 
   return {
     add(proofs) {
-      const dueMs = clock.monotonic() + settleMs;
+      const dueMs = clock.monotonic() + settleMs();
       for (const proof of proofs) {
         cases.add({
           proof,

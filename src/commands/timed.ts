@@ -72,6 +72,7 @@ const NOT_NOW: ReadonlySet<Reason | null> = new Set<Reason>([
   "gateway-offline",
   "rehearsal",
   "superseded",
+  "rules-changed",
   "stopped",
   "expired",
 ]);

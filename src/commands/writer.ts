@@ -35,12 +35,15 @@ export interface Writer {
 export interface WriterOptions {
   readonly source: Source;
   readonly timeZone: string;
-  readonly config: CommandsConfig;
+  /** As it is in force. */
+  readonly config: () => CommandsConfig;
   readonly view: BuildingView;
   readonly values: FreshValues;
   readonly journal: Journal;
   /** Why nothing at all may be written to this source. */
   readonly closed: () => Refusing | null;
+  /** Whether what a command was accepted by still counts. */
+  readonly holds: (accepted: Accepted) => boolean;
   readonly readBack: ReadBack;
   readonly endings: Endings;
   readonly clock: Clock;
@@ -65,8 +68,9 @@ export function createWriter(options: WriterOptions): Writer {
     endings,
     closed: options.closed,
     isUnseconded,
+    holds: options.holds,
   });
-  const size = config.group_window === 0 ? 1 : TAGS_PER_REQUEST;
+  const size = () => (config().group_window === 0 ? 1 : TAGS_PER_REQUEST);
   /** Requests that have left and are not judged yet. */
   const underWay = new Set<Promise<void>>();
   /** Tags of a group that was refused as a whole: they travel alone until one of them is answered. */
@@ -84,7 +88,7 @@ export function createWriter(options: WriterOptions): Writer {
     const free = backlog.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
     const [first] = free;
     if (first === undefined || suspects.has(first.command.tagId)) return free.slice(0, 1);
-    return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size);
+    return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size());
   }
 
   /** Why a command ends here instead of leaving together with so many others; null when it may leave. */
@@ -100,7 +104,7 @@ export function createWriter(options: WriterOptions): Writer {
         ofTag: journal.wear.ofTag(command.source, command.tagId),
         lastHour: journal.wear.lastHour(command.source) + others,
       },
-      maxPerHour: config.max_per_hour,
+      maxPerHour: config().max_per_hour,
       gateways: await options.view.gateways(command.source, command.siteId),
       timeZone: options.timeZone,
       nowMs,
@@ -110,7 +114,7 @@ export function createWriter(options: WriterOptions): Writer {
       const message = `The tag held ${before} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
     }
-    if (config.rehearsal) {
+    if (config().rehearsal) {
       const message = "Rehearsal: everything was checked, nothing was written.";
       return { outcome: "accepted-unverified", reason: "rehearsal", message, before, rehearsal: true };
     }
@@ -227,7 +231,7 @@ export function createWriter(options: WriterOptions): Writer {
 
   async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     if (candidates().length === 0) return Number.POSITIVE_INFINITY;
-    if (!(await rest(clock, config.group_window, stopping))) return 0;
+    if (!(await rest(clock, config().group_window, stopping))) return 0;
     try {
       return await sendGroup(stopping, cutting);
     } catch (error) {

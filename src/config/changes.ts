@@ -26,6 +26,7 @@ const AT_A_START: Readonly<Record<string, string>> = {
   "sources.*.max_body_bytes": "the connection to the service is made at a start",
   "sources.*.time_zone": "what is known of days and months was counted in the old zone",
   "sources.*.quota.separate_endpoints": "how the service counts is settled at a start",
+  "commands.rehearsal": "a rehearsal counts for itself from a start on",
   "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
 };
 const SOURCE_ITSELF = "sources are connected at a start";
@@ -78,7 +79,9 @@ export function inForceAfter(before: Config, after: Config): Config {
         ];
       }),
     ),
-    commands: hasSameSources(before, after) ? after.commands : before.commands,
+    commands: hasSameSources(before, after)
+      ? { ...after.commands, rehearsal: before.commands.rehearsal }
+      : before.commands,
   };
 }
 

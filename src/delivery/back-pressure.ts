@@ -10,6 +10,8 @@ import type { LogPressure, Outbox } from "../store/store.ts";
  */
 export interface BackPressure {
   mayFetchPast(): Promise<boolean>;
+  /** Other bytes that the log may take. */
+  change(maxBytes: number): void;
   /** For a person; empty while nothing waits. */
   notices(): readonly string[];
 }
@@ -47,7 +49,8 @@ export function createBackPressure(options: {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }): BackPressure {
-  const { clock, log, maxBytes, outbox } = options;
+  const { clock, log, outbox } = options;
+  let { maxBytes } = options;
   let isHeld = false;
   let pendingBytes = 0;
   let lookedAtMs = Number.NEGATIVE_INFINITY;
@@ -77,6 +80,10 @@ export function createBackPressure(options: {
         looked = look();
       }
       return looked;
+    },
+    change(next) {
+      maxBytes = next;
+      lookedAtMs = Number.NEGATIVE_INFINITY;
     },
     notices: () =>
       isHeld

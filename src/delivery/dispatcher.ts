@@ -1,24 +1,14 @@
 import type { Clock } from "../clock.ts";
-import type { Picture, Sink } from "../connector.ts";
+import type { Picture } from "../connector.ts";
 import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
-import type { Outbox, SinkLag, Store } from "../store/store.ts";
+import type { Outbox, SinkLag, Store, Wanted } from "../store/store.ts";
 import { createBell, loop, within } from "../waiting.ts";
-import type { DeliveryConfig } from "./config.ts";
 import { wantedBy } from "./filter.ts";
 import { createRegistration } from "./registration.ts";
-import { createDelivery, type Delivery } from "./sink-loop.ts";
-import { createSinkState, type SinkStatus } from "./sink-state.ts";
-
-/** A configured sink: an instance of a connector and how events get to it. */
-export interface ConfiguredSink {
-  readonly name: string;
-  /** The connector's name, for people. */
-  readonly connector: string;
-  readonly sink: Sink;
-  readonly delivery: DeliveryConfig;
-}
+import { type ConfiguredSink, createSinkRunner, FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
+import type { SinkStatus } from "./sink-state.ts";
 
 export interface DispatcherOptions {
   readonly sinks: readonly ConfiguredSink[];
@@ -38,128 +28,84 @@ export interface Dispatcher extends Service {
   status(): readonly SinkStatus[];
   /** For a person: far ends that were restarted lately; empty while none was. */
   notices(): readonly string[];
+  /**
+   * Has these sinks from now on; resolves once those that are new are known, as at a start. One that is the same object
+   * as before is not disturbed. One that is gone, or in whose place another of its name stands, finishes its batch and is
+   * closed before the other begins; what is not configured any more is ended then, as at a start.
+   */
+  change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
-/** How often a sink that has ended is looked at: somebody may have let it go on. */
-const ENDED_LOOK_MS = 1_000;
 const LAG_EVERY_MS = 5_000;
 const LOOK_EVERY_MS = 1_000;
-/** Waits after a fault of ours, or while the state is out of order. */
-const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
-/** The part of a stop's deadline in which writes may finish by themselves. */
-const GRACEFUL = 0.75;
+/** So long a sink that is replaced may finish what is under way, in milliseconds: as long as its deadline by default. */
+const REPLACED_WITHIN_MS = 40_000;
 
 /**
  * One loop per sink over the same log. `start` makes the sinks known to the outbox, so that everything committed
  * from then on reaches them, and does not wait for any far end.
  */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
-  const { sinks, outbox, clock, log, metrics, lookEveryMs = LOOK_EVERY_MS } = options;
+  const { outbox, clock, log, random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
   const draining = new AbortController();
-  const forced = new AbortController();
   /** One watcher hears the outbox for all sinks, another looks for what other processes did. */
   const news = createBell();
-  const states = new Map(
-    sinks.map(({ name, connector }) => [name, createSinkState({ name, connector, clock, log, metrics })]),
-  );
   const registration = createRegistration({ outbox, store: options.store, log, clock });
-  const wanted = wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
+  let runners: readonly SinkRunner[] = options.sinks.map(runnerOf);
+  let wanted = wantedOf(options.sinks);
   let lags: ReadonlyMap<string, SinkLag> = new Map();
-  let running: readonly Promise<void>[] | null = null;
+  let watching: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
 
-  const closings = new Map<string, Promise<void>>();
-  function close({ name, sink }: ConfiguredSink): Promise<void> {
-    const closing = closings.get(name) ?? closeQuietly(name, sink);
-    closings.set(name, closing);
-    return closing;
-  }
-
-  async function closeQuietly(name: string, sink: Sink): Promise<void> {
-    try {
-      await sink.close();
-    } catch (error) {
-      log.warn({ sink: name, err: error }, "The sink could not be closed cleanly.");
-    }
-  }
-
-  /** Makes a sink known; false when it was ended for good. */
-  async function register(configured: ConfiguredSink): Promise<boolean> {
-    const state = states.get(configured.name);
-    const ended = await registration.register(configured);
-    if (ended === null) state?.goOn();
-    else state?.end(ended);
-    return ended === null;
-  }
-
-  /** The first try, which a start waits for; null while the state is out of order. */
-  function knownAtFirst(configured: ConfiguredSink): Promise<boolean | null> {
-    return register(configured).catch((error: unknown) => {
-      states.get(configured.name)?.trouble("retrying", error, 1, 0);
-      return null;
-    });
-  }
-
-  async function run(configured: ConfiguredSink, first: Promise<boolean | null>): Promise<void> {
-    const { name, sink, delivery: config } = configured;
-    const { random = Math.random } = options;
-    const state = states.get(name);
-    if (state === undefined) return;
-    let isInUse = await first;
-    let delivery: Delivery | null = null;
-    await loop({
-      clock,
-      signal: draining.signal,
-      bell: news,
-      random,
-      backoff: FAULT_BACKOFF,
-      async turn() {
-        isInUse ??= await register(configured);
-        if (!isInUse) {
-          // A person may let it go on at any time.
-          isInUse = null;
-          return ENDED_LOOK_MS;
-        }
-        const signals = { draining: draining.signal, forced: forced.signal };
-        const { onRestart } = state;
-        const own = { name, sink, config, state, lookEveryMs, onRestart };
-        const shared = {
-          ...own,
-          outbox,
-          store: options.store,
-          picture: options.picture,
-          clock,
-          log,
-          metrics,
-          random,
-        };
-        const endForGood = (reason: string) => registration.endForGood(configured, reason);
-        delivery ??= createDelivery({ ...shared, ...signals, endForGood });
-        const againMs = await delivery.turn();
-        if (againMs !== null || draining.signal.aborted) return againMs;
-        delivery = null;
-        isInUse = null;
-        return ENDED_LOOK_MS;
-      },
-      fault(error, inMs) {
-        // A fault of ours must not silence a sink for ever: it begins anew.
-        const message = "The delivery to a sink failed by a fault of its own; it begins anew.";
-        if (delivery !== null) log.error({ sink: name, err: error }, message);
-        state.trouble("retrying", error, 1, inMs);
-        delivery = null;
-        isInUse = null;
-      },
-    });
-    await (delivery as Delivery | null)?.end();
-    await close(configured);
+  function runnerOf(configured: ConfiguredSink): SinkRunner {
+    const { store, picture, metrics } = options;
+    const shared = { outbox, store, picture, news, lookEveryMs, clock, log, metrics, random };
+    return createSinkRunner({ ...shared, configured, registration });
   }
 
   async function endOthers(): Promise<void> {
     try {
-      await registration.endOthers(new Set(states.keys()));
+      await registration.endOthers(new Set(runners.map(({ configured }) => configured.name)));
     } catch (error) {
       log.warn({ err: error }, "The sinks of before could not be looked through.");
     }
+  }
+
+  /** Those that finish their batch and are not configured as they are any more. */
+  const leaving = new Set<SinkRunner>();
+  const endings = new Set<Promise<void>>();
+
+  async function change(sinks: readonly ConfiguredSink[]): Promise<void> {
+    if (watching === null || stopped !== null) return;
+    const staying = new Map(runners.map((runner) => [runner.configured, runner]));
+    const going = runners.filter(({ configured }) => !sinks.includes(configured));
+    for (const runner of going) leaving.add(runner);
+    const all = sinks.map((configured) => staying.get(configured) ?? runnerOf(configured));
+    const coming = all.filter(({ configured }) => !staying.has(configured));
+    runners = all;
+    wanted = wantedOf(sinks);
+    seenByLag = null;
+    const starting = coming.map((runner) => runner.start(hasLeft(runner.configured.name)));
+    const ending = endAll(going).finally(() => endings.delete(ending));
+    endings.add(ending);
+    // Known, so what is committed from here on reaches whoever is new; who goes needs his time.
+    await Promise.all(starting);
+  }
+
+  /** Two of one name would move one cursor. */
+  async function hasLeft(name: string): Promise<void> {
+    await Promise.all(
+      [...leaving].filter((each) => each.configured.name === name).map((each) => each.ended()),
+    );
+  }
+
+  async function endAll(going: readonly SinkRunner[]): Promise<void> {
+    for (const runner of going) void runner.ended().then(() => leaving.delete(runner));
+    await Promise.all(going.map((runner) => runner.stop(REPLACED_WITHIN_MS)));
+    for (const { configured } of going)
+      if (!runners.some((runner) => runner.configured.name === configured.name))
+        options.metrics.sinkUp.remove({ sink: configured.name });
+    await endOthers();
   }
 
   function watchNews(): Promise<void> {
@@ -203,17 +149,18 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     });
   }
 
+  /** At which number of changes the lag was read; null when it has to be read anyway. */
+  let seenByLag: number | null = null;
   function watchLag(): Promise<void> {
-    let seen: number | null = null;
     return loop({
       clock,
       signal: draining.signal,
       async turn() {
         const changes = await options.store.changes();
-        if (changes === seen) return LAG_EVERY_MS;
+        if (changes === seenByLag) return LAG_EVERY_MS;
         const all = await outbox.lag(wanted);
         lags = new Map(all.map((lag) => [lag.sink, lag]));
-        seen = changes;
+        seenByLag = changes;
         return LAG_EVERY_MS;
       },
       fault: (error) => log.warn({ err: error }, "The lag of the sinks could not be read."),
@@ -223,35 +170,25 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
 
   async function end(deadlineMs: number): Promise<void> {
     draining.abort(new Stopping());
-    const all = Promise.all(running ?? []);
-    if (!(await within(clock, deadlineMs * GRACEFUL, all))) {
-      forced.abort(new Stopping());
-      if (!(await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, all))) {
-        log.warn("A sink did not end in time; what it was writing is sent again after the next start.");
-      }
-    }
-    await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, Promise.all(sinks.map(close)));
+    for (const runner of leaving) runner.force();
+    await Promise.all([...runners, ...leaving].map((runner) => runner.stop(deadlineMs)));
+    await within(clock, deadlineMs, Promise.all([...(watching ?? []), ...endings]));
   }
 
   return {
     name: "dispatcher",
 
     async start(signal) {
-      if (running !== null || stopped !== null) return;
+      if (watching !== null || stopped !== null) return;
       const onAbort = () => {
         draining.abort(new Stopping());
-        forced.abort(new Stopping());
+        for (const runner of runners) runner.force();
       };
       signal.addEventListener("abort", onAbort, { once: true, signal: draining.signal });
+      const starting = Promise.all(runners.map((runner) => runner.start(Promise.resolve())));
       if (signal.aborted) onAbort();
-      const registering = sinks.map(knownAtFirst);
-      running = [
-        ...sinks.map((sink, n) => run(sink, registering[n] ?? knownAtFirst(sink))),
-        watchNews(),
-        watchChanges(),
-        watchLag(),
-      ];
-      await Promise.all(registering);
+      watching = [watchNews(), watchChanges(), watchLag()];
+      await starting;
       await endOthers();
     },
 
@@ -260,12 +197,18 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
       return stopped;
     },
 
-    notices: () => [...states.values()].flatMap((state) => state.notices()),
+    change,
+
+    notices: () => runners.flatMap(({ state }) => state.notices()),
 
     status: () =>
-      sinks.flatMap(({ name }) => {
-        const state = states.get(name);
-        return state === undefined ? [] : [{ ...state.status(), lag: lags.get(name) ?? null }];
-      }),
+      runners.map(({ configured, state }) => ({
+        ...state.status(),
+        lag: lags.get(configured.name) ?? null,
+      })),
   };
+}
+
+function wantedOf(sinks: readonly ConfiguredSink[]): ReadonlyMap<string, Wanted> {
+  return wantedBy(sinks.map(({ name, delivery }) => [name, delivery.filter]));
 }

@@ -7,7 +7,7 @@ import type { Metrics } from "../metrics.ts";
 import type { Outbox, RetentionBounds } from "../store/store.ts";
 import { loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { matches } from "./filter.ts";
+import { type Filter, matches } from "./filter.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 /** A process that stood still for days was not running, whatever its clocks say: more than this is never counted. */
@@ -24,11 +24,17 @@ export interface PruningOptions {
   readonly metrics: Metrics;
 }
 
+export interface Pruning extends Service {
+  /** From the next turn on. */
+  change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
+}
+
 /** Keeps the log inside its bounds, every minute; says so when a sink loses something by it. */
-export function createPruning(options: PruningOptions): Service {
+export function createPruning(options: PruningOptions): Pruning {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();
-  const filters = new Map(options.sinks.map(({ name, delivery }) => [name, delivery.filter]));
+  let { bounds } = options;
+  let filters = filtersOf(options.sinks);
   let countedMs = clock.monotonic();
   let running: Promise<void> | null = null;
 
@@ -40,7 +46,7 @@ export function createPruning(options: PruningOptions): Service {
   async function prune(): Promise<number> {
     const nowMs = clock.monotonic();
     const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;
-    const { gaps } = await outbox.prune({ ...options.bounds, wanted, ranMs });
+    const { gaps } = await outbox.prune({ ...bounds, wanted, ranMs });
     countedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
@@ -77,5 +83,13 @@ export function createPruning(options: PruningOptions): Service {
       stopping.abort(new Stopping());
       await within(clock, deadlineMs, running ?? Promise.resolve());
     },
+    change(next) {
+      bounds = next.bounds;
+      filters = filtersOf(next.sinks);
+    },
   };
+}
+
+function filtersOf(sinks: PruningOptions["sinks"]): ReadonlyMap<string, Filter> {
+  return new Map(sinks.map(({ name, delivery }) => [name, delivery.filter]));
 }

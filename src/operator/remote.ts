@@ -1,5 +1,6 @@
 import type { Alarm, Gateway, Host, Site, System, Tag, TagLog, TagScalar, TagTotal } from "../building.ts";
 import { Retryable } from "../errors.ts";
+import type { ReloadReport } from "../reload-facts.ts";
 import type {
   AlarmFilter,
   GatewayFilter,
@@ -122,6 +123,11 @@ export async function openDoor(stateFolder: string, signal: AbortSignal): Promis
   const found = await findWorker(stateFolder, signal);
   if (found.kind === "silent") throw found.trouble;
   return found.kind === "open" ? found.door : null;
+}
+
+/** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
+export function askReload(door: OperatorDoor, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
+  return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
 export function askReport(door: OperatorDoor, signal: AbortSignal): Promise<StatusReport> {

@@ -4,6 +4,7 @@ import { z } from "zod";
 import type { Clock } from "../clock.ts";
 import { operatorArrival, operatorSecond } from "../commands/operator-arrival.ts";
 import type { Accept } from "../connector.ts";
+import type { ReloadReport } from "../reload-facts.ts";
 import type { Source } from "../source/source.ts";
 import type { StatusReport } from "../status/report.ts";
 import { tellFailure } from "./failure.ts";
@@ -23,6 +24,8 @@ export interface OperatorOptions {
   /** Why nothing can be done yet, or any more; null while the worker is ready. */
   readonly notReady: () => string | null;
   readonly work: WorkOptions;
+  /** Reads the configuration file again, or only looks; absent where the worker was given none. */
+  readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
 }
 
 /** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
@@ -55,6 +58,7 @@ const CommandRequest = z.strictObject({
   forSeconds: z.number().positive().nullable(),
   ttlSeconds: z.number().positive().nullable().default(null),
 });
+const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
 const SecondRequest = z.strictObject(Asked);
 
 export function operatorRoutes(options: OperatorOptions): Hono {
@@ -92,6 +96,15 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     if (!second.success) return context.json({ failure: "config", message: "Not a second's word." }, 400);
     await options.accept(operatorSecond({ ...second.data, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
+  });
+  app.post("/reload", async (context) => {
+    const asked = ReloadRequest.safeParse(await bodyOf(context));
+    if (!asked.success) return context.json({ failure: "config", message: "Not a reload." }, 400);
+    if (options.reload === undefined) {
+      const message = "This worker was started without a configuration file, so there is none to read again.";
+      return context.json({ failure: "config", message }, 409);
+    }
+    return context.json({ result: await options.reload(asked.data.dryRun) });
   });
   return app;
 }

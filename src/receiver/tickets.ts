@@ -47,16 +47,16 @@ export async function ticketsOf(
 
 /**
  * The same store; what it is told of an alarm says where people find it, so that a lake or another ticketing system can
- * be joined with it. `sinks`: those that make tickets of alarms.
+ * be joined with it. `sinks`: those that make tickets of alarms now.
  */
-export function withTickets(store: Store, sinks: readonly string[]): Store {
-  if (sinks.length === 0) return store;
+export function withTickets(store: Store, sinks: () => readonly string[]): Store {
   return {
     ...store,
     async commit(change: Change) {
       const { events = [] } = change;
-      if (!events.some(mayHaveTickets)) return store.commit(change);
-      const tickets = await ticketsOf((set) => store.documents(set), sinks);
+      const makers = sinks();
+      if (makers.length === 0 || !events.some(mayHaveTickets)) return store.commit(change);
+      const tickets = await ticketsOf((set) => store.documents(set), makers);
       return store.commit({ ...change, events: events.map((event) => ticketed(event, tickets)) });
     },
   };

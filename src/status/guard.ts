@@ -5,6 +5,7 @@ import { type Credentials, type Role, roleOf } from "./credentials.ts";
 import { createGuesses } from "./guesses.ts";
 import { visitorOf } from "./visitor.ts";
 
+/** Asked for each request: the passwords may change while the page is served. */
 export interface Guard {
   readonly config: Pick<StatusConfig, "host" | "trusted_proxy">;
   readonly credentials: Credentials | null;
@@ -33,8 +34,12 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
  * a page from elsewhere whose name suddenly points here (DNS rebinding) learns nothing.
  */
 export function guard(options: Guard): MiddlewareHandler {
-  const { config, credentials } = options;
-  return credentials === null ? knownHosts(config.host) : passwordOnly({ ...options, credentials });
+  const anybody = knownHosts(options.config.host);
+  const whoKnows = passwordOnly(options);
+  return (context, next) => {
+    const { credentials } = options;
+    return credentials === null ? anybody(context, next) : whoKnows(credentials)(context, next);
+  };
 }
 
 /**
@@ -61,13 +66,9 @@ function knownHosts(own: string): MiddlewareHandler {
   };
 }
 
-function passwordOnly({
-  credentials,
-  config,
-  clock,
-}: Guard & { credentials: Credentials }): MiddlewareHandler {
+function passwordOnly({ config, clock }: Guard): (credentials: Credentials) => MiddlewareHandler {
   const guesses = createGuesses(clock);
-  return async (context, next) => {
+  return (credentials) => async (context, next) => {
     const given = context.req.header("authorization");
     if (given !== undefined) {
       const visitor = visitorOf(context, config.trusted_proxy?.address);

@@ -1,4 +1,5 @@
 import { type Clock, isoUtc } from "../clock.ts";
+import type { ConfigurationState } from "../reload-facts.ts";
 import { silencesIn } from "../silence/silence.ts";
 import type { DamagedRows, Store, Wanted } from "../store/store.ts";
 import { freeBytes } from "./disk.ts";
@@ -25,6 +26,8 @@ export interface StatusReport {
   readonly sources: readonly SourceReport[];
   readonly sinks: readonly SinkReport[];
   readonly commands: CommandsReport | null;
+  /** The configuration file and what became of its last change; null without a worker that can read it again. */
+  readonly configuration: ConfigurationState | null;
   readonly store: {
     readonly file: string;
     readonly bytes: number;
@@ -49,6 +52,7 @@ export interface LiveParts {
   source(name: string): LiveSource | null;
   sinks(): readonly LiveSink[];
   commands(): CommandsReport | null;
+  configuration?(): ConfigurationState | null;
   notices(): readonly string[];
 }
 
@@ -110,6 +114,7 @@ export function createStatus(options: StatusOptions): Status {
         sources,
         sinks: shownSinks,
         commands,
+        configuration: live?.configuration?.() ?? null,
         store: kept,
       };
     },

@@ -38,8 +38,8 @@ export interface OutageOptions {
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
   /** The service's own word about its health, asked while it is away; null when it is back. It decides nothing. */
   readonly noteHealth: (health: HeldHealth | null) => Promise<void>;
-  /** The pass that compares everything; its commits carry the good news. Null when alarms are not followed. */
-  readonly reconcile: ((signal: AbortSignal) => Promise<JobOutcome>) | null;
+  /** The pass that compares everything; its commits carry the good news. Null while alarms are not followed. */
+  readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
   /** A text that changes when the token does, to try a new one at once; null when that cannot be known. */
   readonly tokenStamp: (() => Promise<string>) | null;
 }
@@ -74,7 +74,7 @@ const MAINTENANCE_MS = 30_000;
 const PASSES = 3;
 
 export function createOutage(options: OutageOptions): Outage {
-  const { source, clock, log, random, availability, scope, reconcile, tokenStamp } = options;
+  const { source, clock, log, random, availability, scope, tokenStamp } = options;
   let cause: Failure | null = null;
   let attempts = 0;
   let lastSuccessMs = Number.NEGATIVE_INFINITY;
@@ -163,6 +163,7 @@ export function createOutage(options: OutageOptions): Outage {
 
   /** Null when the service is back and that was told. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
+    const reconcile = options.reconcile();
     if (isTokenTrouble(cause) || reconcile === null) {
       const trouble = await askMe(signal);
       if (trouble !== null) return trouble;

@@ -10,7 +10,10 @@ export type RunResult = JobOutcome | { readonly kind: "failed"; readonly failure
 
 /** One job with its memory: whether it runs, how often it failed in a row, and until when it is to be left alone. */
 export interface Runner {
-  readonly job: Job;
+  readonly name: string;
+  /** What its next run does; of a run that is under way nothing changes. */
+  job(): Job;
+  become(job: Job): void;
   isRunning(): boolean;
   /** True while the service's word is that this job is to be left alone: told to wait, or refused. */
   isHeld(): boolean;
@@ -47,9 +50,11 @@ const SOON_LOOKS = 5;
 /** How long to wait when the service says to wait and not how long, in milliseconds. */
 const UNSTATED_WAIT_MS = 60_000;
 
-export function createRunner(job: Job, options: RunnerOptions): Runner {
+export function createRunner(first: Job, options: RunnerOptions): Runner {
   const { source, clock, metrics, random } = options;
-  const labels = { source, job: job.name };
+  const { name } = first;
+  const labels = { source, job: name };
+  let job = first;
   let running = false;
   let failures = 0;
   let notBeforeMs = Number.NEGATIVE_INFINITY;
@@ -62,7 +67,11 @@ export function createRunner(job: Job, options: RunnerOptions): Runner {
   };
 
   return {
-    job,
+    name,
+    job: () => job,
+    become(next) {
+      job = next;
+    },
     isRunning: () => running,
     isHeld: () => clock.monotonic() < notBeforeMs,
     isRefused: () => refused,

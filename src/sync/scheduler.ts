@@ -44,6 +44,16 @@ export interface SchedulerOptions {
   readonly remembered: (job: string) => HeldPoll | undefined;
 }
 
+export interface Scheduler extends Service {
+  /** Other jobs under the same names, from their next runs on. */
+  change(next: SchedulerChange): void;
+}
+
+export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spreadMs"> {
+  /** Those that are to run at once, because what they ask for is something else. One that was switched off runs anyway. */
+  readonly again: ReadonlySet<string>;
+}
+
 /** A job that is doing well says so on disk this often, in milliseconds. */
 const REMEMBER_MS = 60_000;
 /** The lists that tell of a site that the token did not see before, in the order of their first runs. */
@@ -53,22 +63,28 @@ const OF_A_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "system
 type Named = Pick<Job, "name" | "ability">;
 
 /** Runs the jobs of one source at their times: never twice at once, never all together, at rest in an outage. */
-export function createScheduler(options: SchedulerOptions): Service {
+export function createScheduler(options: SchedulerOptions): Scheduler {
   const { source, clock, log, metrics, random, outage, availability } = options;
-  const jobs = options.jobs.filter((job) => job.schedule !== false);
-  const runners = jobs.map((job) => createRunner(job, { source, clock, metrics, random }));
+  const isOn = (job: Job) => job.schedule !== false;
+  const runnerOf = (job: Job) => createRunner(job, { source, clock, metrics, random });
+  const first = options.jobs.filter(isOn);
+  let runners: readonly Runner[] = first.map(runnerOf);
+  let { spreadMs } = options;
   const end = new AbortController();
   const waits = new AbortController();
   const underWay = new Set<Promise<void>>();
   const runs = new Set<Promise<void>>();
-  const pending = new Set<Job>(jobs.filter((job) => job.firstRun));
+  const runningNow = new Map<string, Promise<void>>();
+  const namesOf = (jobs: readonly Job[]) => new Set(jobs.map(({ name }) => name));
+  const pending = namesOf(first.filter((job) => job.firstRun));
   /** Jobs that take ticks: those that had their first run, or need none. */
-  const ticking = new Set<Job>(jobs.filter((job) => !job.firstRun));
+  const ticking = namesOf(first.filter((job) => !job.firstRun));
   let postponed = Promise.withResolvers<void>();
   const waiting = new Map<Runner, AbortController>();
   /** When each job said last on disk how it is doing, by measured time. */
   const rememberedMs = new Map<string, number>();
-  let stops: readonly (() => void)[] = [];
+  /** Ends the ticks of a job, by its name. */
+  const stops = new Map<string, () => void>();
 
   /** Something that runs beside the rest; a stop ends it quietly, anything else is our own mistake. */
   function beside(work: Promise<void>): void {
@@ -81,19 +97,24 @@ export function createScheduler(options: SchedulerOptions): Service {
   }
 
   function run(runner: Runner): Promise<void> {
-    const mine = runOnce(runner).finally(() => runs.delete(mine));
+    const mine = runOnce(runner).finally(() => {
+      runs.delete(mine);
+      if (runningNow.get(runner.name) === mine) runningNow.delete(runner.name);
+    });
     runs.add(mine);
+    // A second one finds the first running and ends at once.
+    if (!runningNow.has(runner.name)) runningNow.set(runner.name, mine);
     return mine;
   }
 
   async function runOnce(runner: Runner): Promise<void> {
     if (waits.signal.aborted) return;
     if (outage.isOn()) {
-      postpone(runner.job);
+      postpone(runner.name);
       return;
     }
-    pending.delete(runner.job);
-    ticking.add(runner.job);
+    pending.delete(runner.name);
+    ticking.add(runner.name);
     waiting.get(runner)?.abort(new Stopping());
     const result = await runner.run(end.signal);
     if (result === null) return;
@@ -102,7 +123,7 @@ export function createScheduler(options: SchedulerOptions): Service {
       await take(runner, result);
     } catch (error) {
       end.signal.throwIfAborted();
-      log.error({ job: runner.job.name, err: error }, "the state of a job could not be recorded");
+      log.error({ job: runner.name, err: error }, "the state of a job could not be recorded");
     }
     let inMs = runner.retryInMs(result);
     if (runner.isRefused() && runner.failures() === 1 && isUnexplained(refusedAtMs)) {
@@ -126,12 +147,12 @@ export function createScheduler(options: SchedulerOptions): Service {
   }
 
   async function take(runner: Runner, result: RunResult): Promise<void> {
-    const { job } = runner;
+    const job = runner.job();
     if (result.kind !== "failed") {
       await well(job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
       return;
     }
-    if (await failed(job, result.failure, runner.failures())) postpone(job);
+    if (await failed(job, result.failure, runner.failures())) postpone(job.name);
   }
 
   async function well(work: Named, remark: string | null): Promise<void> {
@@ -226,9 +247,9 @@ export function createScheduler(options: SchedulerOptions): Service {
         const gained = isChanged && [...now].some((siteId) => !before?.has(siteId));
         const lost = isChanged && [...(before ?? [])].some((siteId) => !now.has(siteId));
         before = now;
-        for (const { job } of runners) {
-          const concerned = gained ? OF_A_NEW_SITE.has(job.name) : lost && job.name === "sites";
-          if (concerned && ticking.has(job)) postpone(job);
+        for (const { name } of runners) {
+          const concerned = gained ? OF_A_NEW_SITE.has(name) : lost && name === "sites";
+          if (concerned && ticking.has(name)) postpone(name);
         }
         for (const runner of runners) if (runner.isRefused()) beside(run(runner));
         return Number.POSITIVE_INFINITY;
@@ -257,8 +278,8 @@ export function createScheduler(options: SchedulerOptions): Service {
   }
 
   /** For as soon as the service is back, if no tick is sooner. */
-  function postpone(job: Job): void {
-    pending.add(job);
+  function postpone(name: string): void {
+    pending.add(name);
     postponed.resolve();
   }
 
@@ -266,24 +287,71 @@ export function createScheduler(options: SchedulerOptions): Service {
   async function catchUp(): Promise<void> {
     for (;;) {
       await outage.over(end.signal);
-      const runner = runners.find((one) => pending.has(one.job));
+      const runner = runners.find((one) => pending.has(one.name));
       if (runner === undefined) {
         await abortable(postponed.promise, end.signal);
         postponed = Promise.withResolvers();
         continue;
       }
-      pending.delete(runner.job);
+      pending.delete(runner.name);
       await run(runner);
     }
   }
 
   function onTick(runner: Runner, offsetMs: number): void {
     if (runner.isRunning()) {
-      metrics.polls.inc({ source, job: runner.job.name, outcome: "overlap" });
-    } else if (ticking.has(runner.job) && !runner.isHeld()) beside(runLater(runner, offsetMs));
+      metrics.polls.inc({ source, job: runner.name, outcome: "overlap" });
+    } else if (ticking.has(runner.name) && !runner.isHeld()) beside(runLater(runner, offsetMs));
   }
 
-  return startedOnce({
+  function tick(runner: Runner): void {
+    stops.get(runner.name)?.();
+    const expression = runner.job().schedule;
+    if (expression === false) return;
+    const offsetMs = offsetOf(source, runner.name, expression, spreadMs, clock.now());
+    stops.set(
+      runner.name,
+      options.ticker.every(expression, () => onTick(runner, offsetMs)),
+    );
+  }
+
+  /** What is on its way keeps the job that it began with; nothing of it is cut short. */
+  function change({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
+    if (waits.signal.aborted) return;
+    const isSpread = nextSpreadMs !== spreadMs;
+    spreadMs = nextSpreadMs;
+    const before = new Map(runners.map((runner) => [runner.name, runner]));
+    runners = jobs.filter(isOn).map((job) => before.get(job.name) ?? runnerOf(job));
+    const names = namesOf(jobs.filter(isOn));
+    for (const runner of before.values()) if (!names.has(runner.name)) switchOff(runner);
+    for (const job of jobs.filter(isOn)) {
+      const known = before.get(job.name);
+      const runner = known ?? runners.find(({ name }) => name === job.name);
+      if (runner === undefined) continue;
+      const isSame = known?.job().schedule === job.schedule && !isSpread;
+      runner.become(job);
+      if (!isSame) tick(runner);
+      // As at a start.
+      if (known === undefined) postpone(job.name);
+      else if (again.has(job.name)) beside(askAgain(runner));
+    }
+  }
+
+  /** With what is new: a run that is under way was begun with what was. */
+  async function askAgain(runner: Runner): Promise<void> {
+    await runningNow.get(runner.name);
+    postpone(runner.name);
+  }
+
+  function switchOff(runner: Runner): void {
+    stops.get(runner.name)?.();
+    stops.delete(runner.name);
+    pending.delete(runner.name);
+    ticking.delete(runner.name);
+    waiting.get(runner)?.abort(new Stopping());
+  }
+
+  const service = startedOnce({
     name: `sync ${source}`,
 
     async start(signal) {
@@ -297,22 +365,18 @@ export function createScheduler(options: SchedulerOptions): Service {
         runs.add(following);
         beside(following);
       }
-      stops = runners.map((runner) => {
-        const expression = runner.job.schedule;
-        if (expression === false) return () => undefined;
-        const offsetMs = offsetOf(source, runner.job.name, expression, options.spreadMs, clock.now());
-        return options.ticker.every(expression, () => onTick(runner, offsetMs));
-      });
+      for (const runner of runners) tick(runner);
     },
 
     async stop(deadlineMs) {
-      for (const stop of stops) stop();
+      for (const stop of stops.values()) stop();
       waits.abort(new Stopping());
       await within(clock, deadlineMs, Promise.allSettled(runs));
       end.abort(new Stopping());
       await Promise.all(underWay);
     },
   });
+  return { ...service, change };
 }
 
 /** The same for a job every time, at most a quarter of the time between two ticks. */

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Gateway } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import type { Service } from "../lifecycle.ts";
@@ -19,7 +20,7 @@ import type { Job } from "./job.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { matcher, type Ticker } from "./schedule.ts";
-import { createScheduler } from "./scheduler.ts";
+import { createScheduler, type Scheduler } from "./scheduler.ts";
 import { createScope, type TokenScope } from "./scope.ts";
 import { type Held, type HeldPoll, type HeldToken, syncSet } from "./snapshot.ts";
 import { createTokenPoll } from "./token-poll.ts";
@@ -46,14 +47,19 @@ export interface Sync {
   readonly store: Store;
   /** The offline gateway that every tag of this site is behind, where that is certain. */
   offlineGatewayOf(siteId: number): string | null;
-  /** The polls at their times, and beside them what goes on all the time: live reads, history. */
+  /** The polls at their times, and beside them what goes on all the time: live reads, history. Called once. */
   service(followers: readonly Follower[]): Service;
+  /**
+   * Takes another configuration over: times of polls, and how their answers are believed. What is held, what the token may
+   * and whether the service is away stay as they are known. Only lists that are now about something else are asked at once.
+   */
+  change(config: SyncConfig): void;
 }
 
 /** Follows one monitored service: polls, compares, commits. Everything held is read from the store here, once. */
 export async function openSync(options: SyncOptions): Promise<Sync> {
-  const { source, store, config, clock, log, metrics, random = Math.random } = options;
-  const { schedules } = config;
+  const { source, store, clock, log, metrics, random = Math.random } = options;
+  let { config } = options;
   const pollSet = documentSet("poll", source.name);
   const tokenSet = documentSet("token", source.name);
   const holding = await createHolding(store, [
@@ -73,18 +79,18 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
   const availability = createAvailability({ source: source.name, holding, clock });
-  const parts: PollParts = {
+  const partsFor = (settings: SyncConfig): PollParts => ({
     source,
-    config,
+    config: settings,
     clock,
     log,
     metrics,
     scope,
     holding,
     commit: availability.commit,
-  };
+  });
   const alone = oneAtATime();
-  const alarms = createAlarmPoll(parts, alone);
+  let polls = pollsOf(partsFor(config));
   const outage = createOutage({
     source,
     clock,
@@ -97,24 +103,43 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
       const change = health === null ? { remove: ["health"] } : { put: [["health", health] as const] };
       await holding.commit({ documents: [{ set, ...change }] });
     },
-    reconcile: schedules.alarms === false ? null : (signal) => alarms.reconcile(signal),
+    reconcile: () => (config.schedules.alarms === false ? null : (signal) => polls.alarms.reconcile(signal)),
     tokenStamp: options.tokenStamp ?? null,
   });
 
+  let nextGatewayList = nextListOf(config);
   const offline = createOfflineGateways(
     () => holding.get<Held<Gateway>>(documentSet("gateway", source.name)),
-    schedules.gateways === false ? null : matcher(schedules.gateways),
+    () => nextGatewayList,
     clock,
   );
-  const tags = followedBy(createTagPoll(parts), options.tagsListed);
-  const jobs = ownJobs(parts, alarms, createResolvedSweep(parts, alone), tags, offline, knowsTags);
+  const jobs = () => ownJobs(partsFor(config), { ...polls, tags: tagPoll() }, offline, knowsTags);
+  const tagPoll = () => followedBy(createTagPoll(partsFor(config)), options.tagsListed);
+  let scheduler: Scheduler | null = null;
+
+  /** What the polls of alarms remember beyond the store; made anew only where their own settings change. */
+  function pollsOf(parts: PollParts) {
+    return { alarms: createAlarmPoll(parts, alone), sweep: createResolvedSweep(parts, alone) };
+  }
+
+  function change(next: SyncConfig): void {
+    const before = config;
+    config = next;
+    nextGatewayList = nextListOf(next);
+    // What is believed is told at a start only; this is none.
+    const started = { ...next, alarms: { ...next.alarms, startup: "reconcile" as const } };
+    if (!isDeepStrictEqual(before.alarms, next.alarms)) polls = pollsOf(partsFor(started));
+    scheduler?.change({ jobs: jobs(), spreadMs: next.spread, again: askedAgain(before, next) });
+  }
+
   return {
     scope,
+    change,
     store: withHeld(store, holding),
-    service: (followers) =>
-      createScheduler({
+    service(followers) {
+      scheduler = createScheduler({
         source: source.name,
-        jobs,
+        jobs: jobs(),
         followers,
         ticker: options.ticker,
         clock,
@@ -129,7 +154,9 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         async remember(job, state) {
           await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
         },
-      }),
+      });
+      return scheduler;
+    },
     offlineGatewayOf: offline.of,
   };
 }
@@ -149,12 +176,24 @@ function followedBy({ run }: Runs, then: (() => Promise<void>) | undefined): Run
   };
 }
 
+function nextListOf({ schedules }: SyncConfig): ((afterMs: number) => number) | null {
+  return schedules.gateways === false ? null : matcher(schedules.gateways);
+}
+
+/** The lists that are now about something else than at their last poll. */
+function askedAgain(before: SyncConfig, after: SyncConfig): ReadonlySet<string> {
+  const differs = (of: (config: SyncConfig) => unknown) => !isDeepStrictEqual(of(before), of(after));
+  return new Set([
+    ...(differs(({ alarms }) => alarms.sites) ? ["alarms", "resolved_sweep"] : []),
+    ...(differs(({ inventory }) => inventory.sites) ? ["gateways", "hosts", "systems", "tags"] : []),
+    ...(differs(({ inventory }) => inventory.tags_of_systems) ? ["systems", "tags"] : []),
+  ]);
+}
+
 /** In the order of their first runs: what decides the scope first, what matters most next, what hardly changes last. */
 function ownJobs(
   parts: PollParts,
-  alarms: Runs,
-  sweep: Runs,
-  tags: Runs,
+  { alarms, sweep, tags }: { readonly alarms: Runs; readonly sweep: Runs; readonly tags: Runs },
   offline: OfflineGateways,
   knowsTags: boolean,
 ): readonly Job[] {

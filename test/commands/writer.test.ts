@@ -51,7 +51,8 @@ test("a write that ends by itself does not leave without the value that is to be
   const writer = createWriter({
     source,
     timeZone: "Europe/Oslo",
-    config: CommandsConfig.parse({}),
+    config: () => CommandsConfig.parse({}),
+    holds: () => true,
     view: {
       tag: async () => undefined,
       token: async () => undefined,

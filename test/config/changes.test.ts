@@ -25,7 +25,10 @@ function configured(change: (whole: Parts) => void = () => undefined): Config {
       lake: {
         influxdb: { url: "http://127.0.0.1:8086", org: "o", bucket: "b", token: { env: "T" } },
       },
-      chat: { webhook: { url: "https://hooks.example.com/T000/B000/XXXX", unsigned: true }, filter: { kinds: ["alarm-*"] } },
+      chat: {
+        webhook: { url: "https://hooks.example.com/T000/B000/XXXX", unsigned: true },
+        filter: { kinds: ["alarm-*"] },
+      },
     },
     commands: { enabled: true, allow: [{ type: "number", site_id: 1, tag_id: "10", min: 18, max: 24 }] },
   };

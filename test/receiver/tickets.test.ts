@@ -32,7 +32,7 @@ test("what is told later of an alarm says where people find it; a beginning and 
   const trial = receiving(noticeBoard("findable"));
   const [one, two] = [alarm(1), alarm(2)];
   await trial.offer(one.raised());
-  const store = withTickets(trial.store, ["chat"]);
+  const store = withTickets(trial.store, () => ["chat"]);
   await store.commit({ events: [one.acknowledged(), two.acknowledged(), one.raised()] });
   expect(trial.store.events.map(({ data }) => (data as AlarmFact).tickets)).toEqual([
     [{ sink: "chat", ticket: "N-1", link: null }],

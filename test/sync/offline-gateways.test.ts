@@ -16,7 +16,7 @@ function stage(schedule: string | null = "*/5 * * * *") {
   const held = new Map([["g1", { value: gateway, siteId: SITE, missingSince: null }]]);
   const gateways = createOfflineGateways(
     () => held as unknown as ReadonlyMap<string, Held<Gateway>>,
-    schedule === null ? null : matcher(schedule),
+    () => (schedule === null ? null : matcher(schedule)),
     clock,
   );
   async function list(pages: AsyncIterable<Page<Gateway>>): Promise<void> {

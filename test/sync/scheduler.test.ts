@@ -23,7 +23,7 @@ async function schedule(
   build: (clock: ReturnType<typeof createVirtualClock>) => readonly Job[],
   spreadMs = 0,
   followers: readonly Follower[] = [],
-  reconcile: Parameters<typeof createOutage>[0]["reconcile"] = null,
+  reconcile: Parameters<typeof createOutage>[0]["reconcile"] = () => null,
 ) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore();
@@ -349,7 +349,7 @@ describe("followers", () => {
           },
         },
       ],
-      async () => ({ kind: "ok" }),
+      () => async () => ({ kind: "ok" }),
     );
     service.me = () => Promise.reject(new Retryable("500"));
     await clock.advance(20 * 60_000);

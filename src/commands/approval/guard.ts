@@ -1,5 +1,6 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
 import type { ApprovalConfig } from "../config.ts";
@@ -15,6 +16,8 @@ export interface ApprovalGuard {
   refusing(): Refusing | null;
   /** Who had approved last, for the audit log. */
   approvedAt(): string | null;
+  /** Other rules from now on, which count as approved only when somebody looks and finds them so. */
+  change(next: { readonly config: ApprovalConfig | null; readonly rules: Rules }): void;
 }
 
 export function createApprovalGuard(options: {
@@ -23,7 +26,8 @@ export function createApprovalGuard(options: {
   readonly stateFolder: string;
   readonly clock: Clock;
 }): ApprovalGuard {
-  const { config, clock, rules, stateFolder } = options;
+  const { clock, stateFolder } = options;
+  let { config, rules } = options;
   let seen = "";
   let verdict: Refusing | null = null;
   let pinned: Pinned | null = null;
@@ -60,8 +64,18 @@ export function createApprovalGuard(options: {
       return verdict;
     },
     approvedAt: () => pinned?.at ?? null,
+    change(next) {
+      if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
+      ({ config, rules } = next);
+      verdict = NOT_LOOKED_AT;
+    },
   };
 }
+
+const NOT_LOOKED_AT: Refusing = {
+  reason: "unapproved",
+  message: "What may be written has just been changed, and nobody has looked yet whether it is approved.",
+};
 
 /** Where the approvals are; null without the rule. */
 export function fileOf(config: ApprovalConfig | null, pinned: Pinned | null): string | null {

@@ -15,6 +15,8 @@ export interface AuditSpace {
   notice(): string | null;
   /** Keeps the metrics true, and says once in the log that the space becomes scarce. */
   look(): void;
+  /** Other bytes that the log may take. */
+  change(maxBytes: number): void;
 }
 
 const SCARCE = 0.8;
@@ -28,7 +30,8 @@ export function createAuditSpace(options: {
   readonly metrics: Metrics;
   readonly log: Log;
 }): AuditSpace {
-  const { size, maxBytes, metrics, log } = options;
+  const { size, metrics, log } = options;
+  let { maxBytes } = options;
   let isTold = false;
 
   function limit(): number {
@@ -61,6 +64,9 @@ export function createAuditSpace(options: {
         log.warn({ bytes: size.bytes(), limit: most }, "the audit log of commands is nearly full");
       }
       isTold = isScarce;
+    },
+    change(next) {
+      maxBytes = next;
     },
   };
 }

@@ -34,16 +34,22 @@ export interface Allowance {
   /** Rejects what waits, so that it can queue in another allowance; what is under way ends here. */
   retire(): void;
   retired(): boolean;
+  /** Another share of the service's limit: less counts at once, and of more what was spent is taken off. */
+  change(share: QuotaShare): void;
 }
 
-export interface AllowanceOptions {
-  readonly name: string;
-  readonly clock: Clock;
-  readonly record: QuotaRecord;
+/** How much of the service's limit is used. */
+export interface QuotaShare {
   readonly perMinute: number;
   readonly reserve: number;
   /** Share of the limit that is used at most, above 0 up to 1. */
   readonly polite: number;
+}
+
+export interface AllowanceOptions extends QuotaShare {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly record: QuotaRecord;
   readonly concurrency: number;
   readonly occupiedMs: number;
   readonly inherited: readonly Slot[];
@@ -73,6 +79,9 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   const pace = createPace(clock.monotonic());
   const foreign = createForeignWatch(occupiedMs, (use) => options.onForeign(use));
   const inFlight = new Set<Slot>();
+  let { polite, reserve } = options;
+  /** The least that the service has stated. */
+  let stated = Number.POSITIVE_INFINITY;
   let limit = options.perMinute;
   let caution = createCaution(limit);
   let heldUntil = options.heldUntilMs;
@@ -89,8 +98,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
     const careful = now < options.carefulUntilMs;
     const allowed = Math.max(1, perWindow - foreign.occupied(now));
-    const meant = Math.max(1, limit * options.polite);
-    const paced = Math.max(1, Math.min(allowed, meant) - options.reserve);
+    const meant = Math.max(1, limit * polite);
+    const paced = Math.max(1, Math.min(allowed, meant) - reserve);
     const lastingPerMinute = (paced * occupiedMs) / (occupiedMs + marginMs);
     const share = careful ? CAREFUL_SHARE : 1;
     return {
@@ -107,7 +116,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   /** When a request of this lane may leave. One that is overdue may use the reserve. */
   const readyAt = (lane: Lane, now: number, overdue = false) => {
     const { slots, everyLanePaced } = terms(now);
-    const reserved = lane === "write" || overdue ? 0 : options.reserve;
+    const reserved = lane === "write" || overdue ? 0 : reserve;
     const free = spent.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
     return Math.max(now, heldUntil, free, paced);
@@ -219,10 +228,11 @@ export function createAllowance(options: AllowanceOptions): Allowance {
       if (refused) throttled += 1;
       heldUntil = Math.max(heldUntil, untilMs);
     },
-    observe(endpoint, taken, stated) {
+    observe(endpoint, taken, says) {
       const now = clock.monotonic();
-      if (stated < limit) {
-        limit = stated;
+      if (says < limit) {
+        stated = says;
+        limit = says;
         caution = createCaution(limit);
       }
       let since = now;
@@ -254,6 +264,17 @@ export function createAllowance(options: AllowanceOptions): Allowance {
       for (const moved of queued.values()) moved.abort(new Error("The quota is counted anew."));
     },
     retired: () => isRetired,
+    change(share) {
+      ({ polite, reserve } = share);
+      const next = Math.min(share.perMinute, stated);
+      if (next !== limit) {
+        limit = next;
+        caution = createCaution(limit);
+      }
+      wakeUp?.abort(WOKEN);
+      wakeAt = Number.POSITIVE_INFINITY;
+      release();
+    },
   };
 }
 

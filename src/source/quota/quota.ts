@@ -2,7 +2,7 @@ import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import type { QuotaMemory } from "../../store/store.ts";
-import { type Allowance, createAllowance, type QuotaRequest } from "./allowance.ts";
+import { type Allowance, createAllowance, type QuotaRequest, type QuotaShare } from "./allowance.ts";
 import type { ForeignUse } from "./foreign.ts";
 import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import { createQuotaRecord, type HoldScope } from "./record.ts";
@@ -51,6 +51,8 @@ export interface Quota extends Limiter {
   start(): Promise<void>;
   /** What is known of somebody else who uses the same token; null when nothing is. */
   foreign(): ForeignUse | null;
+  /** Another share of the service's limit; what was spent and what the service said count on. */
+  change(share: QuotaShare): void;
 }
 
 /** The window of the interface's limit, "20 requests per minute". */
@@ -68,7 +70,7 @@ const SEPARATE: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
   const { clock, source } = options;
-  const perMinute = Math.min(PER_MINUTE, options.perMinute ?? PER_MINUTE);
+  let share = shareOf(options);
   const sharing = options.sharing ?? "auto";
   const longestWayMs = options.longestWayMs ?? 3_000;
   const occupiedMs = WINDOW_MS * (1 + DRIFT);
@@ -87,6 +89,12 @@ export function createQuota(options: QuotaOptions): Quota {
   };
   const all = () => [...new Set(allowances.values())];
 
+  /** Only writes use the reserve. */
+  const shareFor = (endpoints: Groups[number]): QuotaShare => ({
+    ...share,
+    reserve: endpoints.includes("write") ? share.reserve : 0,
+  });
+
   /** Puts the endpoints into new allowances, each with the slots that its endpoints have used. */
   const regroup = (groups: Groups, slots: readonly Slot[], heldUntil: (group: Groups[number]) => number) => {
     const old = all();
@@ -95,9 +103,7 @@ export function createQuota(options: QuotaOptions): Quota {
         name: groups.length === 1 ? "tags" : group.join("+"),
         clock,
         record,
-        perMinute,
-        reserve: group.includes("write") ? (options.reserve ?? 0) : 0,
-        polite: options.polite ?? 1,
+        ...shareFor(group),
         concurrency: options.concurrency ?? 8,
         occupiedMs,
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
@@ -224,5 +230,18 @@ export function createQuota(options: QuotaOptions): Quota {
       all()
         .map((allowance) => allowance.foreign())
         .find((use) => use !== null) ?? null,
+    change(next) {
+      share = shareOf(next);
+      for (const allowance of all()) {
+        const endpoints = [...allowances].flatMap(([endpoint, each]) =>
+          each === allowance ? [endpoint] : [],
+        );
+        allowance.change(shareFor(endpoints));
+      }
+    },
   };
+}
+
+function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<QuotaShare>): QuotaShare {
+  return { perMinute: Math.min(PER_MINUTE, perMinute), polite, reserve };
 }

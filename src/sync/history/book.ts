@@ -35,6 +35,8 @@ export interface HistoryBook {
   /** In the order of the tags' ids, which is roughly that of their hosts. */
   series(): readonly Series[];
   ofTag(tagId: string): readonly Series[];
+  /** Other classes, from the next refresh on. */
+  change(classes: HistoryConfig): void;
 }
 
 export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution" | "total">): string {
@@ -47,9 +49,9 @@ export function createHistoryBook(options: {
   readonly classes: HistoryConfig;
   readonly timeZone: string;
 }): HistoryBook {
-  const { store, source, classes } = options;
+  const { store, source } = options;
   const set = documentSet("history", source);
-  const seriesOf = wantedSeries(classes, options.timeZone);
+  let seriesOf = wantedSeries(options.classes, options.timeZone);
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
 
@@ -84,6 +86,9 @@ export function createHistoryBook(options: {
     },
     series: () => all,
     ofTag: (tagId) => byTag.get(tagId) ?? [],
+    change(classes) {
+      seriesOf = wantedSeries(classes, options.timeZone);
+    },
   };
 }
 

@@ -31,6 +31,8 @@ import { createTakeBack } from "./take-back.ts";
  */
 export interface HistoryPull extends Follower {
   progress(): HistoryProgress;
+  /** Other classes, from the next request on; the ledger of what is had stays. */
+  change(next: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
 }
 
 export interface HistoryPullOptions {
@@ -73,8 +75,10 @@ const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
-  const { source, store, clock, log, metrics, classes, timeZone, scope = seesEverything() } = options;
-  const window = createLearnedWindow(store, source.name, { most: options.valuesMax });
+  const { source, store, clock, log, metrics, timeZone, scope = seesEverything() } = options;
+  let { classes } = options;
+  const limits = { most: options.valuesMax };
+  const window = createLearnedWindow(store, source.name, limits);
   const book = createHistoryBook({ store, source: source.name, classes, timeZone });
   const orders = createOpenOrders({ store, source: source.name, clock, log, book });
   const wantedFrom = (series: Series) => Math.min(ms(series.held.wished), orders.wantedFrom(series));
@@ -134,6 +138,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const isIdle = () => classes.length === 0 && book.series().length === 0;
   /** Rings when something is to be fetched where nothing was: until then nobody stands in line. */
   const wanted = createBell();
+  /** Rings when there are other classes. */
+  const wishes = createBell();
 
   function lookMs(): number {
     return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
@@ -241,6 +247,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const looking = loop({
         clock,
         signal: AbortSignal.any([draining, forced, over.signal]),
+        bell: wishes,
         async turn() {
           await look();
           return lookMs();
@@ -258,6 +265,13 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         over.abort(WOKEN);
         await looking;
       }
+    },
+    change(next) {
+      classes = next.classes;
+      limits.most = next.valuesMax;
+      book.change(classes);
+      refreshedAtMs = Number.NEGATIVE_INFINITY;
+      wishes.ring();
     },
     progress: () => ({
       ...progressOf(book.series(), orders.now(), window.values(), probe.waiting(), clock.now()),

@@ -20,15 +20,18 @@ const LOOK_MS = 1_000;
 /** A list may come so much later than its schedule says, in milliseconds. */
 const LATE_MS = 60_000;
 
-/** `nextListMs`: when a list is due after a moment (both milliseconds since 1970); null when lists are not read. */
+/** When a list is due after a moment (both milliseconds since 1970); null when lists are not read. */
+type NextList = ((afterMs: number) => number) | null;
+
 export function createOfflineGateways(
   held: () => ReadonlyMap<string, Held<Gateway>>,
-  nextListMs: ((afterMs: number) => number) | null,
+  nextList: () => NextList,
   clock: Clock,
 ): OfflineGateways {
   /** Until when its list counts, on the monotonic clock: until the next two are due and neither came. */
   const countsUntilMs = new Map<number, number>();
   const fromNowMs = () => {
+    const nextListMs = nextList();
     if (nextListMs === null) return Number.NEGATIVE_INFINITY;
     const nowMs = clock.now();
     return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LATE_MS;

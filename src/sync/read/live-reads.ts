@@ -1,8 +1,9 @@
 import { type Failure, meaningOf, OwnTrouble } from "../../errors.ts";
+import { Stopping } from "../../lifecycle.ts";
 import type { Log } from "../../log.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { loop, WOKEN } from "../../waiting.ts";
+import { createBell, loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
@@ -32,6 +33,8 @@ export interface LiveReads extends Follower {
   showFreshness(): void;
   /** What is known of one tag, and whether it travels apart; undefined when it is not read. */
   known(id: string): (TagState & { readonly apart: string | null }) | undefined;
+  /** Other classes, from the next request on; of what was read, and of what is on its way, nothing is lost. */
+  change(classes: ReadConfig): void;
 }
 
 export interface LiveReadStatus {
@@ -72,8 +75,13 @@ const EVERY_OTHER = 1.5;
 const SUSPICIOUS_MS = 15_000;
 
 export function createLiveReads(options: LiveReadOptions): LiveReads {
-  const { source, store, clock, log, classes, scope, demand } = options;
-  const classOf = firstMatch(classes);
+  const { source, store, clock, log, scope, demand } = options;
+  let { classes } = options;
+  let classOf = firstMatch(classes);
+  /** Rings when there are other classes. */
+  const changed = createBell();
+  /** Ends the work that goes on, because no class is left. */
+  let nothingLeft: () => void = () => undefined;
   const slow = createSlowTags();
   const suspects = createSuspects((id) => board.watched(id)?.siteId);
   const board: Board = createBoard({
@@ -119,6 +127,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
     const versions = (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
     if (versions === watchedVersions) return;
+    const asOf = classOf;
     // Tags of a site that the token does not see stay on the board, so that they are due when it does, not a minute later.
     const [tags, values, aside] = await Promise.all([
       expectedTags(store, source.name),
@@ -136,7 +145,8 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
     board.watch(watched, { values, aside, nowMs, toMonotonic });
-    watchedVersions = versions;
+    // While it was read, other classes may have come.
+    watchedVersions = asOf === classOf ? versions : null;
   }
 
   function showFreshness(): void {
@@ -295,12 +305,21 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     ability: ABILITY,
 
     async follow({ draining, forced, well }: Stint) {
+      const ending = AbortSignal.any([draining, forced]);
+      await refresh();
+      // Nobody stands in line where nothing is to be read.
+      while (classes.length === 0 && !ending.aborted) await changed.heard(ending);
+      if (ending.aborted) return;
+      const emptied = new AbortController();
+      nothingLeft = () => emptied.abort(new Stopping());
+      const leaving = AbortSignal.any([draining, emptied.signal]);
       controls.begin();
       await refresh();
       const over = new AbortController();
       const refreshing = loop({
         clock,
-        signal: AbortSignal.any([draining, forced, over.signal]),
+        signal: AbortSignal.any([leaving, forced, over.signal]),
+        bell: changed,
         async turn() {
           await refresh();
           return board.size() === 0 ? FIRST_LOOK_MS : REFRESH_MS;
@@ -312,7 +331,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
           (["live", "spare"] as const).map(
             (lane) => (begun, signal) => readOnce(lane, begun, signal, { draining, well }),
           ),
-          { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining, forced },
+          { most: () => (controls.isTrying() ? TRYING_MAX : UNDER_WAY_MAX), draining: leaving, forced },
         );
       } finally {
         over.abort(WOKEN);
@@ -328,6 +347,13 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       freshness: board.freshness(clock.monotonic()),
     }),
     showFreshness,
+    change(next) {
+      classes = next;
+      classOf = firstMatch(classes);
+      watchedVersions = null;
+      changed.ring();
+      if (classes.length === 0) nothingLeft();
+    },
     known(id) {
       const state = board.known(id);
       return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };

@@ -23,6 +23,8 @@ export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
   /** What was answered of closed buckets, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
+  /** Judges by other rules from the next report on; what was seen so far counts. */
+  change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
 }
 
 export interface SensorWatchOptions {
@@ -45,7 +47,8 @@ const MOST_WATCHED_MS = 5 * LOOK_EVERY_MS;
 const PERIOD = "period";
 
 export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
-  const { source, store, clock, clockDoubt, log, config } = options;
+  const { source, store, clock, clockDoubt, log } = options;
+  let { config, classOf } = options;
   const set = syncSet("sensors", source);
   const reportSet = syncSet("silent-sensors", source);
   const table = createSensorTable();
@@ -99,8 +102,8 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   /** Each part with what the command line shows of it; at last the new period, so that a crash tells the rest again. */
   async function report(nowMs: number): Promise<void> {
     const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
-    const isExcluded = anyOf(config.exclude, options.classOf);
-    const mayRest = anyOf(config.may_rest, options.classOf);
+    const isExcluded = anyOf(config.exclude, classOf);
+    const mayRest = anyOf(config.may_rest, classOf);
     const periodHours = config.every / HOUR_MS;
     const sites = await visibleSites(store, source);
     const sensors = await sensorsBySite(isExcluded);
@@ -185,6 +188,9 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
 
   return {
     ...service,
+    change(next) {
+      ({ config, classOf } = next);
+    },
     read(id, value, atMs) {
       table.read(id, value, hour(), clockDoubt.anywhere() === null ? atMs : null);
     },
