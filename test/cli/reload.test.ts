@@ -1,0 +1,206 @@
+import { mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { parse, stringify } from "yaml";
+import type { AnyEvent } from "#src/event.ts";
+import type { ReloadReport } from "#src/reload-facts.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { observe } from "../connectors/mqtt/observer.ts";
+import { absent, startMosquitto } from "../real-servers.ts";
+import { simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** A running worker whose file is edited as editors, deployments and people do it. */
+
+const READ = [{ name: "all", every: "1m" }];
+
+// biome-ignore lint/suspicious/noExplicitAny: as deep as the file
+type Written = Record<string, any>;
+
+function written(place: Workplace): Written {
+  return parse(readFileSync(place.path("plenum.yaml"), "utf8")) as Written;
+}
+
+/** What the file is to say, as text. */
+function edited(place: Workplace, edit: (file: Written) => void): string {
+  const file = written(place);
+  edit(file);
+  return stringify(file);
+}
+
+/** As vi, sed -i and most editors do it: another file is put in its place. */
+function replace(place: Workplace, text: string): void {
+  writeFileSync(place.path(".plenum.yaml.swp"), text);
+  renameSync(place.path(".plenum.yaml.swp"), place.path("plenum.yaml"));
+}
+
+async function statusOf(place: Workplace): Promise<StatusReport> {
+  return JSON.parse((await place.plenum("status", "--json")).stdout) as StatusReport;
+}
+
+function toldTo(folder: string): readonly AnyEvent[] {
+  return readdirSync(folder)
+    .toSorted()
+    .flatMap((name) => readFileSync(join(folder, name), "utf8").trim().split("\n"))
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as AnyEvent);
+}
+
+describe("a file that is edited while the worker runs", () => {
+  test("counts when it is right, changes nothing while it is wrong, and says which", async () => {
+    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+    const place = workplace(service.url);
+    const entry = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", read: READ };
+    place.configure({ sources: { main: entry } });
+    const worker = place.start("run");
+    await worker.says("Plenum is running");
+
+    // What it would do is said first, and nothing is done.
+    const slower = edited(place, (file) => (file.sources.main.read[0].every = "5m"));
+    writeFileSync(place.path("wanted.yaml"), slower);
+    replace(place, slower);
+    await worker.says("sources.main.read.all.every: 1m → 5m (with the next request)");
+
+    // Half of a file: the rest comes later than anybody waits.
+    const whole = edited(
+      place,
+      (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }),
+    );
+    writeFileSync(place.path("plenum.yaml"), `${whole.slice(0, whole.indexOf("time_zone"))}time_zo`);
+    await worker.says("the configuration file is wrong and changes nothing");
+    const during = await statusOf(place).catch(() => null);
+    // The command line reads the same file, so it says the same; the page goes on.
+    expect(during).toBeNull();
+    const check = await place.plenum("check");
+    expect(check.code).toBe(78);
+    expect(check.stderr).toMatch(/plenum\.yaml:\d+:\d+/);
+    const [line = ""] = check.stderr.trim().split("\n");
+    expect(await worker.says('"problems"')).toContain(line.replace(/^.*plenum\.yaml:/, ""));
+    writeFileSync(place.path("plenum.yaml"), whole);
+    await worker.says("the configuration file is right again");
+    await worker.says("sinks.more: added, file");
+
+    // A wrong value, by rename; then the right one, asked for by the signal.
+    replace(
+      place,
+      edited(place, (file) => (file.sources.main.read[0].every = "1s")),
+    );
+    await worker.says("20 requests a minute are one every 3 s");
+    replace(
+      place,
+      edited(place, (file) => (file.sources.main.read[0].every = "2m")),
+    );
+    worker.signal("SIGHUP");
+    await worker.says("5m → 2m");
+
+    // What needs a restart says so, in the list of a dry run and on the page.
+    replace(
+      place,
+      edited(place, (file) => {
+        file.sources.main.time_zone = "Europe/Stockholm";
+        file.log = { level: "debug" };
+      }),
+    );
+    const dry = await place.plenum("reload", "--dry-run");
+    expect([dry.code, dry.stdout]).toEqual([
+      0,
+      expect.stringContaining("sources.main.time_zone: Europe/Oslo → Europe/Stockholm (needs a restart:"),
+    ]);
+    const { code, stdout } = await place.plenum("reload", "--json");
+    const report = JSON.parse(stdout) as ReloadReport;
+    expect([code, report.by, report.pending.map(({ path }) => path)]).toEqual([
+      0,
+      "command",
+      ["sources.main.time_zone"],
+    ]);
+    const { notices, configuration } = await statusOf(place);
+    expect(notices.join("\n")).toContain(
+      "A change of the configuration waits for a restart: sources.main.time_zone.",
+    );
+    expect(configuration?.refused).toBeNull();
+
+    worker.signal("SIGTERM");
+    const { code: ended } = await worker.ended;
+    expect(ended).toBe(0);
+    const told = toldTo(place.path("events")).filter(({ type }) => type === "configuration-changed");
+    expect(told.map(({ data }) => ("by" in data ? data.by : null)).slice(0, 3)).toEqual([
+      "file",
+      "file",
+      "signal",
+    ]);
+    const more = toldTo(place.path("more")).map(({ id }) => id);
+    expect(new Set(more).size).toBe(more.length);
+    expect(toldTo(place.path("events")).map(({ id }) => id)).toEqual(more);
+  }, 120_000);
+
+  test("may be a ConfigMap, whose link is turned two folders above it", async () => {
+    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+    const place = workplace(service.url);
+    const put = (version: string, text: string) => {
+      mkdirSync(place.path(`mount/${version}`), { recursive: true });
+      writeFileSync(place.path(`mount/${version}/plenum.yaml`), text);
+      symlinkSync(version, place.path("mount/..data_tmp"));
+      renameSync(place.path("mount/..data_tmp"), place.path("mount/..data"));
+    };
+    const first = readFileSync(place.path("plenum.yaml"), "utf8");
+    put("..2026_01", first);
+    symlinkSync("..data/plenum.yaml", place.path("mount/plenum.yaml"));
+    const worker = place.start("run", "--config", "mount/plenum.yaml");
+    await worker.says("Plenum is running");
+    put(
+      "..2026_02",
+      edited(place, (file) => (file.sinks.files.batch = 7)),
+    );
+    await worker.says("sinks.files.batch: 100 → 7");
+    put(
+      "..2026_03",
+      edited(place, (file) => (file.sinks.files.batch = 8)),
+    );
+    const log = await worker.says("sinks.files.batch: 7 → 8");
+    expect(log).not.toContain("is wrong");
+    worker.signal("SIGTERM");
+    expect((await worker.ended).code).toBe(0);
+  }, 120_000);
+
+  test.skipIf(absent("mosquitto"))(
+    "adds a broker, and moves to another, without losing a message",
+    async () => {
+      const [one, two] = await Promise.all([startMosquitto(), startMosquitto()]);
+      onTestFinished(async () => {
+        await Promise.all([one.stop(), two.stop()]);
+      });
+      const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+      const place = workplace(service.url);
+      const entry = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
+      const read = [{ name: "all", every: "3s" }];
+      place.configure({ sources: { main: { ...entry, read } } });
+      const [atOne, atTwo] = await Promise.all([observe(one.url), observe(two.url)]);
+      const worker = place.start("run");
+      await worker.says("Plenum is running");
+      replace(
+        place,
+        edited(place, (file) => (file.sinks.broker = { mqtt: { url: one.url }, from: "beginning" })),
+      );
+      await worker.says("sinks.broker: added, mqtt");
+      await atOne.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
+      replace(
+        place,
+        edited(place, (file) => (file.sinks.broker.mqtt.url = two.url)),
+      );
+      await worker.says("sinks.broker.mqtt.url");
+      await atTwo.until(({ topic }) => topic === "plenum/worker/_/event/configuration-changed");
+      const values = () => atTwo.heard.filter(({ topic }) => topic.endsWith("/value")).length;
+      await expect.poll(values, { timeout: 30_000 }).toBeGreaterThan(24);
+      worker.signal("SIGTERM");
+      expect((await worker.ended).code).toBe(0);
+      const heard = new Set([...atOne.heard, ...atTwo.heard].map(({ json }) => json.id));
+      const told = toldTo(place.path("events")).filter(({ type }) => type === "tag-value");
+      expect(told.length).toBeGreaterThan(16);
+      // The broker's sink may have been stopped before the last reading; there is no hole before that.
+      const missing = told.map(({ id }) => id).filter((id) => !heard.has(id));
+      expect(missing).toEqual(told.slice(told.length - missing.length).map(({ id }) => id));
+      expect(missing.length).toBeLessThanOrEqual(8);
+      await Promise.all([atOne.leave(), atTwo.leave()]);
+    },
+    120_000,
+  );
+});

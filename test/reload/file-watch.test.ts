@@ -1,0 +1,102 @@
+import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { watchFile } from "#src/reload/file-watch.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+/** A real file, and time that moves when told to. */
+let folder: string;
+let calls: number;
+let isRight: boolean;
+let clock: ReturnType<typeof createVirtualClock>;
+let watch: ReturnType<typeof watchFile>;
+
+beforeEach(() => {
+  folder = temporaryFolder("file-watch");
+  calls = 0;
+  isRight = true;
+  clock = createVirtualClock(Date.UTC(2026, 0, 1));
+});
+
+afterEach(async () => {
+  await watch.stop(1_000);
+  rmSync(folder, { recursive: true });
+});
+
+const at = (name: string) => join(folder, name);
+
+async function begin(file = at("plenum.yaml")): Promise<void> {
+  const onQuiet = async () => {
+    calls += 1;
+    return isRight;
+  };
+  watch = watchFile({ file, clock, log: pino({ level: "silent" }), onQuiet });
+  await watch.start(new AbortController().signal);
+  // What was changed between the reading at the start and now counts too.
+  await clock.advance(5_000);
+  expect(calls).toBe(1);
+}
+
+test("a file that stays as it is is read once, and again when it has changed", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  await begin();
+  await clock.advance(600_000);
+  expect(calls).toBe(1);
+  writeFileSync(at("plenum.yaml"), "ab");
+  await clock.advance(5_000);
+  expect(calls).toBe(2);
+});
+
+test("one that is being written is left alone until it is quiet", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  await begin();
+  for (let piece = 0; piece < 20; piece += 1) {
+    writeFileSync(at("plenum.yaml"), "a".repeat(piece + 2));
+    await clock.advance(1_000);
+  }
+  expect(calls).toBe(1);
+  await clock.advance(3_000);
+  expect(calls).toBe(2);
+});
+
+test("another file in its place, and a link that is turned above it, are changes", async () => {
+  for (const version of ["..one", "..two"]) {
+    mkdirSync(at(version));
+    writeFileSync(at(`${version}/plenum.yaml`), "same");
+  }
+  symlinkSync("..one", at("..data"));
+  symlinkSync("..data/plenum.yaml", at("plenum.yaml"));
+  await begin();
+  symlinkSync("..two", at("..tmp"));
+  renameSync(at("..tmp"), at("..data"));
+  await clock.advance(5_000);
+  expect(calls).toBe(2);
+  writeFileSync(at("swap"), "other");
+  renameSync(at("swap"), at("..data/plenum.yaml"));
+  await clock.advance(5_000);
+  expect(calls).toBe(3);
+});
+
+test("one that is away says nothing, and the same one that comes back says nothing either", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  await begin();
+  renameSync(at("plenum.yaml"), at("away"));
+  await clock.advance(60_000);
+  expect(calls).toBe(1);
+  writeFileSync(at("plenum.yaml"), "other");
+  await clock.advance(5_000);
+  expect(calls).toBe(2);
+});
+
+test("what was of no use is tried again, because what is wrong may be elsewhere", async () => {
+  writeFileSync(at("plenum.yaml"), "a");
+  isRight = false;
+  await begin();
+  await clock.advance(95_000);
+  expect(calls).toBe(4);
+  isRight = true;
+  await clock.advance(600_000);
+  expect(calls).toBe(5);
+});
