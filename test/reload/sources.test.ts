@@ -1,0 +1,211 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { AnyEvent, Event } from "#src/event.ts";
+import type { TransportRequest } from "#src/source/transport.ts";
+import { startVirtualWorker, type VirtualWorker, type Written } from "../virtual-worker.ts";
+
+/** What a change of a source's part does to its requests: none more than it needs, none fewer. */
+
+const SECOND = 1_000;
+const MINUTE = 60_000;
+let virtual: VirtualWorker;
+let asked: { readonly atMs: number; readonly what: string; readonly request: TransportRequest }[] = [];
+afterEach(() => virtual.clear());
+
+/** Without the alarms, whose list comes every 30 s anyway. */
+const QUIET = {
+  alarms: false,
+  resolved_sweep: false,
+  ...Object.fromEntries(
+    ["token", "sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 59 * * * *"]),
+  ),
+};
+
+async function begin(source: Written, eventsFolder: null = null): Promise<void> {
+  asked = [];
+  virtual = await startVirtualWorker({
+    simulator: { sites: [3, 4], alarms: { recorded: false }, loops_before: 20 },
+    source,
+    eventsFolder,
+    around: (transport, clock) => (request, signal) => {
+      const what = request.path.replace(/\?.*$/, "").replace(/^.*\/api\/v1\//, "");
+      asked.push({ atMs: clock.monotonic(), what, request });
+      return transport(request, signal);
+    },
+  });
+}
+
+function since(ms: number, what?: string) {
+  return asked.filter((each) => each.atMs >= ms && (what === undefined || each.what === what));
+}
+
+const isTagRequest = ({ what }: { readonly what: string }) => what.startsWith("tags/");
+
+/** The most tag requests that left within any minute. */
+function busiest(): number {
+  const times = asked.filter(isTagRequest).map(({ atMs }) => atMs);
+  return Math.max(0, ...times.map((from) => times.filter((at) => at >= from && at < from + MINUTE).length));
+}
+
+function valuesOf(events: readonly AnyEvent[]): readonly Event<"tag-value">[] {
+  return events.filter((event): event is Event<"tag-value"> & AnyEvent => event.type === "tag-value");
+}
+
+describe("classes of live reads", () => {
+  test("change with the next request; no list is asked again, and no value is told twice", async () => {
+    await begin({ schedules: QUIET, read: [{ name: "all", every: "5m" }] });
+    await virtual.clock.advance(12 * MINUTE);
+    const from = virtual.clock.monotonic();
+    await virtual.reload((file) => {
+      file.sources.main.read = [
+        { name: "three", select: { sites: [3] }, every: "30s" },
+        { name: "rest", every: "10m" },
+      ];
+      file.sources.main.spread = "7s";
+    });
+    await virtual.clock.advance(10 * MINUTE);
+    expect(
+      since(from)
+        .filter((each) => !isTagRequest(each))
+        .map(({ what }) => what),
+    ).toEqual([]);
+    const told = valuesOf(await virtual.events());
+    const now = virtual.clock.now();
+    const after = told.filter(({ time }) => Date.parse(time) > now - 8 * MINUTE);
+    const times = Map.groupBy(
+      after.filter(({ siteid }) => siteid === "3"),
+      ({ data }) => data.tag.id,
+    );
+    expect(times.size).toBeGreaterThan(5);
+    for (const each of times.values()) expect(each.length).toBeGreaterThanOrEqual(15);
+    expect(new Set(told.map(({ id }) => id)).size).toBe(told.length);
+    expect(busiest()).toBeLessThanOrEqual(20);
+  });
+
+  test("may go and come back; nobody asks meanwhile", async () => {
+    await begin({ schedules: QUIET, read: [{ name: "all", every: "1m" }] });
+    await virtual.clock.advance(5 * MINUTE);
+    await virtual.reload((file) => (file.sources.main.read = []));
+    await virtual.clock.advance(10 * SECOND);
+    const from = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE);
+    expect(since(from)).toEqual([]);
+    await virtual.reload((file) => (file.sources.main.read = [{ name: "new", every: "1m" }]));
+    await virtual.clock.advance(MINUTE);
+    expect(since(from, "tags/read").length).toBeGreaterThan(0);
+    expect(since(from).every(isTagRequest)).toBe(true);
+  });
+});
+
+describe("classes of history", () => {
+  test("come while the worker runs; every bucket is told once, whatever the class is called later", async () => {
+    await begin({ schedules: QUIET });
+    await virtual.clock.advance(5 * MINUTE);
+    await virtual.reload((file) => {
+      file.sources.main.history = [{ name: "hours", resolution: "1h", backfill: "3d" }];
+    });
+    await virtual.clock.advance(90 * MINUTE);
+    await virtual.reload((file) => {
+      file.sources.main.history = [
+        { name: "few", select: { sites: [4] }, resolution: "1h", backfill: "6d", every: "30m" },
+        { name: "others", resolution: "1h", backfill: "3d" },
+      ];
+    });
+    await virtual.clock.advance(150 * MINUTE);
+    const points = (await virtual.events()).flatMap((event) =>
+      event.type === "tag-history" && event.data.origin !== ("revised" as string)
+        ? event.data.points.map(({ time }) => ({
+            key: `${event.data.tag.id} ${time}`,
+            site: event.siteid,
+            time,
+          }))
+        : [],
+    );
+    expect(points.length).toBeGreaterThan(500);
+    expect(new Set(points.map(({ key }) => key)).size).toBe(points.length);
+    const oldest = (site: string) =>
+      points
+        .filter((point) => point.site === site)
+        .map(({ time }) => time)
+        .toSorted()[0] ?? "";
+    expect(oldest("4") < oldest("3")).toBe(true);
+    expect(busiest()).toBeLessThanOrEqual(20);
+  });
+});
+
+describe("schedules and lists", () => {
+  test("what is switched on runs at once, what gets another time does not, what is switched off rests", async () => {
+    await begin({ schedules: { ...QUIET, hosts: false, systems: "0 * * * * *" } });
+    await virtual.clock.advance(5 * MINUTE);
+    expect(since(0, "hosts")).toEqual([]);
+    const from = virtual.clock.monotonic();
+    await virtual.reload((file) => {
+      Object.assign(file.sources.main.schedules, {
+        hosts: "0 0 * * * *",
+        gateways: "0 */20 * * * *",
+        systems: false,
+      });
+    });
+    await virtual.clock.advance(5 * MINUTE);
+    const lists = since(from).map(({ what }) => what);
+    expect(lists.filter((what) => what === "hosts").length).toBeGreaterThan(0);
+    expect(lists.every((what) => what === "hosts")).toBe(true);
+    await virtual.clock.advance(16 * MINUTE);
+    expect(since(from, "gateways").length).toBeGreaterThan(0);
+  });
+
+  test("other sites of an inventory are listed at once", async () => {
+    await begin({ schedules: QUIET, inventory: { sites: [3] }, read: [{ name: "all", every: "1m" }] });
+    await virtual.clock.advance(5 * MINUTE);
+    const sites = async () => new Set(valuesOf(await virtual.events()).map(({ siteid }) => siteid));
+    expect(await sites()).toEqual(new Set(["3"]));
+    await virtual.reload((file) => delete file.sources.main.inventory);
+    await virtual.clock.advance(5 * MINUTE);
+    expect(await sites()).toEqual(new Set(["3", "4"]));
+  });
+
+  test("other settings of alarms count with the next poll, and tell nothing again", async () => {
+    virtual = await startVirtualWorker({
+      simulator: { sites: [3, 4] },
+      source: { alarms: { startup: "announce" } },
+      eventsFolder: null,
+    });
+    const [tag] = [...virtual.simulator.world.tags.values()];
+    if (tag === undefined) throw new Error("There is no tag.");
+    const raise = () => virtual.simulator.control.raiseAlarm({ siteId: tag.site.id, tagId: tag.id });
+    raise();
+    await virtual.clock.advance(10 * MINUTE);
+    const before = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
+    expect(before.length).toBeGreaterThan(0);
+    await virtual.reload((file) => {
+      file.sources.main.alarms = { startup: "announce", vanish_after_misses: 3, resolved_overlap: "2h" };
+    });
+    await virtual.clock.advance(2 * MINUTE);
+    raise();
+    await virtual.clock.advance(20 * MINUTE);
+    const all = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
+    const later = all.slice(before.length);
+    expect(later.map(({ type, data }) => [type, "initial" in data && data.initial])).toEqual([
+      ["alarm-raised", false],
+    ]);
+    expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
+  });
+});
+
+describe("the quota", () => {
+  test("becomes less at once, and more only as far as the minute has room", async () => {
+    await begin({ schedules: QUIET, read: [{ name: "all", every: "10s" }] });
+    await virtual.clock.advance(10 * MINUTE);
+    const within = (fromMs: number) => since(fromMs).filter(isTagRequest).length;
+    await virtual.reload((file) => (file.sources.main.quota = { requests_per_minute: 5 }));
+    await virtual.clock.advance(MINUTE);
+    const slow = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE);
+    expect(within(slow)).toBeLessThanOrEqual(51);
+    expect(within(slow)).toBeGreaterThan(40);
+    await virtual.reload((file) => (file.sources.main.quota = { requests_per_minute: 20 }));
+    const fast = virtual.clock.monotonic();
+    await virtual.clock.advance(10 * MINUTE);
+    expect(within(fast)).toBeGreaterThan(180);
+    expect(busiest()).toBeLessThanOrEqual(20);
+  });
+});
