@@ -104,6 +104,11 @@ export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
   return [...built.values()].flatMap(({ configured }) => configured ?? []);
 }
 
+/** Those that make tickets of alarms. */
+export function ticketMakers(built: BuiltSinks): readonly string[] {
+  return sinksOf(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
+}
+
 export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
   return [...built.values()].flatMap(({ listener }) => listener ?? []);
 }

@@ -1,10 +1,20 @@
+import type { Clock } from "./clock.ts";
+import type { Commands } from "./commands/commands.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
+import type { Dispatcher } from "./delivery/dispatcher.ts";
 import { wantedBy } from "./delivery/filter.ts";
+import type { Metrics } from "./metrics.ts";
+import { lastPolls } from "./operator/last-polls.ts";
+import type { SourceWork } from "./operator/work.ts";
+import type { ConfigurationState } from "./reload-facts.ts";
+import type { Source } from "./source/source.ts";
 import type { Credentials } from "./status/credentials.ts";
 import type { Pace, Paces } from "./status/job-report.ts";
+import { createStatus, type Status } from "./status/report.ts";
 import type { ShownSource } from "./status/source-report.ts";
-import type { Wanted } from "./store/store.ts";
+import type { Store, Wanted } from "./store/store.ts";
 import { matcher } from "./sync/schedule.ts";
+import { VERSION } from "./version.ts";
 
 /** What the status shows of a configuration, with a worker and without one. */
 export interface ShownConfig {
@@ -81,4 +91,60 @@ function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace 
     const everyMs = nextMatch(dueMs) - dueMs;
     return dueMs + spreadMs + Math.max(GRACE_MS, everyMs * GRACE_SHARE);
   };
+}
+
+/** What a running worker says of itself: of the configuration that is in force, and of its parts. */
+export function buildStatus(options: {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly startedAtMs: number;
+  readonly page: PageSettings;
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly works: ReadonlyMap<string, SourceWork>;
+  readonly dispatcher: Pick<Dispatcher, "status">;
+  readonly commands: Pick<Commands, "status">;
+  readonly configuration: () => ConfigurationState | null;
+  readonly notices: () => readonly string[];
+}): Status {
+  const { store, clock, metrics, page, startedAtMs, sources, works, configuration, notices } = options;
+  return createStatus({
+    version: VERSION,
+    clock,
+    store,
+    get sources() {
+      return page.sources;
+    },
+    get sinks() {
+      return page.sinks;
+    },
+    get wanted() {
+      return page.wanted;
+    },
+    live: {
+      startedAtMs,
+      source: (name) => liveSource(sources.get(name), works.get(name), metrics),
+      sinks: () => options.dispatcher.status(),
+      commands: () => options.commands.status(),
+      configuration,
+      notices,
+    },
+  });
+}
+
+function liveSource(source: Source | undefined, work: SourceWork | undefined, metrics: Metrics) {
+  if (source === undefined || work === undefined) return null;
+  return {
+    quota: source.quota(),
+    clockSkewMs: source.clockSkewMs(),
+    plan: work.plan,
+    historyStarvesSince: work.historyStarvesSince,
+    lastPolls: () => lastPolls(metrics, source.name),
+  };
+}
+
+export async function noticesOf(store: Store): Promise<readonly string[]> {
+  const { setAside } = await store.describe();
+  if (setAside === undefined) return [];
+  return [`The state file was damaged and set aside as ${setAside}; this state began afresh.`];
 }

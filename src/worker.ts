@@ -1,7 +1,7 @@
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
-import { buildSinks, listenersOf, listening, type StandIn, sinksOf } from "./build-sinks.ts";
+import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
-import { pageSettings } from "./build-status.ts";
+import { buildStatus, noticesOf, pageSettings } from "./build-status.ts";
 import { buildSync } from "./build-sync.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createClockDoubt, watching } from "./clock-doubt.ts";
@@ -18,7 +18,6 @@ import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
-import type { SourceWork } from "./operator/work.ts";
 import { createPicture } from "./picture.ts";
 import { withTickets } from "./receiver/tickets.ts";
 import { createReloader } from "./reload/reloader.ts";
@@ -30,7 +29,6 @@ import { type CommitTrouble, commitNotices, watchCommits } from "./status/commit
 import { readCredentials } from "./status/credentials.ts";
 import { refreshGauges } from "./status/gauges.ts";
 import { createReadiness } from "./status/readiness.ts";
-import { createStatus } from "./status/report.ts";
 import { createStatusServer } from "./status/server.ts";
 import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
@@ -135,32 +133,17 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     }),
   );
   const byName = new Map(sources.map(({ name, source }) => [name, source]));
-  const backPressure = createBackPressure({
-    outbox: store.outbox,
-    maxBytes: config.state.max_bytes,
-    clock,
-    log,
-  });
+  const { max_bytes: maxBytes } = config.state;
+  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes, clock, log });
   const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
   const picture = createPicture(store, new Map(zones));
   const { standIn } = options;
   const sinkParts = { ...shared, picture, ...(standIn === undefined ? {} : { standIn }) };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
-  const ticketing = () =>
-    sinksOf(sinks.built)
-      .filter(({ sink }) => sink.test !== undefined)
-      .map(({ name }) => name);
-  const ticketed = withTickets(store, ticketing);
+  const ticketed = withTickets(store, () => ticketMakers(sinks.built));
   const together = createTogether(ticketed, clock);
-  const forSync = {
-    ...shared,
-    store: ticketed,
-    clockDoubt,
-    ticker,
-    together,
-    backPressure,
-    state: config.state,
-  };
+  const { state } = config;
+  const forSync = { ...shared, store: ticketed, clockDoubt, ticker, together, backPressure, state };
   const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built })));
   const syncsByName = new Map(syncs.map((sync, i) => [sources[i]?.name ?? "", sync]));
   const works = new Map([...syncsByName].map(([name, { work }]) => [name, work]));
@@ -182,12 +165,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   const page = pageSettings(config, readCredentials(config.status, environment));
   const listens = listening(listenersOf(sinks.built), commands.accept);
-  const fixed = { config, environment, log, page, backPressure, pruning, commands, dispatcher };
   const parts = reconfigurableParts({
-    ...fixed,
+    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts },
     listening: listens,
-    sinks,
-    sinkParts,
     syncs: syncsByName,
   });
   const { configFile } = options;
@@ -195,36 +175,24 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   let ready = false;
   const notices = await noticesOf(store);
-  const status = createStatus({
-    version: VERSION,
-    clock,
-    store,
-    // The page goes by what is in force.
-    get sources() {
-      return page.sources;
-    },
-    get sinks() {
-      return page.sinks;
-    },
-    get wanted() {
-      return page.wanted;
-    },
-    live: {
-      startedAtMs,
-      source: (name) => liveSource(byName.get(name), works.get(name), metrics),
-      sinks: () => dispatcher.status(),
-      commands: () => commands.status(),
-      configuration: () => reloader?.state() ?? null,
-      notices: () => [
-        ...notices,
-        ...(reloader?.notices() ?? []),
-        ...clockDoubt.notices(),
-        ...commitNotices(commitTrouble()),
-        ...commands.notices(),
-        ...backPressure.notices(),
-        ...dispatcher.notices(),
-      ],
-    },
+  const status = buildStatus({
+    ...shared,
+    startedAtMs,
+    page,
+    sources: byName,
+    works,
+    dispatcher,
+    commands,
+    configuration: () => reloader?.state() ?? null,
+    notices: () => [
+      ...notices,
+      ...(reloader?.notices() ?? []),
+      ...clockDoubt.notices(),
+      ...commitNotices(commitTrouble()),
+      ...commands.notices(),
+      ...backPressure.notices(),
+      ...dispatcher.notices(),
+    ],
   });
   const notReady = () => (ready ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
@@ -313,21 +281,4 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       return stopped;
     },
   };
-}
-
-function liveSource(source: Source | undefined, work: SourceWork | undefined, metrics: Metrics) {
-  if (source === undefined || work === undefined) return null;
-  return {
-    quota: source.quota(),
-    clockSkewMs: source.clockSkewMs(),
-    plan: work.plan,
-    historyStarvesSince: work.historyStarvesSince,
-    lastPolls: () => lastPolls(metrics, source.name),
-  };
-}
-
-async function noticesOf(store: Store): Promise<readonly string[]> {
-  const { setAside } = await store.describe();
-  if (setAside === undefined) return [];
-  return [`The state file was damaged and set aside as ${setAside}; this state began afresh.`];
 }
