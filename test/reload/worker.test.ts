@@ -1,8 +1,11 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Receipt, Sink } from "#src/connector.ts";
+import { ConfigError } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
+import { seededRandom } from "../commands/seeded-random.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
+const SECOND = 1_000;
 const MINUTE = 60_000;
 let virtual: VirtualWorker;
 /** Whether the worker of this test has begun: before, its clock is not to be had. */
@@ -133,4 +136,177 @@ describe("sinks", () => {
     expect(since).toBeGreaterThan(0);
     expect(ids(comes.got)).toEqual(ids(all).slice(since, since + comes.got.length));
   });
+});
+
+describe("a new sink that cannot be had", () => {
+  test("is that sink's trouble; the rest of the change holds, and it gets everything once it can be", async () => {
+    const [stays, late] = [farEnd(), farEnd()];
+    let isAway = true;
+    const away = (): Sink => {
+      const sink = late.sink();
+      return {
+        ...sink,
+        async open(signal) {
+          if (isAway) throw new ConfigError("There is no such room.");
+          await sink.open(signal);
+        },
+      };
+    };
+    virtual = await startVirtualWorker({
+      simulator: SIMULATOR,
+      source: SOURCE,
+      eventsFolder: null,
+      sinks: {
+        stays: { delivery: {}, sink: stays.sink },
+        late: { delivery: { enabled: false, from: "beginning" }, sink: away },
+      },
+    });
+    await virtual.clock.advance(3 * MINUTE);
+    const report = await virtual.reload((file) => {
+      file.sinks.late.enabled = true;
+      file.sources.main.read[0].every = "2m";
+    });
+    expect(report.failures).toEqual([]);
+    await virtual.clock.advance(3 * MINUTE);
+    const held = stays.got.length;
+    expect(stays.got.some(({ type }) => type === "configuration-changed")).toBe(true);
+    expect(late.got).toEqual([]);
+    isAway = false;
+    await virtual.clock.advance(15 * MINUTE);
+    expect(stays.got.length).toBeGreaterThan(held);
+    expect(ids(late.got)).toEqual(ids(await virtual.events()).slice(0, late.got.length));
+    expect(late.got.length).toBeGreaterThan(held);
+  });
+
+  test("that cannot even be made makes the file wrong, and nothing of it counts", async () => {
+    const stays = farEnd();
+    virtual = await startVirtualWorker({
+      simulator: SIMULATOR,
+      source: SOURCE,
+      eventsFolder: null,
+      sinks: {
+        stays: { delivery: {}, sink: stays.sink },
+        late: {
+          delivery: { enabled: false },
+          sink: () => {
+            throw new ConfigError("The secret file late.txt cannot be opened (ENOENT).");
+          },
+        },
+      },
+    });
+    await virtual.clock.advance(2 * MINUTE);
+    const report = await virtual.reload((file) => {
+      file.sinks.late.enabled = true;
+      file.sinks.stays.batch = 3;
+    });
+    expect(report.refused).toEqual(["The secret file late.txt cannot be opened (ENOENT)."]);
+    await virtual.clock.advance(2 * MINUTE);
+    expect(stays.seen).toMatchObject({ opened: 1, closed: 0 });
+    expect((await virtual.reload((file) => (file.sinks.late.enabled = false))).changes).toMatchObject([
+      { path: "sinks.stays.batch", before: "100", after: "3" },
+    ]);
+  });
+
+  test("in whose place the old one hangs waits for it, and delays nobody else", async () => {
+    const [stays, hangs] = [farEnd(), farEnd()];
+    let isHanging = true;
+    const sink = (): Sink => {
+      const inner = hangs.sink();
+      return {
+        ...inner,
+        async write(batch, signal, ...more) {
+          if (isHanging) {
+            isHanging = false;
+            await new Promise((_resolve, reject) => {
+              signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+            });
+          }
+          return inner.write(batch, signal, ...more);
+        },
+      };
+    };
+    virtual = await startVirtualWorker({
+      simulator: SIMULATOR,
+      source: SOURCE,
+      eventsFolder: null,
+      sinks: { stays: { delivery: {}, sink: stays.sink }, hangs: { delivery: { deadline: "1h" }, sink } },
+    });
+    await virtual.clock.advance(3 * MINUTE);
+    const before = stays.got.length;
+    await virtual.reload((file) => (file.sinks.hangs.batch = 7));
+    await virtual.reload((file) => (file.sinks.hangs.batch = 8));
+    await virtual.clock.advance(10 * SECOND);
+    expect(stays.got.length).toBeGreaterThan(before);
+    expect(hangs.got).toEqual([]);
+    await virtual.clock.advance(5 * MINUTE);
+    const all = ids(await virtual.events());
+    expect(ids(hangs.got)).toEqual(all.slice(0, hangs.got.length));
+    expect(all.length - hangs.got.length).toBeLessThan(60);
+  });
+});
+
+describe("changes and kills in between", () => {
+  test.each([1, 2])(
+    "no sink misses an event that it is to have (%i)",
+    async (seed) => {
+      const random = seededRandom(seed);
+      const [whole, filtered, resting] = [farEnd(40), farEnd(300), farEnd()];
+      const ends = { whole, filtered, resting };
+      virtual = await startVirtualWorker({
+        simulator: SIMULATOR,
+        source: SOURCE,
+        eventsFolder: null,
+        sinks: Object.fromEntries(
+          Object.entries(ends).map(([name, { sink }]) => [name, { delivery: {}, sink }]),
+        ),
+      });
+      isOn = true;
+      let kills = 0;
+      for (let round = 0; round < 16; round += 1) {
+        await virtual.clock.advance(random.below(40_000));
+        await virtual.reload((file) => {
+          file.sinks.whole.batch = 5 + random.below(200);
+          file.sinks.filtered.filter = random.pick([
+            {},
+            { kinds: ["tag-*"] },
+            { kinds: ["tag-value", "alarm-*"] },
+          ]);
+          file.sinks.resting.enabled = random.chance(0.6);
+          file.sources.main.read[0].every = random.pick(["30s", "1m", "2m"]);
+        });
+        // At any moment of taking it over.
+        await virtual.clock.advance(random.below(900));
+        if (!random.chance(0.25)) continue;
+        kills += 1;
+        await virtual.restart(random.pick(["crash", "stop"] as const));
+      }
+      await virtual.reload((file) => {
+        file.sinks.filtered.filter = {};
+        file.sinks.resting.enabled = true;
+      });
+      await virtual.clock.advance(10 * MINUTE);
+      const all = await virtual.events();
+      const reached = (events: readonly AnyEvent[]) => events.slice(0, events.length - 60);
+      const missing = (got: readonly AnyEvent[], due: readonly AnyEvent[]) => {
+        const had = new Set(ids(got));
+        return ids(due).filter((id) => !had.has(id));
+      };
+      expect(kills).toBeGreaterThan(0);
+      expect(missing(whole.got, reached(all))).toEqual([]);
+      expect(missing(resting.got, reached(all))).toEqual([]);
+      expect(
+        missing(
+          filtered.got,
+          reached(all).filter(({ type }) => type === "tag-value"),
+        ),
+      ).toEqual([]);
+      for (const { got, seen } of Object.values(ends)) {
+        // What comes twice does so because of a kill: at most the batch that was under way.
+        expect(got.length - new Set(ids(got)).size).toBeLessThanOrEqual(kills * 205);
+        expect(seen.most).toBeLessThanOrEqual(1 + kills);
+      }
+      expect(new Set(ids(all)).size).toBe(all.length);
+    },
+    120_000,
+  );
 });
