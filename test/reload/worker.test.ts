@@ -1,8 +1,12 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { Receipt, Sink } from "#src/connector.ts";
 import { ConfigError } from "#src/errors.ts";
 import type { AnyEvent } from "#src/event.ts";
+import type { StatusReport } from "#src/status/report.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
+import { temporaryFolder } from "../real-servers.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;
@@ -309,4 +313,41 @@ describe("changes and kills in between", () => {
     },
     120_000,
   );
+});
+
+describe("the page", () => {
+  test("asks for a password from the moment on at which there is one, and shows what waits for a restart", async () => {
+    virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
+    await virtual.clock.advance(MINUTE);
+    const url = `${virtual.worker.statusUrl()}/api/status`;
+    expect((await fetch(url)).status).toBe(200);
+    const folder = temporaryFolder("page-password");
+    const file = join(folder, "password");
+    writeFileSync(file, "a long enough one\n", { mode: 0o600 });
+    const { changes } = await virtual.reload((written) => {
+      written.status.password = { file };
+      written.commands = { enabled: true, rehearsal: true };
+    });
+    expect(changes).toContainEqual({
+      path: "status.password",
+      before: null,
+      after: "secret",
+      effect: "alone",
+      how: "at once; whoever is logged in is asked again",
+    });
+    expect((await fetch(url)).status).toBe(401);
+    const authorization = `Basic ${Buffer.from("plenum:a long enough one").toString("base64")}`;
+    const headers = { authorization };
+    const report = (await (await fetch(url, { headers })).json()) as StatusReport;
+    expect(report.notices).toContain(
+      "A change of the configuration waits for a restart: commands.rehearsal.",
+    );
+    expect(report.commands).toMatchObject({ enabled: true, rehearsal: false });
+    expect(report.configuration?.last?.changes.map(({ path }) => path)).toEqual([
+      "status.password",
+      "commands.enabled",
+    ]);
+    expect(JSON.stringify(report)).not.toContain(file);
+    rmSync(folder, { recursive: true });
+  });
 });
