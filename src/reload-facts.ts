@@ -17,6 +17,7 @@ export type ReloadedBy = "file" | "signal" | "command";
 
 /** The configuration was changed while the worker ran. */
 export interface ConfigurationChanged {
+  /** What had the file read again: that it was changed, the signal SIGHUP, or `plenum reload`. */
   readonly by: ReloadedBy;
   /** What is in force from now on. */
   readonly changes: readonly ConfigChange[];
