@@ -353,6 +353,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
 
 /** Facts about the worker itself, and not about one service. */
 const OF_THE_WORKER: ReadonlySet<Kind> = new Set([
+  "configuration-changed",
   "delivery-gap",
   "audit-head",
   "silence-started",
