@@ -86,7 +86,7 @@ describe("a change while the worker runs", () => {
     await virtual.clock.advance(2 * MINUTE);
     const report = await virtual.reload((file) => (file.sources.main.read[0].every = "1s"));
     expect(report.refused).toEqual([
-      "20 requests a minute are one every 3 s; a shorter interval cannot be kept.",
+      "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     ]);
     const right = await virtual.reload((file) => (file.sources.main.read[0].every = "5m"));
     expect(right.refused).toBeNull();
