@@ -2,6 +2,7 @@ import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
 import { masked, neverShow } from "./masking.ts";
 import { printableJson } from "./printable.ts";
+import type { RecentLines } from "./recent-lines.ts";
 
 export type Log = Logger;
 
@@ -62,6 +63,8 @@ export interface LogOptions {
   readonly level: string;
   /** Where the JSON lines go; standard error unless told otherwise, so that data can have standard output. */
   readonly destination?: DestinationStream;
+  /** Gets every line as well, without secrets. */
+  readonly recent?: Pick<RecentLines, "add">;
 }
 
 /** Fields that hold a secret wherever they stand. */
@@ -89,7 +92,11 @@ export function createLog(options: LogOptions): Log {
       serializers: { err: describe, error: describe },
       hooks: {
         // No secret, wherever a line got it from; and whoever looks on in a terminal is not steered by a name.
-        streamWrite: (line) => printableJson(masked(line)),
+        streamWrite(line) {
+          const shown = printableJson(masked(line));
+          options.recent?.add(shown);
+          return shown;
+        },
         logMethod(args, method, level) {
           if (level < threshold.least) return;
           method.apply(this, distinctArguments(args as unknown[], this.bindings()) as typeof args);

@@ -65,6 +65,8 @@ export interface WorkerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
   readonly log?: Log;
+  /** The last lines of that log, for whoever asks through the door. */
+  readonly recentLog?: () => readonly string[];
   /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
   /** Where the configuration came from, so that a change of it counts without a restart. */
@@ -202,6 +204,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     clock,
     report: status.report,
     notReady,
+    log: options.recentLog ?? (() => []),
     work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
     ...(reloader && { reload: (isDryRun: boolean) => reloader.reload("command", isDryRun) }),
   });

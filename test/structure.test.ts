@@ -203,6 +203,10 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   ],
   "demo/": [["src/demo/demo.ts", "src/cli/context.ts"]],
   "demo/page/": [["src/demo/page/inbox.mjs", "/htm.mjs"]],
+  "cli/doctor/": [
+    ["src/cli/doctor/reach.ts", "commander"],
+    ["src/cli/doctor/troubles.ts", "src/cli/terminal.ts"],
+  ],
   "cli/": [
     ["src/cli/backfill.ts", "src/source/quota/quota.ts"],
     ["src/cli/outbox.ts", "node:sqlite"],

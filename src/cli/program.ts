@@ -36,6 +36,11 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       "check configuration, token, what is meant in the building, and every sink, without writing an event",
       () => import("./check.ts"),
     ],
+    [
+      "doctor",
+      "what is most likely wrong, and one file for support that holds no secret",
+      () => import("./doctor.ts"),
+    ],
     ["sites", "list the sites that the token can see", () => import("./sites.ts")],
     ["alarms", "list alarms as the service shows them now", () => import("./alarms.ts")],
     [

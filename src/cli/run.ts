@@ -1,6 +1,7 @@
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { createLog } from "../log.ts";
+import { createRecentLines } from "../recent-lines.ts";
 import { createWorker, type Worker } from "../worker.ts";
 import type { CliContext } from "./context.ts";
 import { takeStandardError } from "./log-stream.ts";
@@ -17,11 +18,13 @@ export function define(command: Command, context: CliContext): void {
     .action(async (options: { readonly armWriting?: boolean; readonly setup?: boolean }) => {
       if (options.setup === true && !(await setUp(context))) return;
       const config = context.config();
-      const log = createLog({ level: config.log.level });
+      const recent = createRecentLines();
+      const log = createLog({ level: config.log.level, recent });
       takeStandardError(log);
       const worker = await createWorker({
         config,
         log,
+        recentLog: recent.lines,
         armWriting: options.armWriting ?? false,
         configFile: { file: resolve(context.configFile()), load: context.config, isWatched: true },
       });

@@ -138,3 +138,8 @@ export function askReport(door: OperatorDoor, signal: AbortSignal): Promise<Stat
 export function askReady(door: OperatorDoor, signal: AbortSignal): Promise<string | null> {
   return call(door, "/ready", { signal });
 }
+
+/** The last lines of its log, the oldest first. */
+export function askLog(door: OperatorDoor, signal: AbortSignal): Promise<readonly string[]> {
+  return call(door, "/log", { signal });
+}

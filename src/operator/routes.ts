@@ -26,6 +26,8 @@ export interface OperatorOptions {
   readonly work: WorkOptions;
   /** Reads the configuration file again, or only looks; absent where the worker was given none. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
+  /** The last lines of the worker's log. */
+  readonly log: () => readonly string[];
 }
 
 /** The longest request of ours, in bytes: 20 tags, a range of time, a command. */
@@ -70,6 +72,7 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReady() }));
   app.get("/status", async (context) => context.json({ result: await options.report() }));
+  app.get("/log", (context) => context.json({ result: options.log() }));
   app.route("/work", workRoutes(options.work));
 
   // What asks the service or writes has to wait until all is there that answers for it.

@@ -27,6 +27,7 @@ function routes({ read = notAsked, notReady = null, works = new Map() }: Parts =
     report: notAsked,
     notReady: () => notReady,
     work: { sources: works, lastPolls: async () => new Map([["alarms", "2026-11-21T10:00:00.000Z"]]) },
+    log: () => ['{"level":30,"msg":"started"}'],
   });
   const answer = async (response: Response) => ({
     status: response.status,

@@ -28,6 +28,7 @@ const COMMANDS = [
   "write 10169 75 --json",
   "check",
   "check --json",
+  "doctor",
 ];
 
 /** Every text that a running or ended worker has left somewhere. */

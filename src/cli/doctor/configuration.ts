@@ -1,0 +1,106 @@
+import { readFileSync } from "node:fs";
+import { parseDocument } from "yaml";
+import { Config } from "../../config/config.ts";
+import { loadYaml } from "../../config/load.ts";
+import { ConfigurationError } from "../../config/problems.ts";
+import { sentence } from "../../errors.ts";
+import { neverShow } from "../../masking.ts";
+import { readSecret } from "../../secret.ts";
+import { NOT_SHOWN, secretReferences, shownConfig } from "./shown-config.ts";
+
+/** What is to be known of the configuration, as it may be sent. */
+export interface ConfigurationFacts {
+  readonly file: string;
+  readonly found: "good" | "wrong" | "missing" | "unreadable";
+  /** What is wrong, a sentence each. */
+  readonly problems: readonly string[];
+  /** Secret files that cannot be used, a sentence each. */
+  readonly secrets: readonly string[];
+  /** What stands in the file, before variables are put in; null where it is no YAML. */
+  readonly content: unknown;
+}
+
+export interface LookedAtConfiguration {
+  readonly facts: ConfigurationFacts;
+  /** Null where a worker would not start with it. */
+  readonly config: Config | null;
+  /** Also where the rest is wrong. */
+  readonly stateFolder: string;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** A secret file is read up to here where it cannot be used, to know what must not be shown, in bytes. */
+const SECRET_BYTES = 4_096;
+
+export function lookAtConfiguration(file: string, environment: Environment): LookedAtConfiguration {
+  const content = contentOf(file);
+  const secrets = secretReferences(content).flatMap((ref) => troubleWith(ref, environment));
+  const shown = shownConfig(content, environment);
+  for (const text of shown.hidden) neverShow(text);
+  const common = { file, secrets, content: shown.content };
+  const stateFolder = stateFolderIn(content);
+  try {
+    const config = loadYaml({ schema: Config, file, environment });
+    return {
+      facts: { ...common, found: "good", problems: [] },
+      config,
+      stateFolder: config.state.folder,
+    };
+  } catch (error) {
+    const found = foundBy(error);
+    return { facts: { ...common, found, problems: problemsOf(error) }, config: null, stateFolder };
+  }
+}
+
+function contentOf(file: string): unknown {
+  try {
+    const document = parseDocument(readFileSync(file, "utf8"), { version: "1.2", prettyErrors: false });
+    return document.errors.length > 0 ? null : document.toJS({ maxAliasCount: 100 });
+  } catch {
+    return null;
+  }
+}
+
+function foundBy(error: unknown): ConfigurationFacts["found"] {
+  if (error instanceof ConfigurationError) return "wrong";
+  const { code } = (error as { readonly cause?: NodeJS.ErrnoException }).cause ?? {};
+  return code === "ENOENT" ? "missing" : "unreadable";
+}
+
+function problemsOf(error: unknown): readonly string[] {
+  if (!(error instanceof ConfigurationError)) return [sentence(error)];
+  return error.problems.map(({ line, column, path, message }) => {
+    // What YAML does not understand it quotes, and that may be a password.
+    const text = path === "" ? message.replace(/["'`*&].*$/s, NOT_SHOWN) : message;
+    return `line ${line}, column ${column}${path === "" ? "" : `, ${path}`}: ${text}`;
+  });
+}
+
+function stateFolderIn(content: unknown): string {
+  const { state } = (content ?? {}) as { readonly state?: { readonly folder?: unknown } };
+  return typeof state?.folder === "string" ? state.folder : Config.shape.state.parse(undefined).folder;
+}
+
+/** Reads a secret, so that it is known from here on; answers why it cannot be used. */
+function troubleWith(
+  reference: { readonly file?: string; readonly env?: string },
+  environment: Environment,
+): readonly string[] {
+  try {
+    if (reference.file !== undefined) readSecret({ file: reference.file });
+    else readSecret({ env: reference.env ?? "" }, environment);
+    return [];
+  } catch (error) {
+    if (reference.file !== undefined) learn(reference.file);
+    return [sentence(error)];
+  }
+}
+
+function learn(file: string): void {
+  try {
+    neverShow(readFileSync(file, "utf8").slice(0, SECRET_BYTES).trim());
+  } catch {
+    // What cannot be read cannot be shown either.
+  }
+}

@@ -1,0 +1,116 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buildSource } from "../../build-source.ts";
+import { systemClock } from "../../clock.ts";
+import { type Config, connectorOf, type SourceEntry } from "../../config/config.ts";
+import type { Sink } from "../../connector.ts";
+import { type Failure, meaningOf, Retryable, sentence } from "../../errors.ts";
+import { createLog } from "../../log.ts";
+import { createMetrics } from "../../metrics.ts";
+import { openStore } from "../../store/open.ts";
+import { loneSink } from "../lone-sink.ts";
+
+/** What came of asking one far end by its own probe. */
+export interface Reach {
+  readonly what: "source" | "sink";
+  readonly name: string;
+  /** The connector of a sink, the address of a source. */
+  readonly by: string;
+  readonly answers: boolean;
+  /** Whose turn it is where it does not: `config` means that a person has to change something. */
+  readonly kind: Failure["kind"] | null;
+  readonly reason: string | null;
+  readonly milliseconds: number;
+  /** Our clock minus the service's, milliseconds; null where nobody said. */
+  readonly clockSkewMs: number | null;
+  /** What the token of a source may do; null where it is not known. */
+  readonly token: {
+    readonly expiresAt: string | null;
+    readonly abilities: readonly string[];
+    readonly siteIds: readonly number[];
+  } | null;
+}
+
+const WITHIN_MS = 10_000;
+
+/** Asks every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
+export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
+  const sources = Object.entries(config.sources).map(([name, entry]) =>
+    reached("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
+  );
+  const sinks = Object.entries(config.sinks)
+    .filter(([, entry]) => entry.enabled)
+    .map(([name, entry]) =>
+      reached("sink", name, connectorOf(entry), async () => {
+        await askSink(await loneSink(name, entry), signal);
+        return { clockSkewMs: null, token: null };
+      }),
+    );
+  return Promise.all([...sources, ...sinks]);
+}
+
+type Learned = Pick<Reach, "clockSkewMs" | "token">;
+
+async function reached(
+  what: Reach["what"],
+  name: string,
+  by: string,
+  ask: () => Promise<Learned>,
+): Promise<Reach> {
+  const begin = performance.now();
+  const took = () => Math.round(performance.now() - begin);
+  try {
+    const learned = await ask();
+    return { what, name, by, answers: true, kind: null, reason: null, milliseconds: took(), ...learned };
+  } catch (error) {
+    const { kind } = meaningOf(error);
+    const nothing = { clockSkewMs: null, token: null };
+    return {
+      what,
+      name,
+      by,
+      answers: false,
+      kind,
+      reason: sentence(error),
+      milliseconds: took(),
+      ...nothing,
+    };
+  }
+}
+
+async function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
+  // A state of its own, thrown away: the real one may belong to a running worker.
+  const folder = mkdtempSync(join(tmpdir(), "plenum-doctor-"));
+  const store = await openStore({ folder, clock: systemClock });
+  const log = createLog({ level: "silent" });
+  const { source } = buildSource({ name, entry, store, clock: systemClock, log, metrics: createMetrics() });
+  try {
+    const { expiresAt, abilities, sites } = await within(signal, (limited) => source.me(limited));
+    const siteIds = sites.map(({ id }) => id);
+    return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
+  } finally {
+    await source.close();
+    await store.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function askSink(sink: Sink | undefined, signal: AbortSignal): Promise<void> {
+  try {
+    await within(signal, async (limited) => sink?.probe?.(limited));
+  } finally {
+    await sink?.close();
+  }
+}
+
+async function within<T>(signal: AbortSignal, ask: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const limit = AbortSignal.timeout(WITHIN_MS);
+  try {
+    return await ask(AbortSignal.any([signal, limit]));
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!limit.aborted) throw error;
+    throw new Retryable(`There was no answer within ${WITHIN_MS / 1_000} s.`, { cause: error });
+  }
+}

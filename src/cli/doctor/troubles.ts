@@ -1,0 +1,177 @@
+import { DIFFERENCE_BOUND_MS } from "../../clock-doubt.ts";
+import type { Reach } from "./reach.ts";
+import type { Facts } from "./report.ts";
+import { isClockBehind } from "./state.ts";
+
+/**
+ * What is wrong, the most likely cause first: what keeps a worker from starting comes before what it misses, and what
+ * is wrong with this machine before what others seem to do. Each is one sentence for a person, with what to do.
+ */
+export function troublesOf(facts: Facts): readonly string[] {
+  const found = [
+    ...configuration(facts),
+    ...state(facts),
+    ...disks(facts),
+    ...clock(facts),
+    ...worker(facts),
+    ...reach(facts),
+    ...lost(facts),
+    ...notices(facts),
+  ];
+  return [...new Set(found)];
+}
+
+/** Below this a disk is full for us: the write-ahead log alone can take a quarter of it. */
+const LITTLE_BYTES = 64 * 1024 ** 2;
+const MEBIBYTE = 1024 ** 2;
+
+function configuration({ configuration: { file, found, problems, secrets } }: Facts): readonly string[] {
+  const [first = "", ...others] = problems;
+  const more = others.length === 0 ? "" : ` (${others.length} more; \`plenum check\` shows them all)`;
+  switch (found) {
+    case "missing":
+      return [
+        `There is no configuration at ${file}: name the one that the worker uses with --config, or make one, starting from config/example.yaml.`,
+      ];
+    case "unreadable":
+      return [`The configuration cannot be read: ${first}`];
+    case "wrong":
+      return [`A worker does not start with this configuration; correct it: ${first}${more}`];
+    default:
+      return secrets.map((problem) => `A secret cannot be used: ${problem}`);
+  }
+}
+
+function state({ state: { folder, found, problems } }: Facts): readonly string[] {
+  const [first = ""] = problems;
+  switch (found) {
+    case "damaged":
+      return [
+        `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${first}`,
+      ];
+    case "unusable":
+      return [`The state in ${folder} cannot be used: ${first}`];
+    default:
+      return problems;
+  }
+}
+
+function disks(facts: Facts): readonly string[] {
+  return facts.disks.flatMap(({ where, freeBytes, freeFiles }) => {
+    if (freeBytes !== null && freeBytes < LITTLE_BYTES)
+      return [
+        `The disk of the ${where} has only ${Math.floor(freeBytes / MEBIBYTE)} MiB left, so nothing new is remembered or told: free some space.`,
+      ];
+    // Some file systems have no such bound, and say 0.
+    if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
+      return [
+        `The disk of the ${where} has no room for more files, though it may have space: remove some files.`,
+      ];
+    return [];
+  });
+}
+
+function clock({ state: { content }, reach: asked }: Facts): readonly string[] {
+  const off = (asked ?? []).filter(
+    ({ clockSkewMs }) => clockSkewMs !== null && Math.abs(clockSkewMs) > DIFFERENCE_BOUND_MS,
+  );
+  const byService = off.map(
+    ({ name, clockSkewMs }) =>
+      `The clock of this machine is ${Math.round(Math.abs(clockSkewMs ?? 0) / 1_000)} s ${(clockSkewMs ?? 0) > 0 ? "ahead of" : "behind"} that of ${name}, so times are in doubt and commands are refused: set it right, best by NTP.`,
+  );
+  if (byService.length > 0 || !isClockBehind(content)) return byService;
+  return [
+    "The clock of this machine stands before events that it has recorded already, so one of the two times is wrong: set the clock right, best by NTP.",
+  ];
+}
+
+function worker({ worker: facts, state: { folder }, log }: Facts): readonly string[] {
+  const { found, trouble, notReady, portTaken } = facts;
+  switch (found) {
+    case "running":
+      return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
+    case "none":
+      return [
+        ...(portTaken === null
+          ? []
+          : [
+              `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
+            ]),
+        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastComplaint(log)}`,
+      ];
+    default:
+      return trouble === null ? [] : [trouble];
+  }
+}
+
+/** Levels of pino from which on a line is a complaint, and the worst. */
+const ERROR = 50;
+
+function lastComplaint(log: Facts["log"]): string {
+  const complaint = log?.lines.findLast((line) => {
+    const { level } = parsed(line);
+    return typeof level === "number" && level >= ERROR;
+  });
+  if (complaint === undefined) return "";
+  const { msg, err } = parsed(complaint);
+  const words = [msg, (err as { message?: unknown } | undefined)?.message].filter(
+    (each) => typeof each === "string",
+  );
+  return ` The last complaint in its log: ${words.join(": ")}`;
+}
+
+function parsed(line: string): Readonly<Record<string, unknown>> {
+  try {
+    return JSON.parse(line) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
+}
+
+function reach({ reach: asked }: Facts): readonly string[] {
+  const far = (asked ?? []).filter(({ by }) => by !== "file" && by !== "stdout");
+  const away = far.filter(({ answers }) => !answers);
+  // What several far ends share that all cannot even be found is this machine.
+  if (away.length > 1 && away.length === far.length && away.every(isOutOfReach)) {
+    return [
+      `None of ${away.map(({ name }) => name).join(", ")} can be reached, so look at this machine's network first: cable, name lookup (DNS), proxy, firewall. ${away[0]?.reason ?? ""}`,
+    ];
+  }
+  const silent = (asked ?? []).filter(({ answers }) => !answers);
+  return silent.toSorted((a, b) => rank(a) - rank(b)).map(sentenceOf);
+}
+
+/** No answer, and no refusal either: nothing says that the way there is any good. */
+function isOutOfReach({ kind, reason }: Reach): boolean {
+  return (
+    kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "")
+  );
+}
+
+/** Without a source nothing is known; a person's turn is not over by waiting. */
+function rank({ what, kind }: Reach): number {
+  return (what === "source" ? 0 : 2) + (kind === "config" ? 0 : 1);
+}
+
+function sentenceOf({ what, name, kind, reason }: Reach): string {
+  return kind === "config"
+    ? `${what === "source" ? "Source" : "Sink"} ${name} refuses us: ${reason}`
+    : `${what === "source" ? "Source" : "Sink"} ${name} is not to be had: ${reason}`;
+}
+
+function lost({ state: { content }, reach: asked }: Facts): readonly string[] {
+  return (content?.lost ?? [])
+    .filter(({ source, what }) => {
+      const token = (asked ?? []).find((each) => each.what === "source" && each.name === source)?.token;
+      return !token?.abilities.includes(what) && !token?.siteIds.map(String).includes(what);
+    })
+    .map(({ source, what, since }) =>
+      /^\d+$/.test(what)
+        ? `The token of ${source} does not see site ${what} any more since ${since}: have the service give it back, or take the site out of the configuration.`
+        : `The token of ${source} may not ${what} any more since ${since}: have the service give the ability back, or switch off what needs it.`,
+    );
+}
+
+function notices({ worker: { report } }: Facts): readonly string[] {
+  return report?.notices ?? [];
+}

@@ -1,0 +1,133 @@
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { expect, onTestFinished, test } from "vitest";
+import type { DoctorReport } from "#src/cli/doctor/report.ts";
+import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum doctor`, whatever is broken: which trouble it names first, and what is in the file. */
+
+interface Seen {
+  readonly first: string;
+  readonly stdout: string;
+  readonly file: string;
+  readonly report: DoctorReport;
+}
+
+async function doctor(place: Workplace, ...args: readonly string[]): Promise<Seen> {
+  const { code, stdout, stderr } = await place.plenum("doctor", ...args);
+  expect(code, stderr).toBe(0);
+  const [first = ""] = stdout.split("\n");
+  const file = /is in (\S+); it holds no secret/.exec(stdout)?.[1] ?? "";
+  return { first, stdout, file, report: JSON.parse(readFileSync(place.path(file), "utf8")) as DoctorReport };
+}
+
+test("beside a running worker nothing is wrong; the file has its report and its log, for the owner only", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  await expect.poll(async () => (await place.plenum("status", "--probe")).code, { timeout: 30_000 }).toBe(0);
+  const { first, file, report } = await doctor(place);
+  expect(first).toBe("Nothing is wrong, as far as can be seen from here.");
+  expect(file).toMatch(/^plenum-doctor-\d{4}-\d\d-\d\dT.*Z\.json$/);
+  expect(statSync(place.path(file)).mode & 0o777).toBe(0o600);
+  expect(report.worker).toMatchObject({ found: "running", notReady: null });
+  expect(report.worker.report?.sources[0]?.name).toBe("main");
+  expect(report.worker.log.some((line) => line.includes('"msg":"started"'))).toBe(true);
+  expect(report.state).toMatchObject({ found: "good", problems: [] });
+  expect(report.state.content?.events.length).toBeGreaterThan(0);
+  expect(report.reach).toEqual([
+    expect.objectContaining({ name: "main", answers: true, clockSkewMs: expect.any(Number) }),
+    expect.objectContaining({ name: "files", answers: true }),
+  ]);
+  expect(report.configuration.content).toMatchObject({
+    sources: { main: { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" } },
+  });
+  expect(report.machine).toMatchObject({ node: process.version });
+  worker.signal("SIGTERM");
+  await worker.ended;
+
+  const stopped = await doctor(place);
+  expect(stopped.first).toMatch(/^Most likely: No worker is running on the state folder state/);
+  expect(stopped.report.worker.report?.startedAt).toBeNull();
+
+  // A second file never takes the place of the first.
+  expect(readdirSync(place.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
+}, 90_000);
+
+test("without a configuration, and with one that is wrong, that comes first", async () => {
+  const place = workplace("http://127.0.0.1:9");
+  const missing = await doctor(place, "--config", "nowhere.yaml");
+  expect(missing.first).toMatch(/^Most likely: There is no configuration at nowhere\.yaml/);
+  expect(missing.report).toMatchObject({ configuration: { found: "missing", content: null }, reach: null });
+
+  place.configure({ sinks: { lake: { influxdb: { url: "http://127.0.0.1:9", buckt: "b" } } } });
+  const wrong = await doctor(place);
+  expect(wrong.first).toMatch(/^Most likely: A worker does not start .*sinks\.lake\.influxdb/);
+  expect(wrong.report.configuration).toMatchObject({ found: "wrong" });
+
+  writeFileSync(place.path("plenum.yaml"), "sources:\n\tmain: 1\n");
+  expect((await doctor(place)).first).toMatch(/does not start .*: line 2/);
+
+  place.configure();
+  writeFileSync(place.path("token"), "");
+  expect((await doctor(place)).first).toMatch(
+    /^Most likely: A secret cannot be used: The secret file token is empty/,
+  );
+}, 60_000);
+
+test("a damaged state comes before the worker that is away, and a source that refuses after it", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  worker.signal("SIGTERM");
+  await worker.ended;
+  writeFileSync(place.path("token"), "another token");
+  const refused = await doctor(place);
+  const order = refused.report.troubles.map((trouble) => trouble.slice(0, 20));
+  expect(order.slice(0, 2), refused.stdout).toEqual(["No worker is running", "Source main refuses "]);
+
+  const file = place.path("state/plenum.db");
+  writeFileSync(file, readFileSync(file).fill(0xa5, 0, 4_096));
+  const damaged = await doctor(place);
+  expect(damaged.first).toMatch(/^Most likely: The state in state is damaged: restart the worker/);
+  expect(damaged.report.state.found).toBe("damaged");
+  expect(damaged.report.state.files.length).toBeGreaterThan(0);
+}, 60_000);
+
+test("a port that is taken explains a worker that is away; the last complaint of its log is told", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url);
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => void other.close());
+  const { port } = other.address() as { readonly port: number };
+  place.configure({ status: { port } });
+  const lines = [
+    { level: 50, msg: "polls fail", err: { message: "The disk has a fault." } },
+    { level: 30, msg: "stopped" },
+  ];
+  writeFileSync(place.path("old.log"), lines.map((line) => JSON.stringify(line)).join("\n"));
+  const { first, stdout, report } = await doctor(place, "--log", "old.log");
+  expect(first).toContain(`Another program has the port of the status page (127.0.0.1:${port})`);
+  expect(stdout).toContain("The last complaint in its log: polls fail: The disk has a fault.");
+  expect(report.log?.lines).toHaveLength(2);
+
+  const none = await place.plenum("doctor", "--log", "no.log");
+  expect([none.code, onlyLine(none.stderr)]).toEqual([78, "The log file no.log cannot be read."]);
+  const nowhere = await place.plenum("doctor", "--to", "no/folder");
+  expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([
+    78,
+    expect.stringContaining("cannot be written (ENOENT)"),
+  ]);
+}, 60_000);
+
+test("far ends that can all not be found are one trouble of this machine", async () => {
+  const place = workplace("https://service.invalid");
+  place.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });
+  const { report } = await doctor(place);
+  expect(report.troubles[1]).toMatch(
+    /^None of main, broker can be reached, so look at this machine's network first/,
+  );
+}, 60_000);

@@ -1,0 +1,114 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { stringify } from "yaml";
+import { type Workplace, workplace } from "../cli/plenum.ts";
+import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
+
+/** The file that is sent to support, from configurations in which people wrote secrets where they must not stand. */
+
+const NOBODY = "http://127.0.0.1:9";
+
+function configurations(all: Canaries): Readonly<Record<string, unknown>> {
+  const source = (more: object = {}) => ({
+    sources: {
+      main: { base_url: NOBODY, token: { file: "secret-service" }, time_zone: "Europe/Oslo", ...more },
+    },
+  });
+  const hook = (webhook: object) => ({ ...source(), sinks: { hook: { webhook } } });
+  return {
+    "the token itself": source({ token: all.service }),
+    "the token as a file's name": source({ token: { file: all.service } }),
+    "the token as a variable's name": source({ token: { env: all.service } }),
+    "the token under a key that there is not": source({ tokn: all.service }),
+    "the token in a list": source({ token: [all.service] }),
+    "the token as a key": source({ [all.service]: true }),
+    "the token as the zone": source({ time_zone: all.service }),
+    "the password as a name of a site": source({ read: [{ name: all.influxPassword, every: "1m" }] }),
+    "a password in the address": source({
+      base_url: `https://me:${encodeURIComponent(all.mqttPassword)}@127.0.0.1:9`,
+    }),
+    "a key in the address": hook({
+      url: `https://127.0.0.1:9/services/${encodeURIComponent(all.webhookSigning)}`,
+    }),
+    "a key in the query": hook({
+      url: `https://127.0.0.1:9/?code=${encodeURIComponent(all.webhookSigning)}`,
+    }),
+    "a header": hook({
+      url: "https://127.0.0.1:9/hook",
+      unsigned: true,
+      headers: { authorization: all.webhookHeader, "x-key": all.influxToken },
+    }),
+    "a signing secret": hook({ url: "https://127.0.0.1:9/hook", secrets: [all.webhookSigning] }),
+    "a password as it is": { ...source(), status: { port: 0, password: all.statusPassword } },
+    "a proxy": source({ proxy: { url: `http://me:${encodeURIComponent(all.proxyPassword)}@127.0.0.1:9` } }),
+    "at the top": { ...source(), password: all.statusPassword, notes: { deep: [all.influxToken] } },
+    "a text": all.influxToken,
+    "a file that others may read": source({ token: { file: "open-secret" } }),
+  };
+}
+
+async function fileOf(place: Workplace, ...args: readonly string[]): Promise<string> {
+  for (const name of readdirSync(place.path("out"))) rmSync(place.path(`out/${name}`));
+  const { code, stdout, stderr } = await place.plenum("doctor", "--to", "out", ...args);
+  expect([code, stderr.replaceAll(/.* … \d+ s\n/g, "")]).toEqual([0, ""]);
+  const [name = ""] = readdirSync(place.path("out"));
+  return `${stdout}\n${name}\n${readFileSync(place.path(`out/${name}`), "utf8")}`;
+}
+
+function secretPlace(all: Canaries): Workplace {
+  const place = workplace(NOBODY);
+  mkdirSync(place.path("out"));
+  for (const slot of SLOTS) writeFileSync(place.path(`secret-${slot}`), `${all[slot]}\n`, { mode: 0o600 });
+  writeFileSync(place.path("open-secret"), all.service, { mode: 0o644 });
+  return place;
+}
+
+test("no secret, wherever in a configuration it was written, is in the file or on the terminal", async () => {
+  const all = canaries();
+  const place = secretPlace(all);
+  for (const [mistake, config] of Object.entries(configurations(all))) {
+    writeFileSync(place.path("plenum.yaml"), stringify(config));
+    expect(sightings(all, { [mistake]: await fileOf(place) })).toEqual([]);
+  }
+}, 120_000);
+
+test("nor from a file that is no YAML, with the secret where it is none", async () => {
+  const all = canaries();
+  const place = secretPlace(all);
+  const broken = {
+    "no end of a text": `sources:\n  main:\n    token: "${all.service}\n`,
+    "a text behind a text": `sources:\n  token: "abc" ${all.service}\n`,
+    "an alias": `sources:\n  token: *${all.statusPassword.replaceAll(/[^\w-]/g, "a")}\n`,
+    "a tag": `sources:\n  token: !${all.influxToken.replaceAll(/[^\w-]/g, "a")} x: y: z\n`,
+    "a bare token": `${all.service}\n- x\n`,
+  };
+  for (const [mistake, text] of Object.entries(broken)) {
+    writeFileSync(place.path("plenum.yaml"), text);
+    const plain = {
+      ...all,
+      statusPassword: all.statusPassword.replaceAll(/[^\w-]/g, "a"),
+      influxToken: all.influxToken.replaceAll(/[^\w-]/g, "a"),
+    };
+    expect(sightings({ ...all, ...plain }, { [mistake]: await fileOf(place) })).toEqual([]);
+  }
+}, 60_000);
+
+test("nor from a log of another program that is taken along", async () => {
+  const all = canaries();
+  const place = secretPlace(all);
+  const lines = [
+    `connecting to https://me:${encodeURIComponent(all.mqttPassword)}@broker.example/x`,
+    `GET /api/v1/me Authorization: Bearer ${all.service}`,
+    `password=${all.statusPassword.replaceAll(" ", "-")} ok`,
+    JSON.stringify({ level: 50, token: all.influxToken, msg: "refused" }),
+    `https://hooks.example/services/T0/${encodeURIComponent(all.webhookSigning)}?key=${encodeURIComponent(all.influxToken)}`,
+    `saw ${all.service} in passing`,
+  ];
+  writeFileSync(place.path("old.log"), lines.join("\n"));
+  const text = await fileOf(place, "--log", "old.log");
+  expect(sightings(all, { log: text })).toEqual([]);
+  expect(text).toContain("broker.example");
+  // The configuration does not name the secrets at all, so that only their looks can give them away.
+  writeFileSync(place.path("plenum.yaml"), "sources: {}\n");
+  expect(sightings(all, { log: await fileOf(place, "--log", "old.log") })).toEqual([]);
+}, 60_000);
