@@ -98,7 +98,10 @@ function sourceNotices(source: SourceReport, nowMs: number): readonly string[] {
       ({ name, lastSuccess, dueBy }) =>
         `${source.name}, ${name}: ${lastSuccess === null ? "there was no good poll yet" : `the last good poll was at ${lastSuccess}`}, and one was due by ${dueBy} at the latest.`,
     );
-  return [...refused.map(({ text }) => text), ...problems, ...late, ...token];
+  const lost = source.lostSites.map(
+    ({ siteId, since, reason }) => `${source.name}, site ${siteId}, since ${since}: ${reason}`,
+  );
+  return [...refused.map(({ text }) => text), ...lost, ...problems, ...late, ...token];
 }
 
 function healthWords({ health }: SourceReport): string {

@@ -28,6 +28,8 @@ export interface SourceReport {
   readonly quota: QuotaStatus | null;
   /** The service as a whole, or features of it, that are not to be had; empty while all is well. */
   readonly unavailable: readonly Unavailable[];
+  /** Sites that the token does not see any more; empty while it sees all that it saw. */
+  readonly lostSites: readonly LostSite[];
   /** What the service says about the token; null before it was asked. */
   readonly token: TokenReport | null;
   /** What the service's own health check said last; null while it was not asked. It decides nothing. */
@@ -100,6 +102,12 @@ export interface Unavailable {
   readonly reason: string;
 }
 
+export interface LostSite {
+  readonly siteId: number;
+  readonly since: string;
+  readonly reason: string;
+}
+
 export interface TokenReport {
   readonly name: string;
   readonly expiresAt: string | null;
@@ -131,6 +139,9 @@ export interface HistoryReport {
   /** Up to when every followed series is told; null while none is followed. */
   readonly toldUntil: string | null;
 }
+
+/** Before the id of a site that is out of the token's sight, where availability is kept. */
+const SITE = "site/";
 
 export async function sourceReport(
   remembered: Remembered,
@@ -171,11 +182,14 @@ export async function sourceReport(
   ]);
   const times = [...values.values()].map((value) => value.time);
   const jobs = jobReports({ polls, heard: lastPolls, newestValue: latest(times), paces, ...time });
-  const away = [...unavailable].map(([subject, { since, reason }]) => ({
-    job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
-    since,
-    reason,
-  }));
+  const ofSites = [...unavailable].filter(([subject]) => subject.startsWith(SITE));
+  const away = [...unavailable]
+    .filter(([subject]) => !subject.startsWith(SITE))
+    .map(([subject, { since, reason }]) => ({
+      job: subject.startsWith("feature/") ? subject.slice("feature/".length) : null,
+      since,
+      reason,
+    }));
   const reading = (job: string, held: number) =>
     readingOf({
       job: jobs.find((each) => each.name === job),
@@ -222,6 +236,11 @@ export async function sourceReport(
     origin,
     quota: live?.quota ?? null,
     unavailable: away,
+    lostSites: ofSites.map(([subject, { since, reason }]) => ({
+      siteId: Number(subject.slice(SITE.length)),
+      since,
+      reason,
+    })),
     token:
       token === undefined
         ? null

@@ -1,13 +1,13 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { Retryable } from "../errors.ts";
-import { type Event, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri } from "../event.ts";
+import { type Event, featureSubject, makeEvent, SERVICE_SUBJECT, sourceUri, subjectOf } from "../event.ts";
 import type { Change, DocumentChange } from "../store/store.ts";
 import type { Holding } from "./holding.ts";
 import { type HeldUnavailability, syncSet } from "./snapshot.ts";
 
 /**
- * What is told about the service itself: exactly one `source-unavailable` when it goes, whole or with one feature,
- * and one `source-available` when it is back. The state is on disk, so a restart in between tells neither again.
+ * What is told about the service itself: exactly one `source-unavailable` when it goes, whole, with one feature or with
+ * one site that the token does not see any more, and one `source-available` when it is back. The state is on disk, so a restart in between tells neither again.
  */
 export interface Availability {
   isDown(): boolean;
@@ -16,6 +16,13 @@ export interface Availability {
   up(): Promise<void>;
   featureDown(job: string, reason: string): Promise<void>;
   featureUp(job: string): Promise<void>;
+  /** The sites that were told to be out of the token's sight, and since when, UTC. */
+  sitesDown(): ReadonlyMap<number, string>;
+  /** `since` is when the loss was noticed, UTC. */
+  siteDown(siteId: number, since: string, reason: string): Promise<void>;
+  siteUp(siteId: number): Promise<void>;
+  /** Nobody waits for it any more; nothing is told. */
+  siteGone(siteId: number): Promise<void>;
   /**
    * Commits what a job found, with the good news about its feature in front where it is due. While the service is
    * away the picture stands still: only the pass that compares everything, `returning`, commits, and says first that
@@ -35,13 +42,18 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
   const set = syncSet("availability", source);
   const held = () => holding.get<HeldUnavailability>(set);
 
-  const loss = (subject: string, reason: string): Change => {
-    const since = isoUtc(clock.now());
+  const loss = (
+    subject: string,
+    reason: string,
+    since = isoUtc(clock.now()),
+    siteId: number | null = null,
+  ): Change => {
     const event = makeEvent({
       type: "source-unavailable",
       source: sourceUri(source),
       subject,
       time: since,
+      siteId,
       data: { reason, since },
       facts: [since],
     });
@@ -51,7 +63,10 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
     };
   };
 
-  const news = (subject: string): { documents: DocumentChange[]; events: Event[] } => {
+  const news = (
+    subject: string,
+    siteId: number | null = null,
+  ): { documents: DocumentChange[]; events: Event[] } => {
     const known = held().get(subject);
     if (known === undefined) return { documents: [], events: [] };
     const event = makeEvent({
@@ -59,6 +74,7 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
       source: sourceUri(source),
       subject,
       time: isoUtc(clock.now()),
+      siteId,
       data: { unavailableSince: known.since },
       facts: [known.since],
     });
@@ -80,6 +96,20 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
     async featureUp(job) {
       await holding.commit(news(featureSubject(job)));
     },
+    sitesDown() {
+      const all = [...held()].map(([subject, { since }]) => [siteOf(subject), since] as const);
+      return new Map(all.flatMap(([siteId, since]) => (siteId === null ? [] : [[siteId, since] as const])));
+    },
+    async siteDown(siteId, since, reason) {
+      const subject = siteSubject(siteId);
+      if (!held().has(subject)) await holding.commit(loss(subject, reason, since, siteId));
+    },
+    async siteUp(siteId) {
+      await holding.commit(news(siteSubject(siteId), siteId));
+    },
+    async siteGone(siteId) {
+      await holding.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });
+    },
     async commit(job, change, returning = false) {
       if (!returning && held().has(SERVICE_SUBJECT)) {
         throw new Retryable("The service went away meanwhile; nothing is told before it is back.");
@@ -92,4 +122,13 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
       });
     },
   };
+}
+
+function siteSubject(siteId: number): string {
+  return subjectOf("site", null, String(siteId));
+}
+
+function siteOf(subject: string): number | null {
+  const [, id] = /^site\/(\d+)$/.exec(subject) ?? [];
+  return id === undefined ? null : Number(id);
 }

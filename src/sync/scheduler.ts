@@ -8,6 +8,7 @@ import { abortable, loop, oneAtATime, rest, within } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { Follower } from "./follower.ts";
 import type { Job } from "./job.ts";
+import type { LostSites } from "./lost-sites.ts";
 import type { Outage } from "./outage.ts";
 import {
   createRunner,
@@ -39,6 +40,8 @@ export interface SchedulerOptions {
   readonly availability: Availability;
   /** What the token may: a change lets at once what was refused try again. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
+  /** Tells which sites the token lost. */
+  readonly lostSites?: LostSites;
   /** Remembers how a job is doing. */
   readonly remember: (job: string, state: HeldPoll) => Promise<void>;
   readonly remembered: (job: string) => HeldPoll | undefined;
@@ -359,6 +362,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
       beside(outage.watch(end.signal));
       beside(watchScope());
       beside(followScope());
+      if (options.lostSites !== undefined) beside(options.lostSites.watch(end.signal));
       beside(catchUp());
       for (const follower of options.followers ?? []) {
         const following = keepFollowing(follower).finally(() => runs.delete(following));

@@ -17,6 +17,7 @@ import { createOfflineGateways, type OfflineGateways } from "./inventory/offline
 import { createInventoryPoll, createSitePoll } from "./inventory/poll.ts";
 import { createTagPoll } from "./inventory/tag-poll.ts";
 import type { Job } from "./job.ts";
+import { createLostSites } from "./lost-sites.ts";
 import { createOutage } from "./outage.ts";
 import type { PollParts } from "./poll-parts.ts";
 import { matcher, type Ticker } from "./schedule.ts";
@@ -71,14 +72,17 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     ),
   ]);
   const scope = createScope(source, clock);
+  const availability = createAvailability({ source: source.name, holding, clock });
   const lastToken = holding.get<HeldToken>(tokenSet).get("token");
   if (lastToken !== undefined) {
-    scope.learn(lastToken.info);
-    scope.recall(lastToken.lost ?? {});
+    // What was lost since the token's last poll is known from what was told.
+    const down = availability.sitesDown();
+    const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
+    scope.learn({ ...lastToken.info, sites });
+    scope.recall({ ...Object.fromEntries(down), ...lastToken.lost });
   }
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
-  const availability = createAvailability({ source: source.name, holding, clock });
   const partsFor = (settings: SyncConfig): PollParts => ({
     source,
     config: settings,
@@ -150,6 +154,15 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         outage,
         availability,
         scope,
+        lostSites: createLostSites({
+          source: source.name,
+          availability,
+          outage,
+          scope,
+          holding,
+          clock,
+          log,
+        }),
         remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
         async remember(job, state) {
           await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });

@@ -1,0 +1,100 @@
+import { expect, onTestFinished, test } from "vitest";
+import { createLog } from "#src/log.ts";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { createLostSites } from "#src/sync/lost-sites.ts";
+import { createBell } from "#src/waiting.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
+
+/** A token that sees a site no more, seen by whoever looks at the worker. */
+
+const MINUTE = 60_000;
+
+async function started(): Promise<VirtualWorker> {
+  const virtual = await startVirtualWorker({
+    simulator: { sites: [1, 6] },
+    source: { read: [{ name: "all", every: "1m" }] },
+  });
+  onTestFinished(() => virtual.clear());
+  await virtual.clock.advance(5 * MINUTE);
+  return virtual;
+}
+
+async function reportOf(virtual: VirtualWorker): Promise<StatusReport> {
+  const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+  return (await answer.json()) as StatusReport;
+}
+
+async function told(virtual: VirtualWorker): Promise<readonly string[]> {
+  return (await virtual.events())
+    .filter(({ type }) => type === "source-unavailable" || type === "source-available")
+    .map(({ type, subject, siteid }) => `${type} ${subject} ${siteid}`);
+}
+
+test("a lost site is told as that, once, within a minute; also over a restart; and its return", async () => {
+  const virtual = await started();
+  expect((await reportOf(virtual)).notices).toEqual([]);
+  virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
+  await virtual.clock.advance(1.2 * MINUTE);
+  expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
+  const report = await reportOf(virtual);
+  expect(report.notices).toEqual([
+    expect.stringMatching(
+      /^main, site 1, since 2026-06-01T\S+: The token does not see site 1 \(.+\) any more/,
+    ),
+  ]);
+  expect(report.sources[0]).toMatchObject({ unavailable: [], setAside: [], leftOut: [] });
+
+  await virtual.restart("crash");
+  await virtual.clock.advance(30 * MINUTE);
+  expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
+  expect((await reportOf(virtual)).notices).toHaveLength(1);
+
+  virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [1, 6] });
+  await virtual.clock.advance(6 * MINUTE);
+  expect(await told(virtual)).toEqual(["source-unavailable site/1 1", "source-available site/1 1"]);
+  expect((await reportOf(virtual)).notices).toEqual([]);
+}, 60_000);
+
+test("what was lost while the worker was away is told at its start", async () => {
+  const virtual = await started();
+  virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
+  await virtual.restart("crash");
+  await virtual.clock.advance(2 * MINUTE);
+  expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
+}, 60_000);
+
+test("a site that is taken for gone is not waited for any more, and nothing is told of it", async () => {
+  const clock = createVirtualClock(0);
+  const held = new Map([
+    [1, "2026-06-01T00:00:00.000Z"],
+    [2, "2026-06-07T00:00:00.000Z"],
+  ]);
+  const done: string[] = [];
+  const down = async (siteId: number) => void done.push(`down ${siteId}`);
+  const end = new AbortController();
+  const watching = createLostSites({
+    source: "main",
+    availability: {
+      sitesDown: () => held,
+      siteDown: down,
+      siteUp: async (siteId) => void done.push(`up ${siteId}`),
+      siteGone: async (siteId) => void done.push(`gone ${siteId}`),
+    },
+    outage: { over: async () => undefined },
+    scope: {
+      known: () => new Set([6]),
+      sees: (siteId) => siteId === 6,
+      lost: () => ({ 2: "2026-06-07T00:00:00.000Z", "read:tags": "2026-06-07T00:00:00.000Z" }),
+      changes: createBell(),
+    },
+    holding: { get: () => new Map<string, never>() },
+    clock,
+    log: createLog({ level: "silent" }),
+  }).watch(end.signal);
+  await clock.advance(1_000);
+  expect(done).toEqual(["gone 1"]);
+  end.abort();
+  await watching;
+});
