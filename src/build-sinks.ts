@@ -76,8 +76,10 @@ async function buildSink(
   const connector = connectorOf(entry);
   const options = entry[connector];
   const definition = CATALOG[connector] as ConnectorDefinition;
+  const { copy } = await parts.store.describe();
   const context: ConnectorContext = {
     name,
+    ...(copy === undefined ? {} : { identity: copy.identity }),
     log: parts.log.child({ sink: name }),
     clock,
     metrics,

@@ -303,6 +303,8 @@ export interface Arrival {
 export interface ConnectorContext {
   /** The instance's name in the configuration. */
   readonly name: string;
+  /** Tells this worker from the one whose state it was copied from; absent where it was not. */
+  readonly identity?: string;
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;

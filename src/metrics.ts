@@ -23,7 +23,16 @@ export function createMetrics() {
   const registry = new Registry();
   const metrics = { registry, ...describedMetrics([registry]) };
   // A gauge without labels begins at 0; nobody knows these before they are first set.
-  for (const gauge of [metrics.auditBytes, metrics.auditLimitBytes]) gauge.remove();
+  const unknown = [
+    metrics.auditBytes,
+    metrics.auditLimitBytes,
+    metrics.diskFreeBytes,
+    metrics.diskBytes,
+    metrics.logBytes,
+    metrics.logPendingBytes,
+    metrics.logLimitBytes,
+  ];
+  for (const gauge of unknown) gauge.remove();
   return metrics;
 }
 
@@ -188,6 +197,31 @@ function describedMetrics(registers: Registry[]) {
     configPending: new Gauge({
       name: "plenum_config_pending_changes",
       help: "Changes of the configuration file that wait for a restart.",
+      registers,
+    }),
+    diskFreeBytes: new Gauge({
+      name: "plenum_disk_free_bytes",
+      help: "What the worker may still write on the disk that holds the state; absent where the system does not say.",
+      registers,
+    }),
+    diskBytes: new Gauge({
+      name: "plenum_disk_bytes",
+      help: "Size of the disk that holds the state; absent where the system does not say.",
+      registers,
+    }),
+    logBytes: new Gauge({
+      name: "plenum_outbox_bytes",
+      help: "Size of the log of events.",
+      registers,
+    }),
+    logPendingBytes: new Gauge({
+      name: "plenum_outbox_pending_bytes",
+      help: "Size of the events that the slowest sink in use has not taken yet.",
+      registers,
+    }),
+    logLimitBytes: new Gauge({
+      name: "plenum_outbox_limit_bytes",
+      help: "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
       registers,
     }),
     auditBytes: new Gauge({

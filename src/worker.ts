@@ -11,6 +11,7 @@ import type { Config } from "./config/config.ts";
 import type { Accept } from "./connector.ts";
 import { createBackPressure } from "./delivery/back-pressure.ts";
 import { createDispatcher } from "./delivery/dispatcher.ts";
+import { createLogSpace } from "./delivery/log-space.ts";
 import { createPruning } from "./delivery/pruning.ts";
 import { inOrder, Stopping, sideBySide } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
@@ -153,7 +154,8 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
   const dispatcher = createDispatcher({ ...delivered, picture });
   const silences = createSilenceKeeper({ store, clock, log });
-  const pruning = createPruning({ ...delivered, clockDoubt, bounds: boundsOf(config.state) });
+  const space = createLogSpace({ outbox: store.outbox, metrics, log });
+  const pruning = createPruning({ ...delivered, clockDoubt, bounds: boundsOf(config.state), space });
 
   const commands = await createCommands({
     ...shared,
@@ -192,6 +194,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       ...clockDoubt.notices(),
       ...commitNotices(commitTrouble()),
       ...commands.notices(),
+      ...space.notices(),
       ...backPressure.notices(),
       ...dispatcher.notices(),
     ],

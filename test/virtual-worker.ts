@@ -151,6 +151,8 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
       }
       await stop(before);
       config = parsed(written);
+      // What is left behind would be an original, and this one its copy.
+      if (how === "crash") rmSync(join(folder, `state ${lives - 1}`), { recursive: true });
       current = await start();
     },
     async reload(edit) {

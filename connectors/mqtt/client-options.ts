@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { hostname } from "node:os";
 import type { IClientOptions } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
+import type { ConnectorContext } from "../../src/connector.ts";
 import type { Secret } from "../../src/log.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
@@ -86,11 +87,16 @@ export function placeOf(config: MqttConfig): string {
 
 /**
  * The same after a restart, so that a broker which still holds the old connection ends it, will and all, before
- * the new one begins; different on another machine, and for another worker on the same one: it has a prefix of its own,
- * or both would publish to the same topics.
+ * the new one begins; different on another machine, for another worker on the same one (it has a prefix of its own, or
+ * both would publish to the same topics), and from the worker whose state this one's was copied from.
  */
-export function clientIdOf(config: MqttConfig, name: string, host = hostname()): string {
+export function clientIdOf(
+  config: MqttConfig,
+  { name, identity }: Pick<ConnectorContext, "name" | "identity">,
+  host = hostname(),
+): string {
   if (config.client_id !== undefined) return config.client_id;
-  const digest = createHash("sha256").update(`${host}\n${name}\n${config.prefix}`).digest("hex").slice(0, 8);
+  const facts = [host, name, config.prefix, ...(identity === undefined ? [] : [identity])];
+  const digest = createHash("sha256").update(facts.join("\n")).digest("hex").slice(0, 8);
   return `plenum-${name.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 64)}-${digest}`;
 }

@@ -19,7 +19,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
   const connection = createConnection({
     config,
     context,
-    clientId: `${clientIdOf(config, context.name)}-cmd`,
+    clientId: `${clientIdOf(config, context)}-cmd`,
     statusTopic: topics.commandStatus,
     prepare: (link) => link.subscribe(topics.commandFilters),
     async onMessage(packet) {

@@ -13,7 +13,7 @@ import { createTopics } from "./topics.ts";
 /** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.prefix, config.topic);
-  const clientId = clientIdOf(config, context.name);
+  const clientId = clientIdOf(config, context);
   const connection = createConnection({
     config,
     context,

@@ -13,7 +13,8 @@ import { WEAR } from "./wear.ts";
  * approvers, so whoever may name another folder in the configuration would have all of that behind them. So a state
  * writes nothing until somebody who can do more than edit the configuration has armed it: once, with
  * `plenum writes arm` beside its folder, or with `plenum run --arm-writing`. The same again when what limits or takes
- * back writes was damaged in it: a counter that is gone would begin at 0.
+ * back writes was damaged in it: a counter that is gone would begin at 0; and in a copy, because a command that both get
+ * would be written twice.
  */
 export interface Arming {
   refusing(): Refusing | null;
@@ -35,10 +36,12 @@ interface Armed {
   readonly by: string;
   /** Damaged documents of the guards that were known then; more than that is a reason to look again. */
   readonly damaged: number;
+  /** Identity of the copy that the state was then; absent where it was none. */
+  readonly copy?: string;
 }
 
 export interface ArmingOptions {
-  readonly store: Pick<Store, "document" | "damagedKeys">;
+  readonly store: Pick<Store, "describe" | "document" | "damagedKeys">;
   readonly stateFolder: string;
   /** Whoever started the worker asks for it. */
   readonly atStart: boolean;
@@ -52,10 +55,13 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
   const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const damaged = keys.flat().length;
   const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
-  let armed = known !== null && known.damaged >= damaged ? known : null;
+  const { copy } = await store.describe();
+  const isAnothers = known !== null && known.copy !== copy?.identity;
+  let armed = known !== null && !isAnothers && known.damaged >= damaged ? known : null;
 
   async function arm(by: string): Promise<void> {
-    const next = { at: isoUtc(clock.now()), by, damaged };
+    const own = copy === undefined ? {} : { copy: copy.identity };
+    const next = { at: isoUtc(clock.now()), by, damaged, ...own };
     await journal.note("writing-armed", { seenAt: next.at, by }, [armedAs(next)]);
     armed = next;
     log.warn({ by }, "writing is armed in this state");
@@ -69,8 +75,9 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
         ? null
         : {
             reason: "not-armed",
-            message:
-              damaged === 0
+            message: isAnothers
+              ? `The state ${stateFolder} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
+              : damaged === 0
                 ? `Writing was never armed in the state ${stateFolder}, so nothing is written: run plenum writes arm once.`
                 : `What limits writing was damaged in the state ${stateFolder}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
           },

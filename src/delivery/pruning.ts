@@ -8,6 +8,8 @@ import type { Outbox, RetentionBounds } from "../store/store.ts";
 import { loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { type Filter, matches } from "./filter.ts";
+import { matches } from "./filter.ts";
+import type { LogSpace } from "./log-space.ts";
 
 const PRUNE_EVERY_MS = 60_000;
 /** A process that stood still for days was not running, whatever its clocks say: more than this is never counted. */
@@ -20,6 +22,8 @@ export interface PruningOptions {
   readonly clock: Clock;
   /** While the clock is in doubt, nothing becomes older. */
   readonly clockDoubt: Pick<ClockDoubt, "anywhere">;
+  /** Looks every minute how full the log is. */
+  readonly space?: Pick<LogSpace, "look">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
@@ -55,6 +59,7 @@ export function createPruning(options: PruningOptions): Pruning {
         "Events were lost to a sink that did not take them.",
       );
     }
+    await options.space?.look(bounds.maxBytes);
     return PRUNE_EVERY_MS;
   }
 

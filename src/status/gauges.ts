@@ -32,11 +32,18 @@ export async function refreshGauges(options: {
   const nowMs = Date.parse(report.now);
   for (const sink of report.sinks) showSink(metrics, sink, nowMs);
   for (const source of report.sources) showSource(metrics, source);
+  showDisk(metrics, report.store);
 }
 
 type Gauges = Pick<
   Metrics,
-  "outboxDepth" | "outboxDepthExact" | "outboxOldestAge" | "alarmsActive" | "pollSuccess"
+  | "outboxDepth"
+  | "outboxDepthExact"
+  | "outboxOldestAge"
+  | "alarmsActive"
+  | "pollSuccess"
+  | "diskFreeBytes"
+  | "diskBytes"
 >;
 
 /** Priorities that the interface names: a site without such alarms shows 0, so that absent means not known. */
@@ -49,6 +56,19 @@ function showSink(metrics: Gauges, sink: SinkReport, nowMs: number): void {
   metrics.outboxDepth.set(labels, depth + again);
   metrics.outboxDepthExact.set(labels, exact ? 1 : 0);
   metrics.outboxOldestAge.set(labels, oldest === null ? 0 : Math.max(0, nowMs - Date.parse(oldest)) / 1_000);
+}
+
+function showDisk(
+  metrics: Pick<Gauges, "diskFreeBytes" | "diskBytes">,
+  { free, diskBytes }: StatusReport["store"],
+): void {
+  for (const [gauge, bytes] of [
+    [metrics.diskFreeBytes, free],
+    [metrics.diskBytes, diskBytes],
+  ] as const) {
+    if (bytes === null) gauge.remove();
+    else gauge.set(bytes);
+  }
 }
 
 function showSource(metrics: Gauges, { name: source, sites, jobs, readings }: SourceReport): void {

@@ -1,7 +1,7 @@
 import { isoUtc } from "../clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../clock-doubt.ts";
-import type { DamagedRows } from "../store/store.ts";
-import { hasLittleSpace } from "./disk.ts";
+import type { DamagedRows, SeenCopy } from "../store/store.ts";
+import { becomesFull, hasLittleSpace } from "./disk.ts";
 import type { SinkReport } from "./sink-report.ts";
 import type { SourceReport } from "./source-report.ts";
 
@@ -12,6 +12,8 @@ interface Shown {
   readonly store: {
     readonly file: string;
     readonly free: number | null;
+    readonly diskBytes: number | null;
+    readonly copy: SeenCopy | null;
     readonly damaged: readonly DamagedRows[];
   };
   readonly nowMs: number;
@@ -26,15 +28,11 @@ const NAMED = 5;
 
 /** Silence is never to be read as "no alarms": what does not work is said, worst first. */
 export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): readonly string[] {
-  const left = store.free;
   return [
-    ...(hasLittleSpace(left)
-      ? [
-          `The disk that holds ${store.file} has only ${(left / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
-        ]
-      : []),
+    ...diskNotices(store),
+    ...copyNotices(store.copy, nowMs),
     ...(store.damaged.length === 0 ? [] : [damagedNotice(store.damaged)]),
-    ...sources.flatMap((source) => [...sourceNotices(source, nowMs), ...workNotices(source)]),
+    ...sources.flatMap((source) => [...sourceNotices(source, nowMs), ...workNotices(source, store.copy)]),
     ...sinks.filter((sink) => sink.problem !== null).map((sink) => `Sink ${sink.sink}: ${sink.problem}`),
     ...sinks.flatMap(({ sink, deadLetters }) =>
       deadLetters === null || deadLetters === 0
@@ -51,6 +49,31 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
     ...(commands?.stopped === true && commands.enabled
       ? ["Writing is stopped by the kill switch; `plenum writes resume` allows it again."]
       : []),
+  ];
+}
+
+function diskNotices({ file, free, diskBytes }: Shown["store"]): readonly string[] {
+  if (hasLittleSpace(free)) {
+    return [
+      `The disk that holds ${file} has only ${(free / MEBIBYTE).toFixed(0)} MiB left. When it is full nothing new is remembered or told; free some space.`,
+    ];
+  }
+  if (free === null || diskBytes === null || !becomesFull({ free, size: diskBytes })) return [];
+  return [
+    `The disk that holds ${file} has ${(free / 1024 ** 3).toFixed(1)} GiB left, ${Math.floor((100 * free) / diskBytes)} % of it. All is well so far; free some space before it is full.`,
+  ];
+}
+
+/** Of a copy from another machine it is said so long; nobody can see from here whether the original still runs. */
+const COPY_TOLD_MS = 7 * DAY_MS;
+
+function copyNotices(copy: SeenCopy | null, nowMs: number): readonly string[] {
+  if (copy === null) return [];
+  const { from, isHere, isOriginalThere, at } = copy;
+  if (isHere ? !isOriginalThere : nowMs - Date.parse(at) > COPY_TOLD_MS) return [];
+  const where = isHere ? `${from.folder}, where it still lies` : `${from.folder} on ${from.host}`;
+  return [
+    `This state was copied from ${where} (noticed at ${at}). Run only one of the two: both spend the same quota and tell everything, with the same ids. This one introduces itself to MQTT brokers under another name, and writes nothing before \`plenum writes arm\`.${isHere ? " When the original is not needed any more, remove it." : ""}`,
   ];
 }
 
@@ -110,7 +133,7 @@ function healthWords({ health }: SourceReport): string {
 }
 
 /** What keeps the values of a source from being as fresh as they were wished, or believed. */
-function workNotices(source: SourceReport): readonly string[] {
+function workNotices(source: SourceReport, copy: SeenCopy | null): readonly string[] {
   const { name, quota, clockSkewMs, setAside, leftOut, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((allowance) => allowance.foreign !== null)?.foreign ?? null;
   return [
@@ -122,7 +145,7 @@ function workNotices(source: SourceReport): readonly string[] {
     ...(foreign === null
       ? []
       : [
-          `Another program seems to spend the quota of ${name}${foreign.perWindow === null ? "" : `, up to ${counted(foreign.perWindow, "request")} a minute`}, since ${isoUtc(foreign.sinceMs)}. Give it a token of another user, or leave it a share with quota.polite.`,
+          `Another program seems to spend the quota of ${name}${foreign.perWindow === null ? "" : `, up to ${counted(foreign.perWindow, "request")} a minute`}, since ${isoUtc(foreign.sinceMs)}.${copy === null ? "" : ` It may be the worker whose state this one was copied from (${copy.from.folder} on ${copy.from.host}).`} Give it a token of another user, or leave it a share with quota.polite.`,
         ]),
     ...(plan === null || plan.fits ? [] : [stretchNotice(name, plan)]),
     ...(historyStarvesSince === null

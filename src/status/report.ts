@@ -1,8 +1,8 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import type { ConfigurationState } from "../reload-facts.ts";
 import { silencesIn } from "../silence/silence.ts";
-import type { DamagedRows, Store, Wanted } from "../store/store.ts";
-import { freeBytes } from "./disk.ts";
+import type { DamagedRows, SeenCopy, Store, Wanted } from "../store/store.ts";
+import { diskSpace } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered, WATCHED_MS } from "./remembered.ts";
 import { type AlarmRow, alarmRows, type ValueFilter, type ValueRows, valueRows } from "./rows.ts";
@@ -33,6 +33,10 @@ export interface StatusReport {
     readonly bytes: number;
     /** Bytes that are left on the disk for us; null where that cannot be known. */
     readonly free: number | null;
+    /** Size of that disk, bytes; null where that cannot be known. */
+    readonly diskBytes: number | null;
+    /** What the state was copied from; null where it is no copy, as far as anybody knows. */
+    readonly copy: SeenCopy | null;
     /** Rows that were not what had been written and are kept apart since. */
     readonly damaged: readonly DamagedRows[];
   };
@@ -92,7 +96,7 @@ export function createStatus(options: StatusOptions): Status {
     async report() {
       const now = clock.now();
       const time = { startedAtMs: live?.startedAtMs ?? null, nowMs: now };
-      const [sources, shownSinks, { file, bytes, damaged }] = await Promise.all([
+      const [sources, shownSinks, { file, bytes, damaged, copy = null }] = await Promise.all([
         Promise.all(
           options.sources.map((source) =>
             sourceReport(remembered, source, live?.source(source.name) ?? null, time),
@@ -101,7 +105,9 @@ export function createStatus(options: StatusOptions): Status {
         sinks(),
         store.describe(),
       ]);
-      const kept = { file, bytes, free: freeBytes(file), damaged };
+      const space = diskSpace(file);
+      const disk = { free: space?.free ?? null, diskBytes: space?.size ?? null };
+      const kept = { file, bytes, ...disk, copy, damaged };
       const commands = live?.commands() ?? null;
       return {
         version: options.version,

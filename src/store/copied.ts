@@ -1,25 +1,91 @@
-import { statSync } from "node:fs";
+import { randomBytes } from "node:crypto";
+import { readFileSync, realpathSync, statSync } from "node:fs";
+import { hostname } from "node:os";
+import { dirname } from "node:path";
+import { isoUtc } from "../clock.ts";
 import type { createDocuments } from "./documents.ts";
 import { beginEpoch } from "./epoch.ts";
+import { sizeOf, stateFile } from "./folder.ts";
 import type { Database } from "./sqlite.ts";
+import type { SeenCopy, StateCopy } from "./store.ts";
+
+/** Where a state was when it was opened last. */
+interface Place {
+  /** The file's number in the file system and its birth: what it is told from its copies by. */
+  readonly file: string;
+  readonly folder: string;
+  /** The system's own name for the machine; null where it has none. */
+  readonly machine: string | null;
+  readonly host: string;
+}
 
 const SET = "state-file";
-const KEY = "plenum.db";
+const PLACE = "plenum.db";
+const COPY = "copy";
+/** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
+const MACHINE_ID = "/etc/machine-id";
+
+type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
 /**
- * Has every sink count anew where the file is another one than at the last start: a backup that was put in its place
- * stands at numbers that the receivers have seen already, for other events. A file tells itself from its copies by its
- * number in the file system and its birth. A machine that was set back with its disk cannot be told so. Belongs inside a
- * transaction.
+ * Looks whether the file is another one than at the last start.
+ *
+ * Then every sink counts anew: a backup that was put in the place of the state stands at numbers that the receivers have
+ * seen already, for other events. And where the one that it was copied from is still there, or was on another machine,
+ * it is a copy that may run beside its original: it gets an identity of its own. A machine that was set back with its
+ * disk, or doubled as a whole, cannot be told so. Belongs inside a transaction.
  */
 export function noticeCopy(
   database: Database,
-  documents: Pick<ReturnType<typeof createDocuments>, "document" | "change">,
+  documents: Documents,
+  nowMs: number,
+  machine: () => string | null = machineName,
 ): void {
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
-  const now = `${ino} ${birthtimeNs}`;
-  const before = documents.document<string>(SET, KEY);
-  if (before === now) return;
-  if (before !== undefined) beginEpoch(database, "true");
-  documents.change({ set: SET, put: [[KEY, now]] });
+  const folder = realpathSync(dirname(database.path));
+  const now: Place = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
+  const before = documents.document<Place>(SET, PLACE);
+  if (before !== undefined && JSON.stringify(before) === JSON.stringify(now)) return;
+  documents.change({ set: SET, put: [[PLACE, now]] });
+  if (before === undefined || before.file === now.file) return;
+  beginEpoch(database, "true");
+  const isHere = before.machine === now.machine;
+  if (isHere && !isAt(before)) return;
+  const identity = randomBytes(4).toString("hex");
+  const from = { folder: before.folder, host: before.host };
+  const copy: StateCopy & { readonly file: string } = {
+    identity,
+    at: isoUtc(nowMs),
+    from,
+    isHere,
+    file: before.file,
+  };
+  documents.change({ set: SET, put: [[COPY, copy]] });
+}
+
+/** What this state is a copy of; undefined where it is none, as far as anybody knows. */
+export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
+  const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
+  if (copy === undefined) return undefined;
+  const { file, ...told } = copy;
+  return { ...told, isOriginalThere: told.isHere && isAt({ file, folder: told.from.folder }) };
+}
+
+/** Whether a state is still where it was. */
+function isAt({ file, folder }: Pick<Place, "file" | "folder">): boolean {
+  try {
+    const path = stateFile(folder);
+    const { ino, birthtimeNs } = statSync(path, { bigint: true });
+    return `${ino} ${birthtimeNs}` === file && sizeOf(path) > 0;
+  } catch {
+    return false;
+  }
+}
+
+function machineName(): string | null {
+  try {
+    return readFileSync(MACHINE_ID, "utf8").trim() || null;
+  } catch {
+    return null;
+  }
 }

@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Log } from "../log.ts";
 import { createBell } from "../waiting.ts";
-import { noticeCopy } from "./copied.ts";
+import { noticeCopy, seenCopy } from "./copied.ts";
 import { createDamage } from "./damage.ts";
 import { createDocuments } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
@@ -38,6 +38,8 @@ export interface StoreOptions {
   readonly lock?: boolean;
   /** The type number of a folder's file system; tests pass another one in. */
   readonly fileSystemType?: FileSystemType;
+  /** The system's own name for the machine; tests pass another one in. */
+  readonly machine?: () => string | null;
 }
 
 /** The write-ahead log is cut back to this after a checkpoint, in bytes. */
@@ -58,6 +60,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     const { database, aside } = openSound(file, options);
     return createStore(database, options.clock, {
       lock,
+      ...(options.machine === undefined ? {} : { machine: options.machine }),
       ...(options.log === undefined ? {} : { log: options.log }),
       ...(aside === null ? {} : { setAside: aside }),
     });
@@ -151,6 +154,7 @@ export interface Opened {
   readonly lock?: WorkerLock;
   readonly log?: Log;
   readonly setAside?: string;
+  readonly machine?: () => string | null;
 }
 
 export function createStore(database: Database, clock: Clock, opened: Opened): Store {
@@ -168,7 +172,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
     database.transaction(() => {
       sinks.repair();
       damage.inspect();
-      noticeCopy(database, documents);
+      noticeCopy(database, documents, clock.now(), opened.machine);
     });
     log.recount();
   }
@@ -213,12 +217,14 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
 
     async describe() {
       const wal = `${database.path}-wal`;
+      const copy = seenCopy(documents);
       return {
         file: database.path,
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),
         schemaVersion: SCHEMA_VERSION,
         damaged: damage.summary(),
         ...(aside === undefined ? {} : { setAside: aside }),
+        ...(copy === undefined ? {} : { copy }),
       };
     },
 

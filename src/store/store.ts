@@ -79,8 +79,26 @@ export interface StoreDescription {
   readonly schemaVersion: number;
   /** Where a damaged state file was put at opening; absent when it was sound. */
   readonly setAside?: string;
+  /** What this state was copied from, where the original may be in use as well; absent where it is no copy. */
+  readonly copy?: SeenCopy;
   /** Rows that were not what had been written and are kept apart since; empty when all was sound. */
   readonly damaged: readonly DamagedRows[];
+}
+
+/** That a state is a copy of one that may be in use elsewhere. */
+export interface StateCopy {
+  /** What tells it from the original, where both introduce themselves to others: 8 hexadecimal digits. */
+  readonly identity: string;
+  /** When it was noticed, UTC. */
+  readonly at: string;
+  readonly from: { readonly folder: string; readonly host: string };
+  /** Whether the original lies on this machine. */
+  readonly isHere: boolean;
+}
+
+/** A copy, and whether the original can still be seen. */
+export interface SeenCopy extends StateCopy {
+  readonly isOriginalThere: boolean;
 }
 
 /** Damaged rows of one kind, for people. */

@@ -90,15 +90,17 @@ function optionsOf(schema: Schema, path = ""): readonly string[] {
 
 describe("the client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });
-  test("stays the same, and differs by sink, by machine and by prefix", () => {
-    expect(clientIdOf(config, "scada", "a")).toBe(clientIdOf(config, "scada", "a"));
+  test("stays the same, and differs by sink, by machine, by prefix and from the original of a copied state", () => {
+    const name = "scada";
+    expect(clientIdOf(config, { name }, "a")).toBe(clientIdOf(config, { name }, "a"));
     const ids = [
-      clientIdOf(config, "scada", "a"),
-      clientIdOf(config, "lake", "a"),
-      clientIdOf(config, "scada", "b"),
-      clientIdOf({ ...config, prefix: "trial" }, "scada", "a"),
+      clientIdOf(config, { name }, "a"),
+      clientIdOf(config, { name: "lake" }, "a"),
+      clientIdOf(config, { name }, "b"),
+      clientIdOf({ ...config, prefix: "trial" }, { name }, "a"),
+      clientIdOf(config, { name, identity: "0a1b2c3d" }, "a"),
     ];
-    expect(new Set(ids).size).toBe(4);
+    expect(new Set(ids).size).toBe(5);
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
   });
 });

@@ -1,0 +1,66 @@
+import { once } from "node:events";
+import { cpSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { Aedes } from "aedes";
+import { expect, onTestFinished, test } from "vitest";
+import type { StatusReport } from "#src/status/report.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** An MQTT broker that counts who is thrown out because another came by the same name. */
+async function broker() {
+  const aedes = await Aedes.createBroker();
+  const server = createServer((socket) => aedes.handle(socket));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  onTestFinished(async () => {
+    server.close();
+    await new Promise<void>((resolve) => aedes.close(() => resolve()));
+  });
+  const names = new Set<string>();
+  aedes.on("client", ({ id }) => names.add(id));
+  return { url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`, names };
+}
+
+test("two workers with one state: the copy says so, comes by another name, and writes nothing unarmed", async () => {
+  const service = await simulatedServer({ sites: [6] });
+  const { url, names } = await broker();
+  const place = workplace(service.url);
+  const sections = {
+    sinks: { scada: { mqtt: { url, protocol: "3.1.1", commands: { enabled: true } } } },
+    commands: {
+      enabled: true,
+      allow: [{ type: "number", site_id: 6, tag_id: "10169", min: 60, max: 90, min_interval: "0s" }],
+    },
+  };
+  place.configure(sections);
+  const first = place.start("run", "--arm-writing");
+  await first.says("Plenum is running");
+  await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2);
+  const ofFirst = new Set(names);
+  first.signal("SIGTERM");
+  await first.ended;
+  cpSync(place.path("state"), place.path("copy"), { recursive: true });
+
+  const again = place.start("run");
+  await again.says("Plenum is running");
+  place.configure({ ...sections, state: { folder: "copy" } });
+  const copy = place.start("run");
+  await copy.says("Plenum is running");
+  await expect.poll(() => names.size, { timeout: 20_000 }).toBeGreaterThanOrEqual(2 * ofFirst.size);
+  const { stdout } = await place.plenum("status", "--json");
+  const { notices } = JSON.parse(stdout) as StatusReport;
+  expect(notices).toContainEqual(
+    expect.stringMatching(
+      /^This state was copied from .*\/state, where it still lies .*Run only one of the two/,
+    ),
+  );
+  expect(notices).toContainEqual(expect.stringMatching(/was copied from .*\/state, which may write too/));
+  for (const worker of [again, copy]) {
+    worker.signal("SIGTERM");
+    await worker.ended;
+  }
+  // Nobody was thrown out by somebody of the same name.
+  for (const { stderr } of [await again.ended, await copy.ended]) {
+    expect(stderr).not.toMatch(/"level":[45]0[^\n]*broker/);
+  }
+}, 90_000);

@@ -1,0 +1,108 @@
+import { expect, test } from "vitest";
+import { createLogSpace } from "#src/delivery/log-space.ts";
+import { createLog } from "#src/log.ts";
+import { createMetrics } from "#src/metrics.ts";
+import { becomesFull } from "#src/status/disk.ts";
+import { refreshGauges } from "#src/status/gauges.ts";
+import { noticesOf } from "#src/status/notices.ts";
+import type { SeenCopy, SinkLag } from "#src/store/store.ts";
+import { shownBuilding } from "./shown-building.ts";
+
+const GIBIBYTE = 1024 ** 3;
+const MEBIBYTE = 1024 ** 2;
+
+test.each([
+  ["half of a large disk", 500, 1_000, false],
+  ["a hundredth of a large disk", 9, 1_000, true],
+  ["a twentieth of a large disk, which is plenty", 50, 1_000, false],
+  ["a tenth of a small disk", 1.5, 16, true],
+  ["an eighth of a small disk", 2, 16, false],
+  ["half of a card", 0.9, 2, true],
+])("%s is told to become full: %s of %s GiB, %s", (_, free, size, expected) => {
+  expect(becomesFull({ free: free * GIBIBYTE, size: size * GIBIBYTE })).toBe(expected);
+});
+
+const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) =>
+  noticesOf({
+    sources: [],
+    sinks: [],
+    commands: null,
+    nowMs,
+    store: { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...store },
+  });
+
+test("a disk that becomes full is told before it is full, and then as what it is", () => {
+  expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
+  expect(shown({ free: null })).toEqual([]);
+  expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
+    "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. All is well so far; free some space before it is full.",
+  ]);
+  expect(shown({ free: 10 * MEBIBYTE })).toEqual([
+    expect.stringContaining("has only 10 MiB left. When it is full"),
+  ]);
+});
+
+test("a copy is told while its original lies there; of one from elsewhere for a week", () => {
+  const copy = {
+    identity: "0a1b2c3d",
+    at: "2026-06-01T00:00:00.000Z",
+    from: { folder: "/var/lib/plenum", host: "old" },
+    isHere: true,
+    isOriginalThere: true,
+  };
+  const at = Date.parse(copy.at);
+  const free = 8 * GIBIBYTE;
+  expect(shown({ free, copy }, at)).toEqual([
+    expect.stringContaining("copied from /var/lib/plenum, where it still"),
+  ]);
+  expect(shown({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
+  const elsewhere = { ...copy, isHere: false, isOriginalThere: false };
+  expect(shown({ free, copy: elsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);
+  expect(shown({ free, copy: elsewhere }, at + 8 * 86_400_000)).toEqual([]);
+});
+
+test("the metrics have the disk; what the system does not say is absent", async () => {
+  const { status } = await shownBuilding();
+  const metrics = createMetrics();
+  const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
+    const report = async () => {
+      const whole = await status.report();
+      return { ...whole, store: { ...whole.store, ...disk } };
+    };
+    await refreshGauges({ status: { report }, metrics, log: createLog({ level: "silent" }) });
+    return (await metrics.registry.metrics()).match(/^plenum_disk.*$/gm);
+  };
+  expect(await scrape({ free: 5, diskBytes: 10 })).toEqual([
+    "plenum_disk_free_bytes 5",
+    "plenum_disk_bytes 10",
+  ]);
+  expect(await scrape({ free: null, diskBytes: null })).toBeNull();
+});
+
+test("a log that fills with what a sink has not taken is told from 80 % on, once in the log, and taken back", async () => {
+  const metrics = createMetrics();
+  const lines: string[] = [];
+  let pendingBytes = 79 * MEBIBYTE;
+  const lag = (sink: string, position: number, ended: string | null) =>
+    ({ sink, position, ended }) as SinkLag;
+  const space = createLogSpace({
+    outbox: {
+      pressure: async () => ({ bytes: 90 * MEBIBYTE, pendingBytes, oldestTelemetry: null }),
+      lag: async () => [lag("lake", 7, null), lag("scada", 900, null), lag("gone", 1, "410")],
+    },
+    metrics,
+    log: createLog({ level: "warn", destination: { write: (line) => void lines.push(line) } }),
+  });
+  await space.look(100 * MEBIBYTE);
+  expect([space.notices(), lines]).toEqual([[], []]);
+  pendingBytes = 81 * MEBIBYTE;
+  await space.look(100 * MEBIBYTE);
+  await space.look(100 * MEBIBYTE);
+  expect(space.notices()).toEqual([
+    expect.stringMatching(/^The log of events is 81 % full of what lake has not taken \(81 of 100 MiB\)/),
+  ]);
+  expect(lines).toHaveLength(1);
+  expect(await metrics.registry.metrics()).toMatch(/^plenum_outbox_pending_bytes 84934656$/m);
+  await space.look(200 * MEBIBYTE);
+  expect(space.notices()).toEqual([]);
+});

@@ -1,0 +1,76 @@
+import { cpSync, renameSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { openStore, type StoreOptions } from "#src/store/open.ts";
+import type { SeenCopy } from "#src/store/store.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+/** Which state is a copy that may run beside its original, and which is the same one in another place. */
+
+function place() {
+  const base = temporaryFolder();
+  onTestFinished(() => rmSync(base, { recursive: true }));
+  return { first: join(base, "first"), second: join(base, "second"), base };
+}
+
+async function opened(folder: string, options: Partial<StoreOptions> = {}): Promise<SeenCopy | undefined> {
+  const store = await openStore({ folder, clock: systemClock, machine: () => "one", ...options });
+  const { copy } = await store.describe();
+  await store.close();
+  return copy;
+}
+
+test("a copy beside its original is one, keeps its identity, and is told as long as the original is there", async () => {
+  const { first, second, base } = place();
+  expect(await opened(first)).toBeUndefined();
+  cpSync(first, second, { recursive: true });
+  const copy = await opened(second);
+  expect(copy).toEqual({
+    identity: expect.stringMatching(/^[0-9a-f]{8}$/),
+    at: expect.stringMatching(/Z$/),
+    from: { folder: first, host: expect.any(String) },
+    isHere: true,
+    isOriginalThere: true,
+  });
+  expect(await opened(second)).toEqual(copy);
+  expect(await opened(second, { readOnly: true })).toEqual(copy);
+  expect(await opened(first), "the original is none").toBeUndefined();
+
+  const third = join(base, "third");
+  cpSync(second, third, { recursive: true });
+  const again = await opened(third);
+  expect(again?.from.folder).toBe(second);
+  expect(again?.identity).not.toBe(copy?.identity);
+
+  rmSync(first, { recursive: true });
+  expect(await opened(second)).toEqual({ ...copy, isOriginalThere: false });
+});
+
+test("one that was moved, put back from a backup, or whose original is gone, is no copy", async () => {
+  const { first, second, base } = place();
+  await opened(first);
+  renameSync(first, second);
+  expect(await opened(second)).toBeUndefined();
+
+  cpSync(second, first, { recursive: true });
+  rmSync(second, { recursive: true });
+  expect(await opened(first)).toBeUndefined();
+
+  const backup = join(base, "backup");
+  cpSync(first, backup, { recursive: true });
+  renameSync(first, join(base, "away"));
+  cpSync(backup, first, { recursive: true });
+  expect(await opened(first)).toBeUndefined();
+});
+
+test("one from another machine may have its original there, and nobody sees it", async () => {
+  const { first, second } = place();
+  await opened(first);
+  cpSync(first, second, { recursive: true });
+  rmSync(first, { recursive: true });
+  expect(await opened(second, { machine: () => "another" })).toMatchObject({
+    isHere: false,
+    isOriginalThere: false,
+  });
+});
