@@ -17,6 +17,8 @@ import { createTerminal, type Terminal } from "./terminal.ts";
 /** What every command is handed; made once in main.ts from the global options. */
 export interface CliContext {
   terminal(): Terminal;
+  /** Whether times stay in UTC also for people. */
+  utc(): boolean;
   configFile(): string;
   config(): Config;
   /** Aborts on Ctrl-C. */
@@ -35,7 +37,8 @@ export interface CliContext {
 const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
 export function createCliContext(program: Command, name: string, signal: AbortSignal): CliContext {
-  const terminal = () => createTerminal({ json: program.opts().json === true });
+  const terminal = () =>
+    createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let found: string | null = null;
   const configFile = () => {
     found ??= chosenConfig(program, name, terminal());
@@ -47,6 +50,7 @@ export function createCliContext(program: Command, name: string, signal: AbortSi
     configFile,
     config,
     terminal,
+    utc: () => program.opts().utc === true,
     async withReader(wanted, use) {
       refuseUnverifiedTls();
       const settings = config();

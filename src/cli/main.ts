@@ -18,10 +18,12 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
 }
 watchForFaults();
 
+const program = createProgram(stopping.signal, process.env);
 try {
-  await createProgram(stopping.signal, process.env).parseAsync();
+  await program.parseAsync();
 } catch (error) {
-  const { say } = createTerminal({ json: false });
+  const { json, utc } = program.opts();
+  const { say } = createTerminal({ json: json === true, utc: utc === true });
   if (stopping.signal.aborted) say("Stopped before it was done.");
   // Commander has said what is wrong with the command line by itself, unless a command found it out.
   else if (!(error instanceof CommanderError) || error instanceof InvalidArgumentError)

@@ -78,6 +78,11 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       "write a tag through the running worker's gate, and wait for the result",
       () => import("./write.ts"),
     ],
+    [
+      "events",
+      "what happened: the log of events, with filters; --follow goes on with what happens",
+      () => import("./events.ts"),
+    ],
     ["outbox", "what each sink has still to get, and what it refused", () => import("./outbox.ts")],
     ["sink", "try one sink", () => import("./sink.ts")],
     [
@@ -160,7 +165,8 @@ export function createProgram(
       environment.PLENUM_CONFIG ?? "plenum.yaml",
     )
     .option("--demo", "the demo that runs, in place of a configuration; found by itself where there is none")
-    .option("--json", "print data as JSON")
+    .option("--json", "print data as JSON, with times in UTC")
+    .option("--utc", "print times in UTC also for people")
     .configureHelp({
       showGlobalOptions: true,
       subcommandTerm: (command) => usages.get(command) ?? new Help().subcommandTerm(command),

@@ -1,25 +1,42 @@
 import { resolve } from "node:path";
 import type { Command } from "commander";
-import { createLog } from "../log.ts";
+import { systemClock } from "../clock.ts";
+import { createLog, type Log } from "../log.ts";
 import { createRecentLines } from "../recent-lines.ts";
+import { rest } from "../waiting.ts";
 import { createWorker, type Worker } from "../worker.ts";
 import type { CliContext } from "./context.ts";
+import { createHappenings, type Happenings } from "./happenings.ts";
 import { takeStandardError } from "./log-stream.ts";
 
 /** Containers and service managers give about ten seconds before they kill. */
 const STOP_WITHIN_MS = 8_000;
+/** How often it is looked whether the worker is ready, for a person who looks on, in milliseconds. */
+const READY_EVERY_MS = 2_000;
+const PAGE = 250;
 
 /** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
     .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")
-    .addHelpText("after", "\nExample:\n  plenum run --config /etc/plenum/plenum.yaml")
+    .addHelpText(
+      "after",
+      "\nAt a terminal it says what happens, a line for each thing that matters; where standard error leads elsewhere, and\n" +
+        "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
+    )
     .action(async (options: { readonly armWriting?: boolean; readonly setup?: boolean }) => {
       if (options.setup === true && !(await setUp(context))) return;
       const config = context.config();
       const recent = createRecentLines();
-      const log = createLog({ level: config.log.level, recent });
+      const terminal = context.terminal();
+      const people =
+        process.stderr.isTTY && !terminal.json ? createHappenings(terminal.say, systemClock.now) : null;
+      const log = createLog({
+        level: config.log.level,
+        recent,
+        ...(people === null ? {} : { destination: people.destination }),
+      });
       takeStandardError(log);
       const worker = await createWorker({
         config,
@@ -29,15 +46,19 @@ export function define(command: Command, context: CliContext): void {
         configFile: { file: resolve(context.configFile()), load: context.config, isWatched: true },
       });
       if (process.stdin.isTTY !== true) reloadOnHangup(worker);
+      const [latest] = await worker.store.outbox.latest(1);
       await worker.start();
-      // A sentence for a person at a terminal; everything else reads lines of JSON.
       const status = worker.statusUrl();
-      if (process.stderr.isTTY) context.terminal().say(`Plenum is running; status page ${status}`);
-      else log.info({ status }, "Plenum is running");
+      log.info({ status }, "Plenum is running");
+      const over = new AbortController();
+      const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
       await new Promise<void>((resolve) => {
         if (context.signal.aborted) resolve();
         context.signal.addEventListener("abort", () => resolve(), { once: true });
       });
+      people?.say("Stopping.");
+      over.abort();
+      await told;
       await worker.stop(STOP_WITHIN_MS);
     });
 }
@@ -52,4 +73,47 @@ async function setUp(context: CliContext): Promise<boolean> {
 function reloadOnHangup(worker: Worker): void {
   process.removeAllListeners("SIGHUP");
   process.on("SIGHUP", () => void worker.reload?.("signal", false));
+}
+
+/** Tells a person what happens until the signal aborts. What goes wrong with it does the worker no harm. */
+async function tell(
+  worker: Worker,
+  people: Happenings,
+  position: number,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = worker.statusUrl();
+  people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
+  try {
+    await Promise.all([tellEvents(worker, people, position, signal), tellReadiness(status, people, signal)]);
+  } catch (error) {
+    if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
+  }
+}
+
+async function tellEvents(
+  { store }: Worker,
+  people: Happenings,
+  position: number,
+  signal: AbortSignal,
+): Promise<void> {
+  let told = position;
+  while (!signal.aborted) {
+    const page = await store.outbox.after(told, PAGE);
+    for (const logged of page) people.event(logged);
+    told = page.at(-1)?.position ?? told;
+    if (page.length === 0) await rest(systemClock, READY_EVERY_MS, signal);
+  }
+}
+
+async function tellReadiness(status: string, people: Happenings, signal: AbortSignal): Promise<void> {
+  while (await rest(systemClock, READY_EVERY_MS, signal)) {
+    const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
+    if (answer === null) continue;
+    const { reasons } = (await answer.json()) as {
+      readonly reasons: readonly { readonly message: string }[];
+    };
+    people.readiness(reasons.map(({ message }) => message));
+  }
 }

@@ -5,6 +5,8 @@ import type { CliContext } from "./context.ts";
 export function define(command: Command, context: CliContext): void {
   command.addHelpText("after", "\nExample:\n  plenum schema > schema.json").action(() => {
     const schema = configJsonSchema();
-    context.terminal().object(schema, JSON.stringify(schema, null, 2).split("\n"));
+    const terminal = context.terminal();
+    if (terminal.json) terminal.object(schema, []);
+    else terminal.text(JSON.stringify(schema, null, 2).split("\n"));
   });
 }

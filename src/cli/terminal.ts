@@ -1,11 +1,13 @@
 import { styleText } from "node:util";
 import { printable, printableJson } from "../printable.ts";
+import { withLocalTimes } from "./local-time.ts";
 
 /**
  * Data goes to standard output, everything said about it to standard error, so that a pipe gets data only.
  *
  * Every command prints through this and nothing else. A line is cleaned when it is written, so that no command can
  * forget it: names from the service, a broker or a file can neither steer the terminal nor begin a line of their own.
+ * Times in UTC become those of this machine, with their age, but for `--utc` and in JSON.
  */
 export interface Terminal {
   readonly json: boolean;
@@ -13,6 +15,8 @@ export interface Terminal {
   rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
   /** One object: lines for a person, or JSON with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
+  /** Lines for another program, as they are: a schema, a script. */
+  text(lines: readonly string[]): void;
   say(...lines: readonly string[]): void;
   /** Shows that something is under way once it takes longer than two seconds. */
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
@@ -32,10 +36,17 @@ const PROGRESS_AFTER_MS = 2_000;
 
 export function createTerminal(options: {
   readonly json: boolean;
+  /** Times stay in UTC. */
+  readonly utc?: boolean;
   readonly streams?: TerminalStreams;
 }): Terminal {
   const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
   const json = (value: unknown) => out.write(`${printableJson(JSON.stringify(value))}\n`);
+  const isForMachines = options.json || options.utc === true;
+  const words = (text: string) => printable(isForMachines ? text : withLocalTimes(text, Date.now()));
+  const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
+    stream.write(`${lines.map(words).join("\n")}\n`);
+  const cell = (value: string | number | boolean | null) => (value === null ? "–" : words(String(value)));
   return {
     json: options.json,
     rows(rows, columns) {
@@ -64,7 +75,8 @@ export function createTerminal(options: {
       if (options.json) json(value);
       else print(out, lines);
     },
-    say: (...lines) => print(err, lines),
+    text: (lines) => void out.write(`${lines.map(printable).join("\n")}\n`),
+    say: (...lines) => void print(err, lines),
     async progress(what, work) {
       let text = what;
       let shown = false;
@@ -99,14 +111,6 @@ export function parserOutput({ out, err }: TerminalStreams = { out: process.stdo
   const write = (stream: NodeJS.WritableStream) => (text: string) =>
     stream.write(text.split("\n").map(printable).join("\n"));
   return { writeOut: write(out), writeErr: write(err) };
-}
-
-function print(stream: NodeJS.WritableStream, lines: readonly string[]): void {
-  stream.write(`${lines.map(printable).join("\n")}\n`);
-}
-
-function cell(value: string | number | boolean | null): string {
-  return value === null ? "–" : printable(String(value));
 }
 
 function width(text: string): number {

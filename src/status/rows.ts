@@ -130,6 +130,11 @@ function gistOf(event: AnyEvent): string {
       return `${event.data.tagId === null ? "" : `tag ${event.data.tagId} `}${event.data.outcome}: ${event.data.message}`;
     case "command-not-restored":
       return `tag ${event.data.tagId} holds ${event.data.inForce ?? "?"}, not ${event.data.wanted}: ${event.data.message}`;
+    case "tag-value": {
+      const { tag, value, quality } = event.data;
+      const unit = tag.unit ? ` ${tag.unit}` : "";
+      return `${tag.displayName}: ${value === null ? "no value" : `${value}${unit}`}${quality === "good" ? "" : ` (${quality})`}`;
+    }
     case "tag-systems-changed":
       return `${nameOf(event)}: ${event.data.systems.map((system) => system.displayName).join(", ") || "no system"}`;
     case "series-break":

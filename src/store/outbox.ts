@@ -201,6 +201,10 @@ export function createOutbox(options: {
       return log.latest(limit, kinds, about);
     },
 
+    async after(position, limit) {
+      return log.after(position, limit);
+    },
+
     async recent(about, kinds, bounds) {
       return log.recent(about, kinds, bounds);
     },

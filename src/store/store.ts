@@ -188,6 +188,8 @@ export interface Outbox {
    * whole log: at once where they are recent, in a second where a full log has none.
    */
   latest(limit: number, kinds?: readonly Kind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
+  /** Events after a position, ascending, whoever has settled them; fewer than `limit` where they are large. */
+  after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
   /**
    * Of the newest events those about exactly these subjects, newest first. However full the log is, it looks at no more
    * than the bounds say: a tenth of a second for 75,000 events.

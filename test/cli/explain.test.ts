@@ -55,10 +55,10 @@ test("a tag and an alarm: what was asked, what is due, what the sinks have, what
   expect(code).toBe(0);
   for (const line of [
     /^tag 10169 .+, site 6 of main$/m,
-    /^Value\n {2}\S+ \(good\) at 20\S+Z$/m,
-    /^Next reading\n {2}(Due by 20\S+Z, every 60 s at the latest\.\n {2})?Class comfort wants its values to be at most 1m old\.$/m,
-    /^ {2}20\S+Z {2}request \d+, read \(live\), with 7 others, \d+ ms with waiting$/m,
-    /^ {2}It was in \d+ of the last \d+ tag requests \(since 20\S+Z\): \d+\.\d\d of them are its share\.$/m,
+    /^Value\n {2}\S+ \(good\) at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
+    /^Next reading\n {2}(Due by 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, every 60 s at the latest\.\n {2})?Class comfort wants its values to be at most 1m old\.$/m,
+    /^ {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}request \d+, read \(live\), with 7 others, \d+ ms with waiting$/m,
+    /^ {2}It was in \d+ of the last \d+ tag requests \(since 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\): \d+\.\d\d of them are its share\.$/m,
     /^ {2}10169 5m: /m,
     /^Sinks\n {2}files: (has the last event|still waits)/m,
     /^Last commands\n {2}low: 12 ended as rejected: /m,
@@ -70,8 +70,12 @@ test("a tag and an alarm: what was asked, what is due, what the sinks have, what
   expect(alarm.stdout).toMatch(
     new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `),
   );
-  expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+Z {2}alarm-raised$/m);
-  expect(alarm.stdout).toMatch(/^Asked\n {2}alarms: last at 20\S+Z, next at 20\S+Z$/m);
+  expect(alarm.stdout).toMatch(
+    /^Told, newest first\n {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}alarm-raised$/m,
+  );
+  expect(alarm.stdout).toMatch(
+    /^Asked\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
+  );
   expect(
     JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation,
   ).toMatchObject({

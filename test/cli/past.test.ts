@@ -124,7 +124,7 @@ describe("an order", () => {
     const shown = await here.plenum("backfill");
     expect(shown.stdout).toMatch(
       new RegExp(
-        `^order ${id}, 20\\S+Z to 20\\S+Z, 5m, 1 tags: ░+ 0 %, \\d+ requests left, done about 20\\S+Z\n$`,
+        `^order ${id}, 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))? to 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?, 5m, 1 tags: ░+ 0 %, \\d+ requests left, done about 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?\n$`,
       ),
     );
     const state = await openStore({ folder: here.path("state"), clock: systemClock });
@@ -170,7 +170,9 @@ describe("an order", () => {
         timeout: 40_000,
       })
       .toEqual([true]);
-    expect((await here.plenum("backfill")).stdout).toMatch(/^order \S+, .*, 5m: done at 20\S+Z\n$/);
+    expect((await here.plenum("backfill")).stdout).toMatch(
+      /^order \S+, .*, 5m: done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\n$/,
+    );
     expect((await here.plenum("gaps")).stdout).not.toContain("asked for");
     const waited = await here.plenum("backfill", "10169", ...range);
     expect(waited.code).toBe(0);

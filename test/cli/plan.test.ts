@@ -49,7 +49,7 @@ describe("before anything runs", () => {
       /^The backfill takes \d+ requests, [\d.]+ a minute, and is done at 20\d\d-\S+Z\.$/m,
     );
     const [, atBest] =
-      /^If the service bears larger replies than it has shown, it takes (\d+) and is done at 20\S+Z\.$/m.exec(
+      /^If the service bears larger replies than it has shown, it takes (\d+) and is done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\.$/m.exec(
         stdout,
       ) ?? [];
     expect(stdout).toMatch(

@@ -25,7 +25,7 @@ test("shows the last report, for people and for programs, and says why there is 
   };
 
   await commit("sensors/main", "period", { from: "2026-11-02T06:20:00.000Z", watchedMs: 7_300_000 });
-  expect((await where.plenum("silent-sensors")).stderr).toContain(
+  expect((await where.plenum("silent-sensors", "--utc")).stderr).toContain(
     "There is no report yet: what is read has been watched since 2026-11-02T06:20:00.000Z, for 2 h.",
   );
 

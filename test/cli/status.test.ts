@@ -20,7 +20,9 @@ test("no worker, a worker that answers, and one that is there and does not answe
   expect(well.stdout).toMatch(/^Running since /);
   expect(well.stdout).toMatch(/^source main: 1 sites, 8 tags, .*, 1 of 1 gateways online, 0 active alarms$/m);
   for (const job of ["token", "sites", "alarms", "resolved_sweep", "gateways", "hosts", "systems", "tags"]) {
-    expect(well.stdout).toMatch(new RegExp(`^ {2}job ${job}: last good poll 20\\S+Z$`, "m"));
+    expect(well.stdout).toMatch(
+      new RegExp(`^ {2}job ${job}: last good poll 20\\S+ \\S+ [+-]\\d\\d:\\d\\d( \\([^)]+\\))?$`, "m"),
+    );
   }
 
   worker.signal("SIGSTOP");
@@ -93,7 +95,7 @@ test("`read` names the ids that are no tags and spends no request on them; --ask
   expect([two.code, onlyLine(two.stderr)]).toEqual([
     78,
     expect.stringMatching(
-      /^Tags 77, 88 are not among the 8 tags of main, listed at 20\S+Z; nothing was asked\. If the list is too old, add --ask\.$/,
+      /^Tags 77, 88 are not among the 8 tags of main, listed at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?; nothing was asked\. If the list is too old, add --ask\.$/,
     ),
   ]);
   expect(reads().length).toBe(before);

@@ -1,0 +1,96 @@
+import { expect, onTestFinished, test } from "vitest";
+import { onlyLine, simulatedServer, type Workplace, workplace } from "./plenum.ts";
+
+/** `plenum events` beside a real worker: what it lists, what it goes on with, and what it refuses by name. */
+
+interface Line {
+  readonly position: number;
+  readonly type: string;
+  readonly siteid?: string;
+  readonly priority?: string;
+  readonly subject: string;
+  readonly time: string;
+}
+
+async function events(place: Workplace, ...args: readonly string[]): Promise<readonly Line[]> {
+  const { code, stdout, stderr } = await place.plenum("events", "--json", ...args);
+  expect(code, stderr).toBe(0);
+  return stdout
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as Line);
+}
+
+test("lists with filters, follows a running worker, and names what there is not", async () => {
+  const service = await simulatedServer({ sites: [1, 6], alarms: { recorded: false } });
+  service.simulator.control.raiseAlarm({ siteId: 1 });
+  const place = workplace(service.url, { TZ: "Europe/Oslo" });
+  place.configure({
+    sources: {
+      main: {
+        base_url: service.url,
+        token: { file: "token" },
+        time_zone: "Europe/Oslo",
+        read: [{ name: "all", every: "1m" }],
+        schedules: { alarms: "*/5 * * * * *" },
+      },
+    },
+  });
+  const worker = place.start("run");
+  await worker.says("Plenum is running");
+  onTestFinished(() => worker.signal("SIGKILL"));
+  const raised = () => events(place, "--kind", "alarm-raised");
+  await expect.poll(async () => (await raised()).length, { timeout: 30_000 }).toBe(1);
+  await expect
+    .poll(async () => (await events(place, "--kind", "tag-value", "--last", "3")).length, { timeout: 60_000 })
+    .toBe(3);
+
+  const following = place.start("events", "--follow", "--json", "--kind", "alarm-*", "--site", "6,1");
+  const people = place.start("events", "-f", "--kind", "alarm-*");
+  const inUtc = place.start("events", "-f", "--utc", "--kind", "alarm-*");
+  for (const each of [following, people, inUtc])
+    await expect.poll(() => each.printed().split("\n").length, { timeout: 20_000 }).toBe(2);
+  service.simulator.control.raiseAlarm({ siteId: 6 });
+  await expect.poll(() => following.printed().split("\n").length, { timeout: 30_000 }).toBe(3);
+  await expect.poll(() => people.printed().split("\n").length, { timeout: 30_000 }).toBe(3);
+  await expect.poll(() => inUtc.printed().split("\n").length, { timeout: 30_000 }).toBe(3);
+  const [first, second] = following.printed().trim().split("\n");
+  const [a, b] = [first, second].map((line) => JSON.parse(line ?? "{}") as Line);
+  expect([a?.siteid, b?.siteid]).toEqual(["1", "6"]);
+  const letter = b?.priority ?? "";
+  const ofPriority = await events(place, "--priority", letter, "--since", "1h");
+  expect(new Set(ofPriority.map(({ priority }) => priority))).toEqual(new Set([letter]));
+  expect(people.printed()).toMatch(
+    /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0[12]:00 {2}alarm-raised +site 1 {2}priority [A-Z] {2}\S/,
+  );
+  expect(inUtc.printed()).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z {2}alarm-raised /);
+  following.signal("SIGINT");
+  expect((await following.ended).code).toBe(0);
+
+  const all = await events(place, "--since", "1h");
+  expect(all.map(({ position }) => position)).toEqual(
+    all.map(({ position }) => position).toSorted((x, y) => x - y),
+  );
+  expect(all.length).toBeGreaterThan(10);
+  expect(await events(place, "--since", "2099-01-01T00:00:00Z")).toEqual([]);
+  const [tag] = all.filter(({ type }) => type === "tag-value");
+  const id = tag?.subject.split("/").at(-1) ?? "";
+  const ofTag = await events(place, "--since", "1h", "--tag", id);
+  expect(ofTag.length).toBeGreaterThan(0);
+  expect(new Set(ofTag.map(({ subject }) => subject))).toEqual(new Set([tag?.subject]));
+  const ofSite = await events(place, "--site", "6", "--last", "5");
+  expect(ofSite.map(({ siteid }) => siteid)).toEqual(["6", "6", "6", "6", "6"]);
+  const facts = await events(place, "--kind", "site-added,alarm-raised", "--last", "100");
+  expect(new Set(facts.map(({ type }) => type))).toEqual(new Set(["site-added", "alarm-raised"]));
+
+  for (const [args, words] of [
+    [["--tag", "99999999"], "The state knows no tag 99999999."],
+    [["--site", "77"], "The state knows no site 77."],
+    [["--source", "campus"], "There is no source campus; known are: main."],
+    [["--kind", "alarm-rased"], "No event kind is called alarm-rased."],
+    [["--priority", "high"], "Write a priority as one capital letter"],
+  ] as const) {
+    const { code, stderr } = await place.plenum("events", ...args);
+    expect([code, onlyLine(stderr)]).toEqual([78, expect.stringContaining(words)]);
+  }
+}, 180_000);

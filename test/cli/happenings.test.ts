@@ -1,0 +1,126 @@
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { createHappenings } from "#src/cli/happenings.ts";
+import type { Event } from "#src/event.ts";
+import { createLog } from "#src/log.ts";
+import { runProgram } from "../plenum-process.ts";
+import { sampleOfEveryKind } from "../sample-events.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** What `plenum run` says at a terminal. */
+
+function told() {
+  const lines: string[] = [];
+  const time = { ms: 0 };
+  const happenings = createHappenings(
+    (line) => lines.push(line.replace(/^\d\d:\d\d:\d\d /, "")),
+    () => time.ms,
+  );
+  return { lines, time, happenings, log: createLog({ level: "info", destination: happenings.destination }) };
+}
+
+const logged = (event: Event) => ({ position: 1, committedAt: "2026-06-01T00:00:00.000Z", event });
+
+test("a line of the log becomes a sentence; the same one is not said again for five minutes", () => {
+  const { lines, log, time } = told();
+  const fields = { sink: "lake", problem: "It refuses the connection.", waitMs: 800 };
+  for (const ms of [0, 60_000, 299_000]) {
+    time.ms = ms;
+    log.warn(fields, "The sink does not accept events.");
+  }
+  expect(lines).toEqual(["! lake: The sink does not accept events. It refuses the connection."]);
+  time.ms = 301_000;
+  log.warn(fields, "The sink does not accept events.");
+  log.child({ source: "campus" }).info("the service is back");
+  log.error({ err: new Error("no room") }, "a job broke");
+  log.info({ status: "http://127.0.0.1" }, "Plenum is running");
+  expect(lines.slice(1)).toEqual([
+    "! lake: The sink does not accept events. It refuses the connection.",
+    "  campus: the service is back.",
+    "! A job broke. no room",
+  ]);
+});
+
+test("alarms, gateways and writes are told, values and inventory are not; the first look is one line", () => {
+  const { lines, happenings } = told();
+  const kinds: string[] = [];
+  for (const event of sampleOfEveryKind()) {
+    const before = lines.length;
+    const data = event.type === "alarm-raised" ? { ...event.data, initial: false } : event.data;
+    happenings.event(logged({ ...event, data } as Event));
+    if (lines.length > before) kinds.push(event.type);
+  }
+  expect(new Set(kinds)).toEqual(
+    new Set([
+      "alarm-raised",
+      "alarm-resolved",
+      "alarm-acknowledged",
+      "alarm-retriggered",
+      "alarm-vanished",
+      "gateway-online",
+      "gateway-offline",
+      "command-result",
+      "command-not-restored",
+      "token-expiring",
+    ]),
+  );
+  for (const line of lines) expect(line).toMatch(/^[ !] [A-Z].*: \S/);
+
+  const first = told();
+  const [raised] = sampleOfEveryKind().filter(({ type }) => type === "alarm-raised");
+  if (raised === undefined) throw new Error("no sample");
+  const initial = { ...raised, data: { ...raised.data, initial: true } } as Event;
+  for (let n = 0; n < 300; n += 1) first.happenings.event(logged(initial));
+  first.happenings.readiness([]);
+  expect(first.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
+});
+
+test("readiness is said when it changes", () => {
+  const { lines, happenings } = told();
+  for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
+    happenings.readiness(reasons);
+  expect(lines).toEqual([
+    "  All is well: polls, state, sinks.",
+    "! Sink lake is blocked.",
+    "  All is well again.",
+  ]);
+});
+
+/** util-linux's `script` gives a program a terminal. */
+function hasScript(): boolean {
+  try {
+    return execFileSync("script", ["--version"]).toString().includes("util-linux");
+  } catch {
+    return false;
+  }
+}
+
+test.skipIf(!hasScript())(
+  "the worker at a real terminal says it in words, and no line of JSON",
+  async () => {
+    const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
+    const place = workplace(service.url);
+    place.configure({
+      sources: {
+        main: {
+          base_url: service.url,
+          token: { file: "token" },
+          time_zone: "Europe/Oslo",
+          schedules: { alarms: "*/5 * * * * *" },
+        },
+      },
+    });
+    const main = join(import.meta.dirname, "../../src/cli/main.ts");
+    const running = runProgram("script", ["-qec", `exec '${process.execPath}' '${main}' run`, "/dev/null"], {
+      cwd: place.folder,
+    });
+    onTestFinished(async () => void (await running.end("SIGKILL")));
+    await running.says(/Plenum is running; status page http:\S+\. Ctrl-C stops it\./);
+    await running.says("All is well: polls, state, sinks.");
+    service.simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
+    await running.says(/! Alarm [A-Z]: /);
+    expect(running.output()).not.toContain('{"level"');
+  },
+  90_000,
+);
