@@ -21,6 +21,8 @@ export interface CliContext {
   utc(): boolean;
   configFile(): string;
   config(): Config;
+  /** The program with every command defined, which otherwise happens when one is called. */
+  allCommands(): Promise<Command>;
   /** Aborts on Ctrl-C. */
   readonly signal: AbortSignal;
   /**
@@ -36,7 +38,12 @@ export interface CliContext {
 /** Commands that have nothing to do with a worker that runs. */
 const WITHOUT_DEMO = new Set(["demo", "init", "run", "schema", "simulate"]);
 
-export function createCliContext(program: Command, name: string, signal: AbortSignal): CliContext {
+export function createCliContext(
+  program: Command,
+  name: string,
+  signal: AbortSignal,
+  allCommands: () => Promise<Command>,
+): CliContext {
   const terminal = () =>
     createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let found: string | null = null;
@@ -47,6 +54,7 @@ export function createCliContext(program: Command, name: string, signal: AbortSi
   const config = () => loadYaml({ schema: Config, file: configFile(), environment: process.env });
   return {
     signal,
+    allCommands,
     configFile,
     config,
     terminal,

@@ -146,6 +146,12 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
       "check the state for damage, and take out of a damaged file what was not delivered",
       () => import("./state.ts"),
     ],
+    [
+      "completion [shell]",
+      "print the completion script of a shell: bash, zsh or fish",
+      () => import("./completion.ts"),
+    ],
+    ["man", "print the manual page", () => import("./man.ts")],
     ["schema", "print the JSON schema of the configuration, for editors", () => import("./schema.ts")],
   ];
 
@@ -182,13 +188,18 @@ export function createProgram(
       "\nExamples:\n  plenum demo\n  plenum check --config plenum.yaml\n  plenum read 10001 10002 --json\n" +
         `\nExit codes: ${EXIT_LINE}.`,
     )
-    .hook("preSubcommand", async (_, command) => {
-      const load = loads.get(command);
-      if (load === undefined) return;
-      loads.delete(command);
-      const [{ createCliContext }, file] = await Promise.all([import("./context.ts"), load()]);
-      file.define(command, createCliContext(program, command.name(), signal));
-    });
+    .hook("preSubcommand", (_, command) => defined(command));
+  async function defined(command: Command): Promise<void> {
+    const load = loads.get(command);
+    if (load === undefined) return;
+    loads.delete(command);
+    const [{ createCliContext }, file] = await Promise.all([import("./context.ts"), load()]);
+    file.define(command, createCliContext(program, command.name(), signal, allCommands));
+  }
+  async function allCommands(): Promise<Command> {
+    for (const command of program.commands) await defined(command);
+    return program;
+  }
   for (const [usage, description, load] of COMMANDS) {
     const [name = ""] = usage.split(" ");
     const command = program.command(name).description(description);

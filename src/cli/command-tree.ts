@@ -1,0 +1,94 @@
+import type { EventEmitter } from "node:events";
+import type { Argument, Command, Option } from "commander";
+
+/** What the commands take, as a plain list: completion and the manual are made of it. */
+export interface CommandFacts {
+  /** Such as `outbox dead`; empty for the program itself. */
+  readonly path: string;
+  readonly description: string;
+  readonly commands: readonly Described[];
+  readonly options: readonly OptionFacts[];
+  readonly arguments: readonly ArgumentFacts[];
+  /** What stands below the help: examples, exit codes. */
+  readonly more: string;
+}
+
+export interface Described {
+  readonly name: string;
+  readonly description: string;
+}
+
+export interface OptionFacts extends Described {
+  /** As the help writes it: `-c, --config <file>`. */
+  readonly usage: string;
+  /** What stands behind it; null where nothing does. */
+  readonly takes: string | null;
+  readonly choices: readonly string[];
+  readonly preset: string | null;
+}
+
+export interface ArgumentFacts extends Described {
+  /** As the help writes it: `<sink>`, `[tag...]`. */
+  readonly usage: string;
+}
+
+/** Every command, those of a group behind it, in the order of the help. The commands have to be defined. */
+export function factsOf(program: Command): readonly CommandFacts[] {
+  const walk = (command: Command, path: string): readonly CommandFacts[] => [
+    factsOfOne(command, path),
+    ...command.commands
+      .filter((each) => each.name() !== "help")
+      .flatMap((each) => walk(each, path === "" ? each.name() : `${path} ${each.name()}`)),
+  ];
+  return walk(program, "");
+}
+
+function factsOfOne(command: Command, path: string): CommandFacts {
+  const commands = command.commands.filter((each) => each.name() !== "help");
+  return {
+    path,
+    description: command.description(),
+    commands: commands.map((each) => ({ name: each.name(), description: each.description() })),
+    options: command.options.map(factsOfOption),
+    arguments: command.registeredArguments.map(factsOfArgument),
+    more: moreOf(command),
+  };
+}
+
+function factsOfOption(option: Option): OptionFacts {
+  const { flags, description, long, defaultValue, argChoices = [] } = option;
+  return {
+    name: long ?? flags,
+    usage: flags,
+    description,
+    takes: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
+    choices: argChoices,
+    preset: presetOf(defaultValue),
+  };
+}
+
+/** What counts back from now is another at each look. */
+function presetOf(value: unknown): string | null {
+  const text = value === undefined ? null : String(value);
+  return text !== null && /^\d{4}-\d{2}-\d{2}T/.test(text) ? null : text;
+}
+
+function factsOfArgument(argument: Argument): ArgumentFacts {
+  const dots = argument.variadic ? "..." : "";
+  const inside = `${argument.name()}${dots}`;
+  return {
+    name: argument.name(),
+    description: argument.description,
+    usage: argument.required ? `<${inside}>` : `[${inside}]`,
+  };
+}
+
+/** Commander keeps added texts as listeners; what they would print is collected. */
+function moreOf(command: Command): string {
+  let text = "";
+  const write = (piece: string) => {
+    text += piece;
+  };
+  (command as unknown as EventEmitter).emit("afterHelp", { error: false, command, write });
+  return text.trim();
+}

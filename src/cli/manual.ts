@@ -1,0 +1,84 @@
+import type { CommandFacts, OptionFacts } from "./command-tree.ts";
+
+/** The manual page plenum(1), made of the commands, in the macros of man(7). */
+export function manualPage(facts: readonly CommandFacts[], version: string): readonly string[] {
+  const [root, ...commands] = facts;
+  if (root === undefined) throw new Error("there is no program");
+  return [
+    '.\\" Made by `npm run man` from the commands; edit those.',
+    `.TH PLENUM 1 "" "Plenum ${version}" "User Commands"`,
+    ".SH NAME",
+    "plenum \\- building monitoring, handed to many systems",
+    ".SH SYNOPSIS",
+    ".B plenum",
+    "[\\fIoptions\\fR] \\fIcommand\\fR [\\fIarguments\\fR]",
+    ".SH DESCRIPTION",
+    text(root.description),
+    ".SH OPTIONS",
+    ...root.options.flatMap(optionLines),
+    ".SH COMMANDS",
+    ...commands.flatMap(commandLines),
+    ".SH EXIT STATUS",
+    ...EXITS.flatMap(([code, meaning]) => [".TP", `.B ${code}`, text(meaning)]),
+    ".SH ENVIRONMENT",
+    ".TP",
+    ".B PLENUM_CONFIG",
+    "The configuration file, where \\-\\-config names none.",
+    ".SH FILES",
+    ".TP",
+    ".I plenum.yaml",
+    "The configuration, in the folder in which the command is started.",
+    ".TP",
+    ".I state/",
+    "What is remembered over restarts, unless state.folder names another.",
+  ];
+}
+
+/** What the exit codes of every command mean; `EXIT` in exit.ts has their names. */
+export const EXITS: readonly (readonly [code: number, meaning: string])[] = [
+  [0, "Done."],
+  [1, "Tried and failed."],
+  [2, "The command line is wrong."],
+  [3, "plenum complete: something of the days that were asked for is not known."],
+  [75, "Not available now: the service or the worker does not answer; try again."],
+  [78, "A person has to change the configuration, the token or a permission."],
+];
+
+function commandLines({ path, description, options, arguments: all, more }: CommandFacts): readonly string[] {
+  const usages = all.map(({ usage }) => ` ${usage}`).join("");
+  return [
+    `.SS ${text(`plenum ${path}${usages}`)}`,
+    text(sentence(description)),
+    ...all.flatMap(({ usage, description: what }) => [".TP", `.I ${text(usage)}`, text(sentence(what))]),
+    ...options.flatMap(optionLines),
+    ...(more === "" ? [] : [".PP", ".nf", ...more.split("\n").map(text), ".fi"]),
+  ];
+}
+
+function optionLines({ usage, description, choices, preset }: OptionFacts): readonly string[] {
+  const more = [
+    ...(choices.length === 0 ? [] : [`one of ${choices.join(", ")}`]),
+    ...(preset === null || preset === "false" ? [] : [`default: ${preset}`]),
+  ];
+  const what = more.length === 0 ? description : `${description} (${more.join("; ")})`;
+  return [".TP", `.B ${text(usage)}`, text(sentence(what))];
+}
+
+function sentence(words: string): string {
+  const first = words.charAt(0).toUpperCase() + words.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
+
+/** A line in which nothing is taken for a request of roff. */
+function text(line: string): string {
+  return line
+    .replaceAll("\\", "\\e")
+    .replaceAll("-", "\\-")
+    .replaceAll("'", "\\(aq")
+    .replaceAll("`", "\\(ga")
+    .replaceAll("“", "\\(lq")
+    .replaceAll("”", "\\(rq")
+    .replaceAll("…", "...")
+    .replaceAll("–", "\\(en")
+    .replace(/^\./, "\\&.");
+}

@@ -1,0 +1,103 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { factsOf } from "#src/cli/command-tree.ts";
+import { completionScript } from "#src/cli/completion-scripts.ts";
+import { EXIT } from "#src/cli/exit.ts";
+import { EXITS, manualPage } from "#src/cli/manual.ts";
+import { VERSION } from "#src/version.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { wholeProgram } from "./whole-program.ts";
+
+/** Completion and the manual page, which are made of the commands. */
+
+const ROOT = join(import.meta.dirname, "../..");
+const program = await wholeProgram();
+const facts = factsOf(program);
+
+function isThere(command: string): boolean {
+  return spawnSync("sh", ["-c", `command -v ${command}`]).status === 0;
+}
+
+test("docs/plenum.1 is what the commands say: npm run man", () => {
+  const file = readFileSync(join(ROOT, "docs/plenum.1"), "utf8");
+  expect(file === `${manualPage(facts, VERSION).join("\n")}\n`, "npm run man").toBe(true);
+});
+
+test("the manual page lists every exit code", () => {
+  expect(EXITS.map(([code]) => code)).toEqual(Object.values(EXIT));
+});
+
+test.skipIf(!isThere("groff"))("groff renders the manual page without a warning", () => {
+  const { stderr, stdout } = spawnSync("groff", [
+    "-ww",
+    "-man",
+    "-Tascii",
+    "-P-cbu",
+    join(ROOT, "docs/plenum.1"),
+  ]);
+  expect(stderr.toString()).toBe("");
+  const shown = stdout.toString().replaceAll(/\s+/g, " ");
+  for (const { path } of facts) expect(shown).toContain(`plenum ${path}`.trimEnd());
+});
+
+test.skipIf(!isThere("mandoc"))("mandoc finds no error in the manual page", () => {
+  const { stdout } = spawnSync("mandoc", ["-T", "lint", "-W", "error", join(ROOT, "docs/plenum.1")]);
+  expect(stdout.toString()).toBe("");
+});
+
+test.each(["bash", "zsh", "fish"] as const)(
+  "the script for %s knows every command and every option",
+  (shell) => {
+    const script = completionScript(shell, facts).join("\n");
+    for (const { path, options } of facts) {
+      expect(script).toContain(path);
+      for (const { name } of options)
+        expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
+    }
+    if (!isThere(shell)) return;
+    const folder = temporaryFolder();
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    writeFileSync(join(folder, "script"), script);
+    const { status, stderr } = spawnSync(shell, ["-n", join(folder, "script")]);
+    expect([status, stderr.toString()]).toEqual([0, ""]);
+  },
+);
+
+/** What bash offers behind these words; `plenum` itself says `lake` and `scada` when it is asked for names. */
+function offered(...words: readonly string[]): readonly string[] {
+  const script = completionScript("bash", facts).join("\n");
+  const line = words.map((word) => `'${word}'`).join(" ");
+  const asked = `${script}\nplenum() { echo lake scada; }\nCOMP_WORDS=(${line}); COMP_CWORD=${words.length - 1}; _plenum; printf '%s\\n' "\${COMPREPLY[@]}"`;
+  return execFileSync("bash", ["-c", asked])
+    .toString()
+    .split("\n")
+    .filter((word) => word !== "");
+}
+
+test.skipIf(!isThere("bash"))(
+  "bash offers commands, options, choices, and names out of the configuration",
+  () => {
+    expect(offered("plenum", "expl")).toEqual(["explain"]);
+    expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);
+    expect(offered("plenum", "events", "--fol")).toEqual(["--follow"]);
+    expect(offered("plenum", "alarms", "--status", "a")).toEqual(["active", "all"]);
+    expect(offered("plenum", "outbox", "replay", "")).toEqual(
+      expect.arrayContaining(["lake", "scada", "--since"]),
+    );
+    expect(offered("plenum", "sink", "test", "la")).toEqual(["lake"]);
+    expect(offered("plenum", "alarms", "--source", "")).toEqual(["lake", "scada"]);
+    expect(offered("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
+  },
+);
+
+test.skipIf(!isThere("fish"))("fish offers the commands of a group", () => {
+  const script = completionScript("fish", facts).join("\n");
+  const answer = execFileSync("fish", ["--no-config", "-c", `${script}\ncomplete -C 'plenum outbox re'`]);
+  const words = answer
+    .toString()
+    .split("\n")
+    .map((line) => line.split("\t")[0]);
+  expect(words.filter((word) => word !== "")).toEqual(["replay", "resend", "revive"]);
+});
