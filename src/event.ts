@@ -141,8 +141,8 @@ export interface EventData {
     readonly daysLeft: number;
   };
   /**
-   * The service does not answer (subject `service`), or refuses one job (subject `feature/<job>`); once until it is
-   * back.
+   * The service does not answer (subject `service`), refuses one job (subject `feature/<job>`), or does not show the
+   * token a site any more (subject `site/<id>`); once until it is back.
    */
   "source-unavailable": {
     /** Why, for a person, in the service's words where there are any. */

@@ -389,8 +389,19 @@ export function sampleOfEveryKind(): readonly Event[] {
 /** The same, and every other form that the data of a kind have. */
 export function sampleOfEveryForm(): readonly Event[] {
   const siteComplete = sampleEvent("history-complete", { subject: "site/1", data: SITE_COMPLETE }, "site");
-  const after = (event: Event) => (event.type === "history-complete" ? [event, siteComplete] : [event]);
-  return sampleOfEveryKind().flatMap(after);
+  const ofSite = { subject: "site/1", siteid: "1" };
+  const lost = sampleEvent(
+    "source-unavailable",
+    { ...ofSite, data: { reason: "The token does not see site 1 any more.", since: TIME } },
+    "site",
+  );
+  const back = sampleEvent("source-available", ofSite, "site");
+  const others: Partial<Record<Kind, Event>> = {
+    "history-complete": siteComplete,
+    "source-unavailable": lost,
+    "source-available": back,
+  };
+  return sampleOfEveryKind().flatMap((event) => [event, others[event.type] ?? []].flat());
 }
 
 /** Value number `n` of a tag: one millisecond apart, so that no two are the same point in time. */

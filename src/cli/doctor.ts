@@ -16,7 +16,7 @@ export function define(command: Command, context: CliContext): void {
       "after",
       "\nThe file is for its owner only and holds no secret: neither tokens and passwords nor what looks like one. It\n" +
         "does name sites, tags, sinks and addresses of servers. Nothing is sent anywhere.\n\n" +
-        "Examples:\n  plenum doctor\n  journalctl -u plenum -n 300 -o cat > plenum.log; plenum doctor --log plenum.log",
+        "Examples:\n  plenum doctor\n  plenum doctor --log /var/log/plenum/plenum.log",
     )
     .action(async (options: { readonly to: string; readonly log?: string }) => {
       const terminal = context.terminal();
