@@ -133,9 +133,14 @@ async function refuseUnknown(
     if ((await store.document<Held<Tag>>(documentSet(what, source), id)) !== undefined) return;
   }
   throw new ConfigError(`The state knows no ${what} ${id}.`, {
-    hint: what === "site" ? "`plenum sites` lists the sites." : "The status page has a search over all tags.",
+    hint: LISTED_BY[what],
   });
 }
+
+const LISTED_BY = {
+  site: "`plenum sites` lists the sites.",
+  tag: "`plenum tags` lists the tags.",
+} as const;
 
 /** The last so many that are wanted, oldest first: looks at the newest thousand, then ever further back. */
 async function lastOf(

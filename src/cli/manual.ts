@@ -80,5 +80,6 @@ function text(line: string): string {
     .replaceAll("”", "\\(rq")
     .replaceAll("…", "...")
     .replaceAll("–", "\\(en")
+    .replaceAll("°", "\\(de")
     .replace(/^\./, "\\&.");
 }

@@ -8,7 +8,6 @@ import type { Outbox, RetentionBounds } from "../store/store.ts";
 import { loop, within } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { type Filter, matches } from "./filter.ts";
-import { matches } from "./filter.ts";
 import type { LogSpace } from "./log-space.ts";
 
 const PRUNE_EVERY_MS = 60_000;

@@ -31,7 +31,7 @@ function configuration({ configuration: { file, found, problems, secrets } }: Fa
   switch (found) {
     case "missing":
       return [
-        `There is no configuration at ${file}: name the one that the worker uses with --config, or make one, starting from config/example.yaml.`,
+        `There is no configuration at ${file}: name the one that the worker uses with --config, or make one with plenum init.`,
       ];
     case "unreadable":
       return [`The configuration cannot be read: ${first}`];
