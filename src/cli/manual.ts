@@ -80,6 +80,5 @@ function text(line: string): string {
     .replaceAll("”", "\\(rq")
     .replaceAll("…", "...")
     .replaceAll("–", "\\(en")
-    .replaceAll("°", "\\(de")
     .replace(/^\./, "\\&.");
 }

@@ -55,7 +55,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--class <name>", "only tags that this class of `read` has")
     .addHelpText(
       "after",
-      "\nExamples:\n  plenum tags --search supply --site 1\n  plenum tags --unit °C --json\n  plenum tags 10001 10002",
+      "\nExamples:\n  plenum tags --search supply --site 1\n  plenum tags --unit kWh --json\n  plenum tags 10001 10002",
     )
     .action(async (ids: readonly string[], options: TagOptions) => {
       const terminal = context.terminal();
