@@ -7,6 +7,7 @@ import { isLoopback } from "./loopback.ts";
 import { keptSecret, readCertificates, SecretRef } from "./secret.ts";
 import { type FarEnd, failureOfConnection, failureOfTunnel, knockAt } from "./tls-trouble.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
+import { USER_AGENT } from "./version.ts";
 
 const Url = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });
@@ -118,7 +119,7 @@ function createProxy(
       host,
       port: url.port || (isSecure ? 443 : 80),
       path: authority,
-      headers: { host: authority, "user-agent": "plenum", ...credentials() },
+      headers: { host: authority, "user-agent": USER_AGENT, ...credentials() },
       // The global agent goes by the environment's proxies where Node.js was told to.
       agent: false,
     };

@@ -1,6 +1,51 @@
 import { readFileSync } from "node:fs";
 
-/** The version that package.json states. */
-export const VERSION: string = JSON.parse(
-  readFileSync(new URL("../package.json", import.meta.url), "utf8"),
-).version;
+interface Manifest {
+  readonly version: string;
+  /** The commit that a package was made of; `npm run release` writes it. */
+  readonly gitHead?: string;
+}
+
+/** How much of a commit is said: as many digits as nobody meets twice. */
+const COMMIT_DIGITS = 12;
+
+const manifest: Manifest = JSON.parse(read("package.json") ?? "");
+const commit = manifest.gitHead ?? commitOfCheckout();
+
+/**
+ * The version of package.json and the commit, as a semantic version: `0.1.0+1a2b3c4d5e6f`, with `.dirty` behind it when
+ * a package was made of files that were not committed. Where nobody knows the commit, the version alone.
+ */
+export const VERSION: string =
+  commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
+
+/** What Plenum says of itself in every HTTP request. */
+export const USER_AGENT = `plenum/${VERSION}`;
+
+function shortened(id: string): string {
+  const [, digits = "", rest = ""] = /^([0-9a-f]+)(.*)$/.exec(id) ?? [];
+  return digits.slice(0, COMMIT_DIGITS) + rest;
+}
+
+/** Of a clone, without calling git, which need not be there. */
+function commitOfCheckout(): string | null {
+  const head = read(".git/HEAD")?.trim();
+  const branch = /^ref: (\S+)$/.exec(head ?? "")?.[1];
+  const found = branch === undefined ? head : (read(`.git/${branch}`)?.trim() ?? packed(branch));
+  return found !== undefined && /^[0-9a-f]{40,64}$/.test(found) ? found : null;
+}
+
+function packed(branch: string): string | undefined {
+  return read(".git/packed-refs")
+    ?.split("\n")
+    .find((line) => line.endsWith(` ${branch}`))
+    ?.split(" ")[0];
+}
+
+function read(path: string): string | null {
+  try {
+    return readFileSync(new URL(`../${path}`, import.meta.url), "utf8");
+  } catch {
+    return null;
+  }
+}

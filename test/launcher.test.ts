@@ -298,6 +298,17 @@ describe("a first command", () => {
     expect({ status: second.status, stdout: second.stdout }).toEqual({ status: 0, stdout: first.stdout });
   });
 
+  test("says of sources that were installed as a package what to install instead", () => {
+    const cwd = join(copyOfPlenum({ installed: true }), "node_modules/plenum");
+    mkdirSync(cwd);
+    cpSync(join(ROOT, "plenum"), join(cwd, "plenum"));
+    const { status, stderr } = spawnSync("./plenum", ["demo"], { cwd, encoding: "utf8" });
+    expect(status).toBe(1);
+    expect(stderr).toMatch(
+      /^These are Plenum's sources, .* `npm run release` makes of them \(docs\/install\.md\)\.\n$/,
+    );
+  });
+
   test("may be called by a link to it", () => {
     const cwd = copyOfPlenum({ installed: true });
     symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
@@ -313,7 +324,8 @@ describe("the flags of Node.js", () => {
   const FLAGS = "--max-semi-space-size=2 --heap-growing-percent=20";
 
   test("are the same wherever a worker is started, and in the page that tells what they cost", () => {
-    for (const file of ["plenum", "plenum.cmd", "docs/sizing.md"]) expect(read(file), file).toContain(FLAGS);
+    for (const file of ["plenum", "plenum.cmd", "tools/start.cjs", "docs/sizing.md"])
+      expect(read(file), file).toContain(FLAGS);
     const quoted = FLAGS.split(" ").map((flag) => `"${flag}"`);
     expect(read("Dockerfile")).toContain(`CMD ["node", ${quoted.join(", ")}, `);
   });

@@ -6,6 +6,7 @@ import { gzip, type ZlibOptions } from "node:zlib";
 import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
 import { type HttpProxy, targetOf } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import { USER_AGENT } from "../../src/version.ts";
 
 /**
  * Bytes above which a request is compressed. The library makes a compressor for each, which takes more memory than a
@@ -68,7 +69,7 @@ export function createExchange(options: ExchangeOptions): Exchange {
   });
   const headers: Record<string, string> = {
     "content-type": "text/plain; charset=utf-8",
-    "user-agent": "plenum",
+    "user-agent": USER_AGENT,
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
 

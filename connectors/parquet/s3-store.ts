@@ -7,6 +7,7 @@ import { proxyOf, targetOf } from "../../src/proxy.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { failureOfConnection } from "../../src/tls-trouble.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
+import { USER_AGENT } from "../../src/version.ts";
 import type { S3Config } from "./config.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 import { endpointOf, failureOfAnswer, type S3Answer } from "./s3-answer.ts";
@@ -112,7 +113,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
         origin,
         path,
         method,
-        headers: { ...headers, "user-agent": "plenum" },
+        headers: { ...headers, "user-agent": USER_AGENT },
         body: body ?? null,
         signal: limited,
       });

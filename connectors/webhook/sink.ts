@@ -6,6 +6,7 @@ import { givenHeaders } from "../../src/outbound/headers.ts";
 import { createHttpEnd } from "../../src/outbound/http-end.ts";
 import { keptSecret } from "../../src/secret.ts";
 import type { Sequence } from "../../src/sequence.ts";
+import { USER_AGENT } from "../../src/version.ts";
 import type { WebhookConfig } from "./config.ts";
 import { failureOf } from "./outcome.ts";
 import { payloadOf } from "./payload.ts";
@@ -46,7 +47,7 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
       {
         method: "POST",
         path: url.pathname + url.search,
-        headers: { "user-agent": "plenum", ...headers, ...marks },
+        headers: { "user-agent": USER_AGENT, ...headers, ...marks },
         body: payload.body,
       },
       signal,

@@ -2,6 +2,7 @@ import type { Clock } from "../clock.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../errors.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { saysItWantsTls, wantsTls } from "../tls-trouble.ts";
+import { USER_AGENT } from "../version.ts";
 import { type HttpAnswer, type HttpEnd, receiverAt } from "./http-end.ts";
 
 /** How much of an answer is read, in bytes; nothing that is asked of a receiver needs more. */
@@ -43,7 +44,7 @@ export async function ask(
       method,
       path,
       headers: {
-        "user-agent": "plenum",
+        "user-agent": USER_AGENT,
         accept: "application/json",
         "accept-encoding": "identity",
         ...question.headers,

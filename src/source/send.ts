@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { type Failure, meaningOf } from "../errors.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { USER_AGENT } from "../version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
 import { parseJson } from "./json.ts";
@@ -100,7 +101,7 @@ const HEADERS = {
   accept: "application/json",
   "content-type": "application/json",
   "accept-encoding": "identity",
-  "user-agent": "plenum",
+  "user-agent": USER_AGENT,
 };
 
 /** What each endpoint's limit is told about a reply. */

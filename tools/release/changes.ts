@@ -1,0 +1,8 @@
+/** The part of CHANGELOG.md about one version, from its title to the next one. */
+export function changesOf(changelog: string, version: string): string {
+  const parts = changelog.split(/^(?=## )/m);
+  const part = parts.find((one) => one.split(/\s/)[1] === version);
+  if (part === undefined)
+    throw new Error(`CHANGELOG.md has no part “## ${version}”: write what is new in it.`);
+  return `${part.trimEnd()}\n`;
+}

@@ -1,0 +1,81 @@
+import { cpSync, lstatSync, readdirSync, readFileSync } from "node:fs";
+import { join, relative, sep } from "node:path";
+import { shippedPackages } from "../shipped.ts";
+
+/**
+ * The packages that Plenum needs, without what never runs: types, maps to sources, tests, examples and pages for people.
+ * Licences stay. Copied from `node_modules`, after a look whether these are the versions of the lock file.
+ */
+
+interface Locked {
+  readonly dev?: boolean;
+  readonly link?: boolean;
+}
+
+const NEVER_RUN = [
+  /\.(ts|mts|cts|tsx|map|flow|md|markdown|yml|tgz|html|css|coffee|lock)$/i,
+  /(^|\/)(\.[^/]+|__tests__|tests?|examples?|benchmarks?|bench|coverage)(\/|$)/,
+  /(^|\/)tsconfig[^/]*\.json$/,
+];
+
+/** Whole packages, parts of packages that Plenum does not load, and builds of them for other places than Node.js. */
+const NOT_FOR_US: readonly RegExp[] = [
+  // Types alone.
+  /^@types\//,
+  // The package is ECMAScript modules and CommonJS; both stay. These are builds for browsers, or the sources of builds.
+  /^zod\/src(\/|$)/,
+  /^luxon\/(src|build\/(amd|global|cjs-browser|node))(\/|$)/,
+  /^mqtt\/dist(\/|$)/,
+  /^htm\/dist(\/|$)/,
+  /^bintrees\/(dist|node_modules)(\/|$)/,
+  /^protobufjs\/(dist|bin|cli)(\/|$)/,
+  /^ajv\/lib(\/|$)/,
+  /^@influxdata\/influxdb-client\/dist\/.*browser/,
+];
+
+const LICENCE = /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i;
+
+/** Copies them from the project at `root` into the folder `target`. */
+export function copyModules(root: string, target: string): void {
+  shippedPackages(root);
+  const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
+    readonly packages: Readonly<Record<string, Locked>>;
+  };
+  const from = join(root, "node_modules");
+  const places = Object.entries(lock.packages)
+    .filter(([place, { dev, link }]) => place.startsWith("node_modules/") && dev !== true && link !== true)
+    .map(([place]) => place.slice("node_modules/".length));
+  for (const place of places) {
+    if (!isThere(join(from, place)) || NOT_FOR_US.some((pattern) => pattern.test(`${place}/`))) continue;
+    cpSync(join(from, place), join(target, place), {
+      recursive: true,
+      filter: (path) => runs(relative(from, path).replaceAll(sep, "/"), place),
+    });
+  }
+}
+
+/** What is inside a package has its own turn. */
+function runs(path: string, place: string): boolean {
+  const inPackage = path.slice(place.length);
+  if (inPackage === "") return true;
+  if (inPackage.includes("/node_modules")) return false;
+  if (LICENCE.test(path)) return true;
+  return !NEVER_RUN.some((pattern) => pattern.test(inPackage)) && !NOT_FOR_US.some((one) => one.test(path));
+}
+
+/** Packages for other machines are not. */
+function isThere(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+}
+
+/** The size of each package in bytes, the largest first. */
+export function sizes(modules: string): readonly (readonly [name: string, bytes: number])[] {
+  const all = new Map<string, number>();
+  for (const entry of readdirSync(modules, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    const [, name = ""] = /^((?:@[^/]+\/)?[^/]+)/.exec(relative(modules, path).replaceAll(sep, "/")) ?? [];
+    all.set(name, (all.get(name) ?? 0) + lstatSync(path).size);
+  }
+  return [...all].toSorted(([, a], [, b]) => b - a);
+}

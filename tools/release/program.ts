@@ -1,0 +1,89 @@
+import { spawnSync } from "node:child_process";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+
+/**
+ * The npm package as a folder: JavaScript, because Node.js strips no types below `node_modules`, with the layout of the
+ * sources, so that every file still finds the others. It starts from where it lies and writes nothing there.
+ */
+
+/** What goes along as it is. */
+const KEPT = [
+  "CHANGELOG.md",
+  "README.md",
+  "SECURITY.md",
+  "THIRD-PARTY-NOTICES.md",
+  "sbom.cdx.json",
+  "config",
+  "docs",
+  "packages",
+  "tools/host.cjs",
+  "tools/start.cjs",
+];
+
+const BIN = { plenum: "tools/start.cjs" };
+
+/** In `src` and `connectors` all but what the compiler makes something of, and what is for developers. */
+const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
+
+interface Locked {
+  readonly dev?: boolean;
+  readonly link?: boolean;
+  readonly devDependencies?: unknown;
+}
+
+interface Lock {
+  readonly packages: Readonly<Record<string, Locked>>;
+}
+
+/** Writes the package of the project at `root` into the empty folder `target`. `commit` is null where nobody knows it. */
+export function writeProgram(root: string, target: string, commit: string | null): void {
+  compile(root, target);
+  for (const room of ["src", "connectors"]) {
+    cpSync(join(root, room), join(target, room), {
+      recursive: true,
+      filter: (path) => isAsset(path),
+    });
+  }
+  for (const path of KEPT) cpSync(join(root, path), join(target, path), { recursive: true });
+  const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  writeJson(join(target, "package.json"), shippedManifest(manifest, commit));
+  const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8"));
+  writeJson(join(target, "npm-shrinkwrap.json"), shippedLock(lock));
+}
+
+function compile(root: string, target: string): void {
+  const compiler = join(root, "node_modules/typescript/bin/tsc");
+  const args = [compiler, "-p", join(root, "tools/release/tsconfig.json"), "--outDir", target];
+  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+  if (status !== 0) throw new Error(`The compiler failed:\n${stdout}${stderr}`);
+}
+
+function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {
+  const { name, version, description, license, type, engines, dependencies } = manifest;
+  const gitHead = commit === null ? {} : { gitHead: commit };
+  return { name, version, ...gitHead, description, license, type, engines, bin: BIN, dependencies };
+}
+
+/** Whoever installs the package gets the very packages that were tested, those below the dependencies too. */
+function shippedLock(lock: Lock) {
+  const { devDependencies: _, ...own } = lock.packages[""] ?? {};
+  const shipped = Object.entries(lock.packages).filter(
+    ([place, { dev, link }]) => place.startsWith("node_modules/") && dev !== true && link !== true,
+  );
+  return { ...lock, packages: { "": { ...own, bin: BIN }, ...Object.fromEntries(shipped) } };
+}
+
+function writeJson(path: string, value: unknown): void {
+  writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`);
+}
+
+/** Makes `plenum-0.1.0.tgz` of the package in `folder`; npm gives every file the same time. Answers its name. */
+export function packProgram(folder: string, target: string): string {
+  const args = ["pack", "--json", "--ignore-scripts", "--pack-destination", target];
+  const { status, stdout, stderr } = spawnSync("npm", args, { cwd: folder, encoding: "utf8" });
+  if (status !== 0) throw new Error(`npm pack failed:\n${stderr}`);
+  const made = readdirSync(target).find((name) => name.endsWith(".tgz"));
+  if (made === undefined) throw new Error(`npm pack made nothing:\n${stdout}`);
+  return basename(made);
+}

@@ -1,0 +1,96 @@
+import { createHash } from "node:crypto";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { SBOM } from "../sbom.ts";
+import { packFolder } from "./archive.ts";
+import { changesOf } from "./changes.ts";
+import { copyModules, sizes } from "./modules.ts";
+import { packProgram, writeProgram } from "./program.ts";
+
+export const CHECKSUMS = "SHA256SUMS";
+
+export interface ReleaseOptions {
+  /** The folder of the project, with its packages installed. */
+  readonly root: string;
+  /** An empty folder, or one that is made. */
+  readonly target: string;
+  /** What the release says of its commit; null where nobody knows it. */
+  readonly commit: string | null;
+  /** The time of the commit, in seconds since 1970, which all files get. */
+  readonly seconds: number;
+}
+
+export interface Release {
+  /** The names of the files in the target folder, with their sizes in bytes. */
+  readonly files: readonly (readonly [name: string, bytes: number])[];
+  /** What is in the archive, unpacked, in bytes: each package, and the program itself as `plenum`; the largest first. */
+  readonly parts: readonly (readonly [name: string, bytes: number])[];
+}
+
+/**
+ * Writes what a release consists of: the npm package, an archive that has the packages too and needs nothing but
+ * Node.js, the bill of materials, what is new, and the checksums of all. The same commit gives the same bytes.
+ */
+export function release({ root, target, commit, seconds }: ReleaseOptions): Release {
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const changes = changesOf(readFileSync(join(root, "CHANGELOG.md"), "utf8"), version);
+  const name = `plenum-${version}`;
+  const work = mkdtempSync(join(tmpdir(), "plenum-release-"));
+  try {
+    const folder = join(work, name);
+    mkdirSync(folder);
+    mkdirSync(target, { recursive: true });
+    writeProgram(root, folder, commit);
+    packProgram(folder, target);
+    const own = sizeOf(folder);
+    const modules = join(folder, "node_modules");
+    copyModules(root, modules);
+    symlinkSync("tools/start.cjs", join(folder, "plenum"));
+    // Of the packages one is made for the machine at hand; Kafka's checksums are slower without it.
+    packFolder(work, name, join(target, `${name}-${process.platform}-${process.arch}.tar.gz`), seconds);
+    cpSync(join(root, SBOM), join(target, `${name}.cdx.json`));
+    writeFileSync(join(target, `${name}-changes.md`), changes);
+    writeChecksums(target);
+    const parts: [string, number][] = [
+      ["plenum", own],
+      ...sizes(modules).map((one) => [...one] as [string, number]),
+    ];
+    return { files: filesOf(target), parts: parts.toSorted(([, a], [, b]) => b - a) };
+  } finally {
+    rmSync(work, { recursive: true, force: true });
+  }
+}
+
+/** As `sha256sum -c SHA256SUMS` reads it. */
+function writeChecksums(target: string): void {
+  const lines = readdirSync(target)
+    .filter((name) => name !== CHECKSUMS)
+    .toSorted()
+    .map(
+      (name) =>
+        `${createHash("sha256")
+          .update(readFileSync(join(target, name)))
+          .digest("hex")}  ${name}\n`,
+    );
+  writeFileSync(join(target, CHECKSUMS), lines.join(""));
+}
+
+function filesOf(folder: string): readonly (readonly [string, number])[] {
+  return readdirSync(folder)
+    .toSorted()
+    .map((name) => [name, readFileSync(join(folder, name)).length] as const);
+}
+
+function sizeOf(folder: string): number {
+  return sizes(folder).reduce((sum, [, bytes]) => sum + bytes, 0);
+}
