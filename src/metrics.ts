@@ -17,7 +17,17 @@ export function addProcessMetrics({ registry }: Metrics): void {
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
   });
+  for (const name of MISNAMED) registry.removeSingleMetric(`plenum_nodejs_${name}`);
 }
+
+/** Of the process's metrics those whose names break the rules of Prometheus (`promtool check metrics`). */
+const MISNAMED = [
+  "active_handles_total",
+  "active_requests_total",
+  "active_resources_total",
+  "eventloop_utilization_histogram",
+  "eventloop_utilization_summary",
+];
 
 export function createMetrics() {
   const registry = new Registry();
@@ -31,6 +41,7 @@ export function createMetrics() {
     metrics.logBytes,
     metrics.logPendingBytes,
     metrics.logLimitBytes,
+    metrics.writesStopped,
   ];
   for (const gauge of unknown) gauge.remove();
   return metrics;
@@ -109,6 +120,18 @@ function describedMetrics(registers: Registry[]) {
       name: "plenum_poll_last_success_timestamp_seconds",
       help: "When a job last finished well, also before this start; absent until it did.",
       labelNames: ["source", "job"],
+      registers,
+    }),
+    pollDue: new Gauge({
+      name: "plenum_poll_due_timestamp_seconds",
+      help: "By when the next good poll of a job has to be there so that what is promised holds; /readyz says the same.",
+      labelNames: ["source", "job"],
+      registers,
+    }),
+    tokenExpires: new Gauge({
+      name: "plenum_token_expires_timestamp_seconds",
+      help: "When the token expires; absent for one that does not, or while that is not known.",
+      labelNames: ["source"],
       registers,
     }),
     polls: new Counter({
@@ -222,6 +245,11 @@ function describedMetrics(registers: Registry[]) {
     logLimitBytes: new Gauge({
       name: "plenum_outbox_limit_bytes",
       help: "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
+      registers,
+    }),
+    writesStopped: new Gauge({
+      name: "plenum_writes_stopped",
+      help: "1 while the kill switch stops all writes to the building; absent where commands are switched off.",
       registers,
     }),
     auditBytes: new Gauge({

@@ -37,6 +37,7 @@ export interface RealServer {
 
 export type Program =
   | "mosquitto"
+  | "promtool"
   | "victoria-metrics"
   | "influxd"
   | "prometheus-alertmanager"

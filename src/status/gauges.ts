@@ -25,14 +25,19 @@ export async function refreshGauges(options: {
     metrics.outboxDepthExact,
     metrics.outboxOldestAge,
     metrics.alarmsActive,
+    metrics.pollDue,
+    metrics.tokenExpires,
   ]) {
     gauge.reset();
   }
+  metrics.writesStopped.remove();
   if (report === null) return;
   const nowMs = Date.parse(report.now);
   for (const sink of report.sinks) showSink(metrics, sink, nowMs);
   for (const source of report.sources) showSource(metrics, source);
   showDisk(metrics, report.store);
+  const { commands } = report;
+  if (commands?.enabled) metrics.writesStopped.set(commands.stopped ? 1 : 0);
 }
 
 type Gauges = Pick<
@@ -44,6 +49,9 @@ type Gauges = Pick<
   | "pollSuccess"
   | "diskFreeBytes"
   | "diskBytes"
+  | "pollDue"
+  | "tokenExpires"
+  | "writesStopped"
 >;
 
 /** Priorities that the interface names: a site without such alarms shows 0, so that absent means not known. */
@@ -71,8 +79,10 @@ function showDisk(
   }
 }
 
-function showSource(metrics: Gauges, { name: source, sites, jobs, readings }: SourceReport): void {
-  for (const { name: job, lastSuccess } of jobs) {
+function showSource(metrics: Gauges, { name: source, sites, jobs, readings, token }: SourceReport): void {
+  if (token?.expiresAt) metrics.tokenExpires.set({ source }, Date.parse(token.expiresAt) / 1_000);
+  for (const { name: job, lastSuccess, dueBy } of jobs) {
+    if (dueBy !== null) metrics.pollDue.set({ source, job }, Date.parse(dueBy) / 1_000);
     if (lastSuccess === null) metrics.pollSuccess.remove({ source, job });
     else metrics.pollSuccess.set({ source, job }, Date.parse(lastSuccess) / 1_000);
   }

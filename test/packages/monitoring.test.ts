@@ -1,0 +1,165 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { parse } from "yaml";
+import { addProcessMetrics, createMetrics } from "#src/metrics.ts";
+import { simulatedServer, workplace } from "../cli/plenum.ts";
+import { absent, startVictoriaMetrics } from "../real-servers.ts";
+
+/** Alert rules and dashboards, against the metrics that there are, Prometheus's own tool and a server that has them. */
+
+const PACKAGES = join(import.meta.dirname, "../../packages");
+const read = (path: string) => readFileSync(join(PACKAGES, path), "utf8");
+
+interface Panel {
+  readonly title: string;
+  readonly targets: readonly { readonly expr: string }[];
+}
+
+interface Dashboard {
+  readonly uid: string;
+  readonly panels: readonly Panel[];
+  readonly templating: { readonly list: readonly { readonly query: string | { readonly query: string } }[] };
+}
+
+const dashboard = (name: string) => JSON.parse(read(`grafana/${name}.json`)) as Dashboard;
+const expressionsOf = ({ panels }: Dashboard) =>
+  panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+
+const { groups } = parse(read("prometheus/plenum.rules.yaml")) as {
+  readonly groups: readonly {
+    readonly rules: readonly { readonly alert: string; readonly expr: string }[];
+  }[];
+};
+const rules = groups.flatMap((group) => group.rules);
+
+/** An expression as Grafana sends it when nothing was chosen. */
+const chosen = (expr: string) =>
+  expr.replaceAll(/"\$(source|site|unit|name)"/g, '".*"').replaceAll("$__rate_interval", "5m");
+
+function promtool(args: readonly string[], input?: string) {
+  const { status, stdout, stderr } = spawnSync("promtool", args, {
+    cwd: join(PACKAGES, "prometheus"),
+    encoding: "utf8",
+    ...(input === undefined ? {} : { input }),
+  });
+  return { status, complaints: status === 0 ? stderr : stdout + stderr };
+}
+
+const FINE = { status: 0, complaints: "" };
+
+describe("what rules and dashboards ask for", () => {
+  const metrics = createMetrics();
+  addProcessMetrics(metrics);
+  const names = metrics.registry.getMetricsAsArray().map(({ name }) => name);
+  const texts = [
+    ...rules.map(({ alert, expr }) => [alert, expr] as const),
+    ...expressionsOf(dashboard("plenum-worker")).map((expr) => [expr, expr] as const),
+    ...dashboard("plenum-worker").templating.list.map(
+      ({ query }) => ["a variable", JSON.stringify(query)] as const,
+    ),
+  ];
+
+  test.each(texts)("%s: is a metric of the worker", (_, expr) => {
+    for (const [found] of expr.matchAll(/\bplenum_[a-z_]+/g))
+      expect(names).toContain(found.replace(/_(bucket|sum|count)$/, ""));
+  });
+
+  test("has names of its own", () => {
+    expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
+    expect(dashboard("plenum-worker").uid).not.toBe(dashboard("plenum-building").uid);
+  });
+});
+
+describe.skipIf(absent("promtool"))("promtool", () => {
+  test("finds the rules correct", () => {
+    expect(promtool(["check", "rules", "plenum.rules.yaml"])).toEqual(FINE);
+  });
+
+  test("sees each rule told of its trouble, and silent without it", () => {
+    expect(promtool(["test", "rules", "plenum.rules.test.yaml"])).toEqual(FINE);
+    const tested = read("prometheus/plenum.rules.test.yaml");
+    for (const { alert } of rules) expect(tested).toContain(`alertname="${alert}"`);
+  });
+});
+
+describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker", () => {
+  test("has metrics without a complaint, and each panel shows something or nothing, not an error", async () => {
+    const [service, victoria] = await Promise.all([simulatedServer(), startVictoriaMetrics()]);
+    onTestFinished(() => victoria.stop());
+    const place = workplace(service.url);
+    place.configure({
+      commands: { enabled: true, allow: [] },
+      sources: {
+        main: {
+          base_url: service.url,
+          token: { file: "token" },
+          time_zone: "Europe/Oslo",
+          quota: { list_requests_per_minute: 120 },
+          read: [{ name: "all", every: "1m" }],
+        },
+      },
+      sinks: {
+        values: {
+          influxdb: {
+            url: victoria.url,
+            api: "v2",
+            bucket: "plenum",
+            tags_from: ["name", "site_name", "system"],
+            gzip: false,
+          },
+        },
+      },
+    });
+    const worker = place.start("run");
+    const [, address = ""] = /"status":"([^"]+)"/.exec(await worker.says('"msg":"started"')) ?? [];
+    const query = async (expr: string) => {
+      const reply = await fetch(`${victoria.url}/api/v1/query?${new URLSearchParams({ query: expr })}`);
+      const { status, data, error } = (await reply.json()) as {
+        readonly status: string;
+        readonly data?: { readonly result: readonly { readonly metric: Readonly<Record<string, string>> }[] };
+        readonly error?: string;
+      };
+      expect({ expr, status, error }).toEqual({ expr, status: "success", error: undefined });
+      return data?.result ?? [];
+    };
+    await expect
+      .poll(async () => (await query('tag_value_value{name!="",site_name!=""}')).length)
+      .toBeGreaterThan(5);
+
+    const text = await (await fetch(new URL("/metrics", address))).text();
+    expect(promtool(["check", "metrics"], text)).toEqual(FINE);
+    for (const name of [
+      "poll_due_timestamp_seconds",
+      "token_expires_timestamp_seconds",
+      "state_disk_free_bytes",
+    ])
+      expect(text).toMatch(new RegExp(`^plenum_${name}(\\{.*\\})? [1-9]`, "m"));
+    expect(text).toMatch(/^plenum_writes_stopped 0$/m);
+
+    // As a scrape does: the worker's own label `job` makes way for the scraper's.
+    const scraped = text.replaceAll(/([{,])job="/g, '$1exported_job="');
+    const labels = new URLSearchParams([["extra_label", "job=plenum"]]);
+    await fetch(`${victoria.url}/api/v1/import/prometheus?${labels}`, { method: "POST", body: scraped });
+    await expect.poll(async () => (await query("plenum_state_disk_free_bytes")).length).toBe(1);
+    const [board, building] = [dashboard("plenum-worker"), dashboard("plenum-building")];
+    for (const expr of [...expressionsOf(board), ...expressionsOf(building)]) await query(chosen(expr));
+    for (const { expr } of rules) await query(expr);
+    for (const title of ["Values", "Values that could be read", "Now", "Tags with a value, by site"]) {
+      const expr = building.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
+      expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
+    }
+    for (const title of [
+      "Polls that are late",
+      "Disk left",
+      "Since the last good poll",
+      "Age of the oldest of them",
+    ]) {
+      const expr = board.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
+      expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
+    }
+    worker.signal("SIGTERM");
+    expect((await worker.ended).code).toBe(0);
+  });
+});
