@@ -38,6 +38,8 @@ export interface RealServer {
 export type Program =
   | "mosquitto"
   | "promtool"
+  | "systemd-analyze"
+  | "logrotate"
   | "victoria-metrics"
   | "influxd"
   | "prometheus-alertmanager"

@@ -1,0 +1,169 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { parse } from "yaml";
+import { Config } from "#src/config/config.ts";
+import { absent, temporaryFolder } from "../real-servers.ts";
+
+const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");
+const UNIT = join(SYSTEMD, "plenum.service");
+const unit = readFileSync(UNIT, "utf8");
+
+describe("the unit", () => {
+  test.skipIf(absent("systemd-analyze"))("is exposed to at most 2.0, by the word of systemd", () => {
+    const { status, stdout } = spawnSync(
+      "systemd-analyze",
+      ["security", "--offline=true", "--threshold=20", UNIT],
+      { encoding: "utf8" },
+    );
+    expect(stdout).toMatch(/Overall exposure level for plenum\.service: [01]\.\d OK/);
+    expect(status).toBe(0);
+  });
+
+  test.skipIf(absent("systemd-analyze"))("says nothing that systemd does not know", () => {
+    const folder = temporaryFolder("unit");
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const here = join(folder, "plenum.service");
+    writeFileSync(here, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
+    const { stderr } = spawnSync("systemd-analyze", ["verify", here], { encoding: "utf8" });
+    expect(stderr.split("\n").filter((line) => line.includes("plenum"))).toEqual([]);
+  });
+
+  test("reloads by the signal, and does not try again what only a person can put right", () => {
+    expect(unit).toContain("ExecReload=/bin/kill -HUP $MAINPID");
+    expect(unit).toContain("RestartPreventExitStatus=78");
+    expect(unit).toMatch(/^MemoryMax=/m);
+    expect(unit).not.toMatch(/^WatchdogSec=/m);
+  });
+
+  test("hands the token over that the configuration beside it reads", () => {
+    const config = Config.parse(parse(readFileSync(join(SYSTEMD, "plenum.yaml"), "utf8")));
+    expect(config.sources.campus?.token).toEqual({ file: "/run/credentials/plenum.service/token" });
+    expect(unit).toContain("LoadCredential=token:/etc/plenum/token");
+    expect(config.state.folder).toMatch(/^\/var\/lib\/plenum\//);
+    expect(unit).toContain("StateDirectory=plenum");
+  });
+});
+
+test.skipIf(absent("logrotate"))("logrotate understands the file for logs in files", () => {
+  const { stderr, status } = spawnSync(
+    "logrotate",
+    ["--debug", "--state", "/dev/null", join(SYSTEMD, "plenum.logrotate")],
+    { encoding: "utf8" },
+  );
+  expect(status).toBe(0);
+  expect(stderr).not.toMatch(/^error/m);
+});
+
+describe("the installation", () => {
+  /** What an unpacked archive looks like to the script; `--version` is all that it runs. */
+  function unpacked(version: string): string {
+    const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
+    onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
+    for (const path of ["node_modules/zod", "src/cli", "packages"])
+      mkdirSync(join(folder, path), { recursive: true });
+    writeFileSync(join(folder, "src/cli/main.js"), "");
+    writeFileSync(join(folder, "plenum"), `#!/bin/sh\necho ${version}\n`);
+    chmodSync(join(folder, "plenum"), 0o755);
+    cpSync(SYSTEMD, join(folder, "packages/systemd"), { recursive: true });
+    return folder;
+  }
+
+  const install = (folder: string, ...args: readonly string[]) =>
+    execFileSync(join(folder, "packages/systemd/install"), args, { encoding: "utf8" });
+
+  const files = (folder: string) =>
+    (readdirSync(folder, { recursive: true, encoding: "utf8" }) as string[])
+      .filter((path) => statSync(join(folder, path)).isFile())
+      .toSorted();
+
+  function target(): string {
+    const root = temporaryFolder("root");
+    onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+    return root;
+  }
+
+  test("puts everything in its place, twice the same, and leaves what people wrote", () => {
+    const root = target();
+    const folder = unpacked("1.2.3");
+    expect(install(folder, "--root", root)).toMatch(
+      /^Plenum 1\.2\.3 is in \/opt\/plenum\. Next:\n.*\/etc\/plenum\/token/,
+    );
+    const first = files(root).filter((path) => !path.startsWith("opt/"));
+    expect(first).toEqual([
+      "etc/logrotate.d/plenum",
+      "etc/plenum/plenum.yaml",
+      "etc/systemd/system/plenum.service",
+    ]);
+    expect(readFileSync(join(root, "etc/systemd/system/plenum.service"), "utf8")).toBe(unit);
+    expect(statSync(join(root, "etc/plenum/plenum.yaml")).mode & 0o777).toBe(0o640);
+
+    writeFileSync(join(root, "etc/plenum/plenum.yaml"), "mine");
+    writeFileSync(join(root, "etc/plenum/token"), "secret");
+    expect(install(unpacked("1.2.4"), "--root", root)).toMatch(/systemctl restart plenum\n$/);
+    expect(readFileSync(join(root, "etc/plenum/plenum.yaml"), "utf8")).toBe("mine");
+    const run = (program: string) => execFileSync(join(root, program), { encoding: "utf8" }).trim();
+    expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.4", "1.2.3"]);
+    expect(existsSync(join(root, "opt/plenum.new"))).toBe(false);
+    // And back again, from where the program of before lies.
+    install(join(root, "opt/plenum.before"), "--root", root);
+    expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.3", "1.2.4"]);
+  });
+
+  test("takes another place, and writes it into the unit", () => {
+    const root = target();
+    install(unpacked("1.2.3"), "--root", root, "--prefix", "/srv/plenum/");
+    expect(existsSync(join(root, "srv/plenum/plenum"))).toBe(true);
+    const written = readFileSync(join(root, "etc/systemd/system/plenum.service"), "utf8");
+    expect(written).toContain("ExecStart=/srv/plenum/plenum run");
+    expect(written).not.toContain("/opt/");
+  });
+
+  test("is taken away without configuration and state, and with them where that is asked for", () => {
+    const root = target();
+    const folder = unpacked("1.2.3");
+    install(folder, "--root", root);
+    mkdirSync(join(root, "var/lib/plenum/state"), { recursive: true });
+    writeFileSync(join(root, "var/lib/plenum/state/plenum.db"), "");
+    expect(install(folder, "--uninstall", "--root", root)).toContain("stay");
+    expect(files(root)).toEqual(["etc/plenum/plenum.yaml", "var/lib/plenum/state/plenum.db"]);
+    install(folder, "--uninstall", "--purge", "--root", root);
+    expect(files(root)).toEqual([]);
+  });
+
+  test.each([
+    [["--prefix", "/"], "--prefix needs a folder of its own"],
+    [["--prefix", "opt"], "--prefix needs a folder of its own"],
+    [["--purge"], "--purge goes with --uninstall."],
+    [["--root"], "--root needs a folder."],
+    [["--force"], "Usage: "],
+  ])("says what is wrong with %j, and changes nothing", (args, sentence) => {
+    const root = target();
+    const { status, stderr } = spawnSync(
+      join(unpacked("1.2.3"), "packages/systemd/install"),
+      args[0] === "--root" ? args : ["--root", root, ...args],
+      { encoding: "utf8" },
+    );
+    expect(status).not.toBe(0);
+    expect(stderr).toContain(sentence);
+    expect(files(root)).toEqual([]);
+  });
+
+  test("refuses sources, which are no release", () => {
+    const root = target();
+    const { stderr } = spawnSync(join(SYSTEMD, "install"), ["--root", root], { encoding: "utf8" });
+    expect(stderr).toMatch(/^Run this from the unpacked archive of a release/);
+    expect(files(root)).toEqual([]);
+  });
+});
