@@ -38,6 +38,7 @@ export interface RealServer {
 export type Program =
   | "mosquitto"
   | "promtool"
+  | "mosquitto_passwd"
   | "systemd-analyze"
   | "logrotate"
   | "victoria-metrics"
