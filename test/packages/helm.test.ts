@@ -1,0 +1,157 @@
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { parse, stringify } from "yaml";
+import { Config } from "#src/config/config.ts";
+
+/**
+ * Helm itself is not at hand, so its templates are filled in here, as far as they use its language: values, quote, default,
+ * toYaml, nindent, sha256sum, if. What the chart does not use is not known here, and fails.
+ */
+
+const CHART = join(import.meta.dirname, "../../packages/helm/plenum");
+const read = (path: string) => readFileSync(join(CHART, path), "utf8");
+const chart = parse(read("Chart.yaml"));
+const defaults = parse(read("values.yaml"));
+
+type Values = Readonly<Record<string, unknown>>;
+
+function lookUp(path: string, scope: Values): unknown {
+  let found: unknown = scope;
+  for (const name of path.split(".").filter(Boolean)) {
+    if (typeof found !== "object" || found === null || !(name in found))
+      throw new Error(`${path}: there is no ${name}`);
+    found = (found as Values)[name];
+  }
+  return found;
+}
+
+const FUNCTIONS: Readonly<Record<string, (input: unknown, argument: unknown) => unknown>> = {
+  quote: (input) => JSON.stringify(input),
+  default: (input, other) => (input === "" ? other : input),
+  toYaml: (input) => stringify(input).trimEnd(),
+  sha256sum: (input) => createHash("sha256").update(String(input)).digest("hex"),
+  nindent: (input, width) => `\n${String(input).replaceAll(/^/gm, " ".repeat(Number(width)))}`,
+};
+
+function evaluate(expression: string, scope: Values): unknown {
+  const word = (text: string | undefined) => (text?.startsWith(".") ? lookUp(text, scope) : text);
+  const [first = "", ...pipes] = expression.split("|").map((part) => part.trim());
+  const [head = "", argument] = first.split(/\s+/);
+  const call = (name: string, input: unknown, more: unknown) => {
+    const known = FUNCTIONS[name];
+    if (known === undefined) throw new Error(`this test does not know ${name}`);
+    return known(input, more);
+  };
+  let result = head.startsWith(".") ? lookUp(head, scope) : call(head, word(argument), undefined);
+  for (const pipe of pipes) {
+    const [name = "", more] = pipe.split(/\s+/);
+    result = call(name, result, word(more));
+  }
+  return result;
+}
+
+function rendered(template: string, values: Values) {
+  const scope = { Values: values, Release: { Name: "campus" }, Chart: { AppVersion: chart.appVersion } };
+  const text = read(`templates/${template}`)
+    .replaceAll(/\n *\{\{- if (\S+) \}\}(.*?)\n *\{\{- end \}\}/gs, (_, path, body) =>
+      lookUp(path, scope) ? body : "",
+    )
+    .replaceAll(/(?:\s*\{\{-|\{\{) ?(.*?) \}\}/g, (_, expression) => String(evaluate(expression, scope)));
+  expect(text).not.toContain("{{");
+  return parse(text);
+}
+
+const set = rendered("statefulset.yaml", defaults);
+const pod = set.spec.template.spec;
+const [container] = pod.containers;
+
+describe("the chart", () => {
+  test("has the version of Plenum", () => {
+    const { version } = JSON.parse(readFileSync(join(CHART, "../../../package.json"), "utf8"));
+    expect(chart).toMatchObject({ apiVersion: "v2", name: "plenum", version, appVersion: version });
+    expect(container.image).toBe(`plenum:${version}`);
+  });
+
+  test("runs one worker with one state", () => {
+    expect(set).toMatchObject({ kind: "StatefulSet", spec: { replicas: 1 } });
+    expect(set.spec.volumeClaimTemplates).toHaveLength(1);
+    expect(set.spec.volumeClaimTemplates[0].spec).toEqual({
+      accessModes: ["ReadWriteOnce"],
+      resources: { requests: { storage: "5Gi" } },
+    });
+    const other = rendered("statefulset.yaml", {
+      ...defaults,
+      state: { storageClassName: "local", size: "1Gi" },
+    });
+    expect(other.spec.volumeClaimTemplates[0].spec.storageClassName).toBe("local");
+  });
+
+  test("gives it no right that it does not need", () => {
+    expect(pod).toMatchObject({ automountServiceAccountToken: false });
+    expect(pod.securityContext).toMatchObject({
+      runAsNonRoot: true,
+      runAsUser: 10001,
+      fsGroup: 10001,
+      fsGroupChangePolicy: "OnRootMismatch",
+      seccompProfile: { type: "RuntimeDefault" },
+    });
+    expect(container.securityContext).toEqual({
+      readOnlyRootFilesystem: true,
+      allowPrivilegeEscalation: false,
+      capabilities: { drop: ["ALL"] },
+    });
+    expect(container.resources.limits).toHaveProperty("memory");
+  });
+
+  test("asks /healthz whether it lives, and /readyz never for a restart", () => {
+    expect(container.startupProbe.httpGet).toEqual({ path: "/healthz", port: "status" });
+    expect(container.livenessProbe.httpGet).toEqual({ path: "/healthz", port: "status" });
+    expect(container.readinessProbe.httpGet).toEqual({ path: "/readyz", port: "status" });
+    expect(container.ports).toEqual([{ name: "status", containerPort: 9850 }]);
+  });
+
+  test("mounts each volume that it has, and each has a volume", () => {
+    const names = [
+      ...pod.volumes,
+      ...set.spec.volumeClaimTemplates.map(({ metadata }: { metadata: object }) => metadata),
+    ];
+    expect(names.map(({ name }) => name).toSorted()).toEqual(
+      container.volumeMounts.map(({ name }: { name: string }) => name).toSorted(),
+    );
+    expect(pod.volumes.find(({ name }: { name: string }) => name === "secrets").secret).toEqual({
+      secretName: "plenum",
+      defaultMode: 0o440,
+    });
+  });
+
+  test("hands over a configuration that is right, with its secrets where they are mounted", () => {
+    const { data } = rendered("configmap.yaml", defaults);
+    const config = Config.parse(parse(data["plenum.yaml"]));
+    const mounted = (name: string) =>
+      container.volumeMounts.find((mount: { name: string }) => mount.name === name).mountPath;
+    expect(config.state.folder).toBe(`${mounted("state")}/state`);
+    expect(config.sources.main?.token).toEqual({ file: `${mounted("secrets")}/token` });
+    const named = [...data["plenum.yaml"].matchAll(/file: (\S+)\//g)].map(([, folder]) => folder);
+    expect(new Set(named)).toEqual(new Set([mounted("secrets")]));
+  });
+
+  test("starts anew with another configuration, and is found by its service", () => {
+    const changed = rendered("statefulset.yaml", { ...defaults, config: { ...defaults.config, sinks: {} } });
+    expect(changed.spec.template.metadata.annotations).not.toEqual(set.spec.template.metadata.annotations);
+    const service = rendered("service.yaml", defaults);
+    expect(set.spec.template.metadata.labels).toMatchObject(service.spec.selector);
+    expect(set.spec.serviceName).toBe(service.metadata.name);
+    expect(set.spec.selector.matchLabels).toEqual(set.spec.template.metadata.labels);
+  });
+
+  test("has no other template", () => {
+    expect(readdirSync(join(CHART, "templates")).toSorted()).toEqual([
+      "NOTES.txt",
+      "configmap.yaml",
+      "service.yaml",
+      "statefulset.yaml",
+    ]);
+  });
+});
