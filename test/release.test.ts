@@ -60,6 +60,10 @@ describe("a release", () => {
     for (const name of readdirSync(ROOT).filter((one) => !/^(\.|node_modules$|test$|dist$)/.test(one)))
       cpSync(join(ROOT, name), join(other, name), { recursive: true });
     symlinkSync(join(ROOT, "node_modules"), join(other, "node_modules"));
+    // What people keep there goes nowhere.
+    mkdirSync(join(other, "packages/compose/secrets"), { recursive: true });
+    for (const path of ["packages/compose/secrets/token", "config/plenum.yaml"])
+      writeFileSync(join(other, path), "secret");
     const target = join(other, "made/here");
     release({ root: other, target, commit: COMMIT, seconds: SECONDS });
     expect(readFileSync(join(target, "SHA256SUMS"), "utf8")).toBe(

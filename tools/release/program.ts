@@ -7,16 +7,22 @@ import { basename, join } from "node:path";
  * sources, so that every file still finds the others. It starts from where it lies and writes nothing there.
  */
 
-/** What goes along as it is. */
+/** What goes along as it is, named one by one where people may keep files of their own, such as passwords, beside it. */
 const KEPT = [
   "CHANGELOG.md",
   "README.md",
   "SECURITY.md",
   "THIRD-PARTY-NOTICES.md",
   "sbom.cdx.json",
-  "config",
+  "config/demo.yaml",
+  "config/example.yaml",
+  "config/schema.json",
   "docs",
-  "packages",
+  "packages/README.md",
+  "packages/grafana",
+  "packages/helm",
+  "packages/prometheus",
+  "packages/systemd",
   "tools/host.cjs",
   "tools/start.cjs",
 ];
