@@ -1,14 +1,20 @@
 # syntax=docker/dockerfile:1
 # Plenum needs no build step: Node.js runs the TypeScript sources as they are.
-# Pin both stages to a digest of a patched tag when you build for production.
+# Pin both stages to a digest of a patched tag when you build for production, and say of which commit it is:
+#   docker build --build-arg COMMIT="$(git rev-parse HEAD)" -t plenum .
+# `npm run container:real` builds this file with buildah and tries what it makes.
 FROM node:24-trixie-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 COPY tools/runtime/package.json tools/runtime/package.json
 RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
+ARG COMMIT=
+RUN if [ -n "$COMMIT" ]; then npm pkg set "gitHead=$COMMIT"; fi
 
 FROM node:24-trixie-slim
+ARG COMMIT=
 LABEL org.opencontainers.image.title="Plenum" \
+      org.opencontainers.image.revision=$COMMIT \
       org.opencontainers.image.description="Building-automation monitoring to MQTT, InfluxDB, webhooks and files, and guarded tag writes back in"
 # As in the start script `plenum`: compiled code is kept, freed memory is given back.
 ENV NODE_ENV=production \
@@ -17,13 +23,17 @@ ENV NODE_ENV=production \
     MALLOC_TRIM_THRESHOLD_=131072
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
+COPY --from=dependencies /app/package.json ./
 # The licences of others have to stay with every copy.
-COPY package.json THIRD-PARTY-NOTICES.md sbom.cdx.json ./
+COPY THIRD-PARTY-NOTICES.md sbom.cdx.json ./
 COPY src src
 COPY connectors connectors
 COPY config config
-RUN node --input-type=module -e 'await import("./src/worker.ts")'
-RUN mkdir -p /var/lib/plenum && chown 10001:10001 /var/lib/plenum && chmod 0700 /var/lib/plenum
+# Node.js keeps compiled code for each user apart, so it is made as the one who runs it; later nobody writes here.
+RUN mkdir -p /var/lib/plenum /app/.cache/plenum \
+ && chown 10001:10001 /var/lib/plenum /app/.cache/plenum && chmod 0700 /var/lib/plenum \
+ && setpriv --reuid=10001 --regid=10001 --clear-groups node --input-type=module -e 'await import("./src/worker.ts")' \
+ && chown -R 0:0 /app/.cache && chmod -R u=rwX,go=rX /app/.cache
 USER 10001:10001
 VOLUME /var/lib/plenum
 EXPOSE 9850
