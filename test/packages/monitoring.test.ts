@@ -130,11 +130,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
 
     const text = await (await fetch(new URL("/metrics", address))).text();
     expect(promtool(["check", "metrics"], text)).toEqual(FINE);
-    for (const name of [
-      "poll_due_timestamp_seconds",
-      "token_expires_timestamp_seconds",
-      "state_disk_free_bytes",
-    ])
+    for (const name of ["poll_due_timestamp_seconds", "token_expires_timestamp_seconds", "disk_free_bytes"])
       expect(text).toMatch(new RegExp(`^plenum_${name}(\\{.*\\})? [1-9]`, "m"));
     expect(text).toMatch(/^plenum_writes_stopped 0$/m);
 
@@ -142,7 +138,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
     const scraped = text.replaceAll(/([{,])job="/g, '$1exported_job="');
     const labels = new URLSearchParams([["extra_label", "job=plenum"]]);
     await fetch(`${victoria.url}/api/v1/import/prometheus?${labels}`, { method: "POST", body: scraped });
-    await expect.poll(async () => (await query("plenum_state_disk_free_bytes")).length).toBe(1);
+    await expect.poll(async () => (await query("plenum_disk_free_bytes")).length).toBe(1);
     const [board, building] = [dashboard("plenum-worker"), dashboard("plenum-building")];
     for (const expr of [...expressionsOf(board), ...expressionsOf(building)]) await query(chosen(expr));
     for (const { expr } of rules) await query(expr);
