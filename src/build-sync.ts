@@ -23,7 +23,7 @@ import type { Together } from "./sync/read/together.ts";
 import type { Ticker } from "./sync/schedule.ts";
 import { type ClassLists, createSelectionNotice } from "./sync/selection-notice.ts";
 import { openSync } from "./sync/sync.ts";
-import { liveTag } from "./sync/work.ts";
+import { liveTag, readingOf } from "./sync/work.ts";
 
 export interface BuiltSync {
   readonly service: Service;
@@ -122,6 +122,7 @@ export async function buildSync(options: {
   const work: SourceWork = {
     plan,
     tag: (id) => liveTag(live, id, clock),
+    reading: (id) => readingOf(live, id),
     requests: () => built.trace.latest(),
     historyStarvesSince: () => pull.progress().starving?.since ?? null,
   };

@@ -326,6 +326,11 @@ export interface ConnectorDefinition<C = unknown> {
   readonly scheduleMs?: readonly number[];
   /** The far end gets `Offered.sequences`; without this a sink of it that asks for `sequence` is refused. */
   readonly carriesSequence?: true;
+  /**
+   * Where a person finds there what is told with an event: a topic, or a question that the far end understands, ready to be
+   * copied; null where it keeps no such event.
+   */
+  whereIs?(config: C, event: Event): string | null;
   /** A promise where the client library is large: it is loaded only where such a sink is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
   commands?(config: C, context: ConnectorContext): CommandSource;

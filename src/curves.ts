@@ -72,7 +72,10 @@ export function createCurves(store: CurveStore): Picture["curves"] {
 }
 
 /** The one tag of the site that the alarm names; null where none or several have the name, for nothing is guessed. */
-function tagOf({ lastActiveEvent, site, source }: Alarm, tags: readonly NamedTag[]): NamedTag | null {
+export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
+  { lastActiveEvent, site, source }: Alarm,
+  tags: readonly T[],
+): T | null {
   for (const name of [lastActiveEvent?.triggeredOn, source]) {
     const [first, ...others] = tags.filter((tag) => tag.siteId === site.id && tag.name === name);
     if (first !== undefined) return others.length === 0 ? first : null;

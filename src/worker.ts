@@ -1,3 +1,4 @@
+import { buildAnswers } from "./build-answers.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
 import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
@@ -199,6 +200,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       ...dispatcher.notices(),
     ],
   });
+  const answers = buildAnswers({ config, clock, store, works, sinks: dispatcher.status, commands });
   const notReady = () => (ready ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
     sources: byName,
@@ -220,6 +222,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     clock,
     store,
     status,
+    answers,
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),

@@ -1,13 +1,17 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
 import { createMqttCommands } from "./commands.ts";
 import { MqttConfig } from "./config.ts";
+import { messagesOf } from "./messages.ts";
 import { createMqttSink } from "./sink.ts";
+import { createTopics } from "./topics.ts";
 
 export const mqtt = {
   name: "mqtt",
   summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
   Config: MqttConfig,
   carriesSequence: true,
+  whereIs: ({ prefix, topic, retain }, event) =>
+    messagesOf(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
   sink: createMqttSink,
   commands: createMqttCommands,
 } satisfies ConnectorDefinition<MqttConfig>;

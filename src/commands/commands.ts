@@ -25,6 +25,7 @@ import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
 import { createRestores } from "./restores.ts";
+import { type WritableTag, writableTag } from "./writable.ts";
 import { createWriter, type Writer } from "./writer.ts";
 
 /**
@@ -47,6 +48,8 @@ export interface Commands extends Service {
    * is wrong with them, and then nothing has changed.
    */
   change(config: CommandsConfig, around: Rules): void;
+  /** What a person may write to a tag; null where the allow-list does not name it. */
+  writable(source: string, tagId: string): WritableTag | null;
 }
 
 export interface CommandsStatus {
@@ -205,6 +208,12 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       auditSpace.change(next.audit_max_bytes);
       config = next;
       for (const { writer } of lines.values()) writer.wake();
+    },
+    writable(name, tagId) {
+      const entry = allowList.entry(name, tagId);
+      const line = lines.get(name);
+      if (entry === undefined || line === undefined) return null;
+      return writableTag(entry, config, closures.closed() ?? clockRefusal(line.source));
     },
     expectedWaitMs: (named) => expectedWaitMs(allowList.sourceOf(named) ?? ""),
     async start(signal) {

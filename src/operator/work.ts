@@ -1,13 +1,14 @@
 import { type Context, Hono } from "hono";
 import type { TracedRequest } from "../source/request-trace.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
-import type { LiveTag } from "../sync/work.ts";
+import type { LiveTag, TagReading } from "../sync/work.ts";
 import { call, type OperatorDoor } from "./call.ts";
 
 /** What a running worker knows of its work on one source, for `plenum plan` and `plenum explain`. */
 export interface SourceWork {
   plan(): Promise<PlanReport>;
   tag(id: string): LiveTag | null;
+  reading(id: string): TagReading | null;
   /** The last tag requests, oldest first. */
   requests(): readonly TracedRequest[];
   /** Since when history has been due and got no turn, UTC; null while it gets its share. */

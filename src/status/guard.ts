@@ -1,4 +1,4 @@
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import type { Clock } from "../clock.ts";
 import type { StatusConfig } from "./config.ts";
 import { type Credentials, type Role, roleOf } from "./credentials.ts";
@@ -28,6 +28,14 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
   for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
 };
+
+/** By whose password a request came. */
+const roles = new WeakMap<Request, Role>();
+
+/** Whom a request that the guard let through comes from; where no password is asked for everybody is the operator. */
+export function roleIn(context: Context): Role {
+  return roles.get(context.req.raw) ?? "operator";
+}
 
 /**
  * Who may look: with a password whoever knows it, otherwise only requests to the names that we serve under, so that
@@ -79,6 +87,7 @@ function passwordOnly({ config, clock }: Guard): (credentials: Credentials) => M
       }
       const role = roleOf(given, credentials);
       if (role !== null) {
+        roles.set(context.req.raw, role);
         const message = refusalOf(role, context.req.method, context.req.path);
         return message === null ? next() : context.json({ message }, 403);
       }

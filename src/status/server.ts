@@ -12,6 +12,8 @@ import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Outbox, Store } from "../store/store.ts";
 import { addressTrouble } from "./address.ts";
+import { answerRoutes } from "./answer-routes.ts";
+import type { Answers } from "./answering.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
@@ -32,6 +34,7 @@ export interface StatusServerOptions {
   readonly clock: Pick<Clock, "monotonic" | "now">;
   readonly store: Pick<Store, "commit" | "document" | "documents">;
   readonly status: Status;
+  readonly answers: Answers;
   readonly outbox: Outbox;
   readonly metrics: Registry;
   readonly readiness: () => Promise<Readiness>;
@@ -119,6 +122,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     return context.json({ stopped: true });
   });
   app.route("/api/silences", silenceRoutes(options));
+  app.route("/api", answerRoutes(options.answers));
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
     return context.json(latest.map(shownEvent));

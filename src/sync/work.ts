@@ -15,6 +15,20 @@ export interface LiveTag {
   readonly reasons: readonly string[];
 }
 
+/** How a tag is read, in a word, for who looks at all of them. */
+export interface TagReading {
+  readonly className: string;
+  /** How old its value may become by the present plan, milliseconds. */
+  readonly promisedMs: number;
+}
+
+/** Null when no class of live reads has the tag. */
+export function readingOf(live: Pick<LiveReads, "known">, id: string): TagReading | null {
+  const known = live.known(id);
+  if (known === undefined) return null;
+  return { className: known.watched.readClass.name, promisedMs: known.stretchedMs };
+}
+
 /** Null when no class of live reads has the tag. */
 export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | null {
   const known = live.known(id);

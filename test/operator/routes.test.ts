@@ -104,6 +104,7 @@ describe("what a worker knows of its work", () => {
           {
             plan,
             tag: () => null,
+            reading: () => null,
             historyStarvesSince: () => null,
             requests: () => [request(1, ["1", "2"]), request(2, ["3"]), request(3, ["1"])],
           },

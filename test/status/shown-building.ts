@@ -6,6 +6,7 @@ import type { Alarm, Tag } from "#src/building.ts";
 import type { Clock } from "#src/clock.ts";
 import { createLog, type Secret } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { type Answers, createAnswers, type LiveThings } from "#src/status/answering.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { refreshGauges } from "#src/status/gauges.ts";
 import { createStatus, type LiveParts, type Status } from "#src/status/report.ts";
@@ -169,6 +170,24 @@ export async function fillSource(
 const LISTS = ["sites", "tags", "gateways", "alarms"];
 const WELL: HeldPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
+export function answersOver(store: Store, clock: Clock, live: Partial<LiveThings> = {}): Answers {
+  return createAnswers({
+    clock,
+    store,
+    sources: ["north", "south"],
+    sinks: ["lake"],
+    wanted: new Map(),
+    live: {
+      reading: () => ({ className: "comfort", promisedMs: 60_000 }),
+      tag: () => null,
+      sinks: LIVE.sinks,
+      places: () => [],
+      writable: () => null,
+      ...live,
+    },
+  });
+}
+
 export async function shownBuilding(live: LiveParts | null = LIVE): Promise<ShownBuilding> {
   const clock = createVirtualClock(Date.parse(NOW));
   const store = await emptyStore(clock);
@@ -184,6 +203,7 @@ export function serverOptions(
     readonly scraper?: Secret;
     readonly readiness?: StatusServerOptions["readiness"];
     readonly stopWrites?: (by: string) => void;
+    readonly things?: Partial<LiveThings>;
   } = {},
 ): StatusServerOptions {
   const metrics = createMetrics();
@@ -196,6 +216,7 @@ export function serverOptions(
     clock,
     store,
     status,
+    answers: answersOver(store, clock, more.things),
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),

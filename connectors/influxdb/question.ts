@@ -1,0 +1,19 @@
+import { type AnyEvent, type Event, sourceName } from "../../src/event.ts";
+import type { InfluxConfig } from "./config.ts";
+
+/** Asks for the values of the last day of a tag, in the language of the far end; null for what is no value. */
+export function influxQuestion(
+  { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
+  event: Event,
+): string | null {
+  const { type, data } = event as AnyEvent;
+  if (type !== "tag-value") return null;
+  const source = sourceName(event) ?? "";
+  if (api === "v2") {
+    const text = JSON.stringify;
+    const where = `r._measurement == ${text(`${prefix}tag_value`)} and r.source == ${text(source)} and r.tag_id == ${text(data.tag.id)}`;
+    return `from(bucket: ${text(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${where})`;
+  }
+  const quoted = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
+  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoted(source)} AND "tag_id" = ${quoted(data.tag.id)} AND time > now() - 24h`;
+}

@@ -1,0 +1,49 @@
+import { CATALOG } from "../connectors/catalog.ts";
+import { shownConfig } from "./build-status.ts";
+import type { Clock } from "./clock.ts";
+import type { Commands } from "./commands/commands.ts";
+import { type Config, connectorOf } from "./config/config.ts";
+import type { ConnectorDefinition } from "./connector.ts";
+import { matches } from "./delivery/filter.ts";
+import type { Event } from "./event.ts";
+import type { SourceWork } from "./operator/work.ts";
+import { type Answers, createAnswers, type LiveThings } from "./status/answering.ts";
+import type { Store } from "./store/store.ts";
+
+/** What answers the page, view by view. */
+export function buildAnswers(options: {
+  readonly config: Pick<Config, "sources" | "sinks">;
+  readonly clock: Clock;
+  readonly store: Store;
+  readonly works: ReadonlyMap<string, SourceWork>;
+  readonly sinks: LiveThings["sinks"];
+  readonly commands: Pick<Commands, "writable">;
+}): Answers {
+  const { clock, commands, config, sinks, store, works } = options;
+  const shown = shownConfig(config);
+  return createAnswers({
+    clock,
+    store,
+    sources: shown.sources.map(({ name }) => name),
+    sinks: shown.sinks,
+    wanted: shown.wanted,
+    live: {
+      reading: (source, id) => works.get(source)?.reading(id) ?? null,
+      tag: (source, id) => works.get(source)?.tag(id) ?? null,
+      sinks,
+      places: (event) => placesOf(config.sinks, event),
+      writable: commands.writable,
+    },
+  });
+}
+
+/** Where each sink puts an event that its filter lets through, as far as its connector says so. */
+function placesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveThings["places"]> {
+  return Object.entries(sinks).flatMap(([sink, entry]) => {
+    if (!entry.enabled || !matches(entry.filter, event)) return [];
+    const connector = connectorOf(entry);
+    const definition = CATALOG[connector] as ConnectorDefinition;
+    const text = definition.whereIs?.(entry[connector], event) ?? null;
+    return text === null ? [] : [{ sink, connector, text }];
+  });
+}

@@ -1,0 +1,93 @@
+import { type Context, Hono } from "hono";
+import { z } from "zod";
+import type { Answers } from "./answering.ts";
+import { roleIn } from "./guard.ts";
+import { SHOWS, SORTS } from "./tag-index.ts";
+
+/** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
+
+const LIMIT_MAX = 200;
+const OFFSET_MAX = 1_000_000;
+
+const text = (name: string, max = 300) =>
+  z
+    .string({ error: `Say ${name}.` })
+    .min(1, `Say ${name}.`)
+    .max(max, `There is no such ${name}.`);
+const whole = (name: string, least: number, most: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, `${name} is a whole number.`)
+    .transform(Number)
+    .refine((number) => number >= least && number <= most, `${name} is a number from ${least} to ${most}.`);
+
+const source = text("source");
+const site = whole("site", 0, Number.MAX_SAFE_INTEGER);
+const limit = whole("limit", 1, LIMIT_MAX);
+
+const Tags = asking({
+  source: source.optional(),
+  site: site.optional(),
+  search: z.string().max(200, "Search for 200 characters at most.").optional(),
+  show: z.enum(SHOWS, { error: `show is one of: ${SHOWS.join(", ")}.` }).default("all"),
+  sort: z.enum(SORTS, { error: `sort is one of: ${SORTS.join(", ")}.` }).default("name"),
+  offset: whole("offset", 0, OFFSET_MAX).default(0),
+  limit: limit.default(100),
+});
+const OneTag = asking({ source, id: text("id") });
+const OneAlarm = asking({ source, id: text("id"), episode: text("episode").optional() });
+const OneSite = asking({ source, id: site });
+const Days = asking({ source: source.optional(), site: site.optional() });
+const Commands = asking({
+  source: source.optional(),
+  tag: text("tag").optional(),
+  limit: limit.default(50),
+});
+
+export function answerRoutes(answers: Answers): Hono {
+  const app = new Hono();
+
+  app.get("/tags", (context) => answered(context, Tags, answers, (asked) => answers.tags(asked)));
+  app.get("/tag", (context) =>
+    answered(context, OneTag, answers, async (asked) => {
+      const tag = await answers.tag(asked.source, asked.id);
+      if (tag === null || tag.writable === null || roleIn(context) !== "viewer") return tag;
+      return { ...tag, writable: { ...tag.writable, closed: "A viewer may look, and change nothing." } };
+    }),
+  );
+  app.get("/alarm", (context) => answered(context, OneAlarm, answers, (asked) => answers.alarm(asked)));
+  app.get("/site", (context) =>
+    answered(context, OneSite, answers, (asked) => answers.site(asked.source, asked.id)),
+  );
+  app.get("/alarm-days", (context) => answered(context, Days, answers, (asked) => answers.alarmDays(asked)));
+  app.get("/commands", (context) => answered(context, Commands, answers, (asked) => answers.commands(asked)));
+  return app;
+}
+
+/** Parameters of a question; one that is not known is refused, so that nobody waits for what it would do. */
+function asking<S extends z.ZodRawShape>(shape: S) {
+  return z.strictObject(shape, {
+    error: (issue) =>
+      issue.code === "unrecognized_keys"
+        ? `There is no parameter ${(issue.keys as readonly string[]).join(", ")} here.`
+        : undefined,
+  });
+}
+
+/** 400 with a sentence for what nobody can ask, 404 for what nobody knows. */
+async function answered<T extends { readonly source?: string | undefined }>(
+  context: Context,
+  schema: z.ZodType<T>,
+  { sources }: Pick<Answers, "sources">,
+  answer: (asked: T) => Promise<unknown>,
+): Promise<Response> {
+  const asked = schema.safeParse(context.req.query());
+  if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
+  const { source: name } = asked.data;
+  if (name !== undefined && !sources.includes(name))
+    return context.json({ message: "There is no such source." }, 404);
+  const found = await answer(asked.data);
+  return found === null
+    ? context.json({ message: "Nobody knows this here (any more)." }, 404)
+    : context.json(found);
+}

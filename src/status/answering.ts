@@ -1,0 +1,106 @@
+import type { Clock } from "../clock.ts";
+import type { AlarmFact, Event } from "../event.ts";
+import { sourceName } from "../event.ts";
+import type { Store, Wanted } from "../store/store.ts";
+import type { LiveTag, TagReading } from "../sync/work.ts";
+import { type AlarmParts, alarmAnswer } from "./alarm-answer.ts";
+import { dayBars, dayOf, type RaisedAlarm } from "./alarm-days.ts";
+import type { AlarmAnswer, AlarmDays, CommandRow, SiteAnswer, TagAnswer, TagList } from "./answers.ts";
+import { type CommandRows, createCommandRows } from "./command-rows.ts";
+import { createRemembered, STEADY_MS } from "./remembered.ts";
+import type { LiveSink } from "./sink-report.ts";
+import { siteAnswer } from "./site-answer.ts";
+import { type Place, tagAnswer } from "./tag-answer.ts";
+import { type AskedTags, createTagIndex } from "./tag-index.ts";
+
+/** What the page asks for, one thing at a time. Null where nobody knows the thing. */
+export interface Answers {
+  readonly sources: readonly string[];
+  tags(asked: AskedTags): Promise<TagList>;
+  tag(source: string, id: string): Promise<TagAnswer | null>;
+  alarm(asked: AskedAlarm): Promise<AlarmAnswer | null>;
+  site(source: string, id: number): Promise<SiteAnswer | null>;
+  alarmDays(asked: AskedDays): Promise<AlarmDays>;
+  commands(asked: Parameters<CommandRows["list"]>[0]): Promise<readonly CommandRow[]>;
+}
+
+export interface AskedAlarm {
+  readonly source: string;
+  readonly id: string;
+  /** The latest that is known, where it is left out. */
+  readonly episode?: string | undefined;
+}
+
+export interface AskedDays {
+  readonly source?: string | undefined;
+  readonly site?: number | undefined;
+}
+
+/** What only a running worker knows of single things. */
+export interface LiveThings {
+  reading(source: string, tagId: string): TagReading | null;
+  tag(source: string, tagId: string): LiveTag | null;
+  sinks(): readonly LiveSink[];
+  /** Where the sinks put an event that their filters let through. */
+  places(event: Event): readonly Place[];
+  writable(source: string, tagId: string): TagAnswer["writable"];
+}
+
+export interface AnswersOptions {
+  readonly clock: Clock;
+  readonly store: Store;
+  readonly sources: readonly string[];
+  readonly sinks: readonly string[];
+  /** What the sinks' filters let through; a sink that is not named gets everything. */
+  readonly wanted: ReadonlyMap<string, Wanted>;
+  readonly live: LiveThings;
+}
+
+/** Of the log so many alarms are counted by day. */
+const RAISED = 20_000;
+
+export function createAnswers(options: AnswersOptions): Answers {
+  const { clock, live, sources, store, wanted } = options;
+  const remembered = createRemembered(store, clock);
+  const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
+  const commands = createCommandRows(store);
+  const sinks: AlarmParts["sinks"] = () => {
+    const running = new Map(live.sinks().map(({ name, connector }) => [name, connector]));
+    return options.sinks.map((name) => ({ name, connector: running.get(name) ?? null }));
+  };
+
+  const raised = () =>
+    remembered.made("raised", STEADY_MS, async () => {
+      const events = await store.outbox.latest(RAISED, ["alarm-raised"]);
+      return events.map(({ event }): RaisedAlarm => {
+        const { alarm } = event.data as AlarmFact;
+        const { site, trigger } = alarm;
+        const day = dayOf(Date.parse(event.time));
+        return { source: sourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
+      });
+    });
+  const alarmDays = async (asked: AskedDays) => dayBars(await raised(), clock.now(), asked);
+
+  return {
+    sources,
+    tags: tags.list,
+    tag: (source, id) =>
+      tagAnswer(
+        {
+          ...{ store, remembered, tags, commands },
+          ...{ live: live.tag, places: live.places, writable: live.writable },
+        },
+        source,
+        id,
+      ),
+    alarm: (asked) => alarmAnswer({ store, remembered, tags, sinks, wanted }, asked),
+    site: (source, id) =>
+      siteAnswer(
+        { store, remembered, tags, raised: (name, site) => alarmDays({ source: name, site }) },
+        source,
+        id,
+      ),
+    alarmDays,
+    commands: commands.list,
+  };
+}

@@ -1,0 +1,306 @@
+import { describe, expect, test } from "vitest";
+import type { Tag } from "#src/building.ts";
+import { type Event, makeEvent, sourceUri } from "#src/event.ts";
+import { Secret } from "#src/log.ts";
+import type {
+  AlarmAnswer,
+  AlarmDays,
+  CommandRow,
+  SiteAnswer,
+  TagAnswer,
+  TagList,
+} from "#src/status/answers.ts";
+import { commandsIn } from "#src/status/command-rows.ts";
+import { statusRoutes } from "#src/status/server.ts";
+import { holesOf } from "#src/status/tag-log.ts";
+import { documentSet } from "#src/store/store.ts";
+import type { Held, HeldHistory, HeldValue } from "#src/sync/snapshot.ts";
+import { ALARM, sampleEvent } from "../sample-events.ts";
+import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
+
+const LOCAL = { host: "127.0.0.1:9850" };
+
+async function page(more: Parameters<typeof serverOptions>[1] = {}) {
+  const building = await shownBuilding();
+  const app = statusRoutes(serverOptions(building, more));
+  const get = (path: string, headers: Readonly<Record<string, string>> = {}) =>
+    app.request(path, { headers: { ...LOCAL, ...headers } });
+  const answer = async <T>(path: string): Promise<T> => {
+    const response = await get(path);
+    expect([path, response.status]).toEqual([path, 200]);
+    return (await response.json()) as T;
+  };
+  return { ...building, app, get, answer };
+}
+
+const names = ({ rows }: TagList) => rows.map(({ tag }) => tag.displayName);
+
+describe("the list of tags", () => {
+  test("counts, filters, sorts and cuts", async () => {
+    const { store, answer } = await page();
+    await fillSource(store, "north", { tagNames: ["T10", "T9", "Pump"] });
+    await fillSource(store, "south", { tagNames: ["T1"] });
+    const all = await answer<TagList>("/api/tags");
+    expect(all).toMatchObject({ total: 4, counts: { all: 4, bad: 1, stale: 0, unread: 0 } });
+    expect(names(all)).toEqual(["Pump", "T1", "T9", "T10"]);
+    expect(names(await answer("/api/tags?sort=-name&offset=1&limit=2"))).toEqual(["T9", "T1"]);
+    expect(names(await answer("/api/tags?search=t1&source=north"))).toEqual(["T10"]);
+    expect(names(await answer("/api/tags?show=bad"))).toEqual(["T9"]);
+    expect(names(await answer("/api/tags?source=north&sort=-value"))).toEqual(["Pump", "T10", "T9"]);
+    expect(names(await answer("/api/tags?source=north&sort=age"))).toEqual(["T10", "T9", "Pump"]);
+    expect(all.rows[0]).toMatchObject({
+      source: "north",
+      site: "north school",
+      siteId: 1,
+      value: 20.2,
+      quality: "good",
+      stale: false,
+      class: "comfort",
+    });
+  });
+
+  test("a value that is older than its class promises is stale", async () => {
+    const { answer, clock, store } = await page();
+    await fillSource(store, "north", { tagNames: ["T1"] });
+    await clock.advance(60_000);
+    expect((await answer<TagList>("/api/tags")).counts.stale).toBe(0);
+    await clock.advance(20_000);
+    expect((await answer<TagList>("/api/tags?show=stale")).rows).toMatchObject([{ stale: true }]);
+  });
+
+  test("a tag that was never read is no bad one, and one that is not listed any more is none", async () => {
+    const { answer, store } = await page();
+    const held = (id: string, missingSince: string | null): readonly [string, Held<Tag>] => [
+      id,
+      {
+        value: { id, displayName: id, description: null, unit: null },
+        siteId: 1,
+        since: NOW,
+        missingSince,
+      },
+    ];
+    await store.commit({
+      documents: [{ set: documentSet("tag", "north"), put: [held("1", null), held("2", NOW)] }],
+    });
+    const list = await answer<TagList>("/api/tags?show=unread");
+    expect(list.counts).toEqual({ all: 1, bad: 0, stale: 0, unread: 1 });
+    expect(list.rows).toMatchObject([
+      { tag: { id: "1" }, value: null, quality: null, time: null, site: null },
+    ]);
+    expect((await answer<TagAnswer>("/api/tag?source=north&id=2")).tag.id).toBe("2");
+  });
+
+  test("of 30,000 tags a page costs a hundred rows", { timeout: 60_000 }, async () => {
+    const { answer, store, clock } = await page();
+    await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
+    const first = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+    expect([first.total, first.rows.length]).toEqual([30_000, 100]);
+    // What is remembered answers: a value that has changed shows all the same.
+    const changed: HeldValue = { value: 99, quality: "good", time: NOW, lastGood: null, nulls: 0 };
+    const id = first.rows[0]?.tag.id ?? "";
+    await store.commit({ documents: [{ set: documentSet("value", "north"), put: [[id, changed]] }] });
+    const before = performance.now();
+    for (let n = 0; n < 20; n += 1) {
+      const again = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
+      expect(again.rows[0]?.value).toBe(99);
+    }
+    expect((performance.now() - before) / 20).toBeLessThan(50);
+    await clock.advance(15_000);
+    expect((await answer<TagList>("/api/tags?sort=-value&limit=1")).rows[0]?.value).toBeGreaterThan(3_000);
+  });
+});
+
+describe("a tag", () => {
+  test("tells all that is known of it", async () => {
+    const reading = { className: "comfort", wishedSeconds: 60, everySeconds: 60, lastAt: NOW };
+    const { answer, store } = await page({
+      things: {
+        tag: () => ({ ...reading, dueAt: NOW, reasons: ["Class comfort wants it."] }),
+        places: ({ subject }) => [{ sink: "lake", connector: "mqtt", text: `plenum/${subject}` }],
+        writable: () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
+      },
+    });
+    await fillSource(store, "north", {
+      tagNames: ["T1", "T2"],
+      alarms: [{ source: "T2", lastActiveEvent: null }],
+    });
+    const tag = await answer<TagAnswer>("/api/tag?source=north&id=10002");
+    expect(tag).toMatchObject({
+      value: null,
+      quality: "bad",
+      gatewayOffline: "Basement gateway",
+      lastGood: { value: 19.5 },
+      everySeconds: 60,
+      next: { at: NOW, why: expect.stringMatching(/^Class comfort wants it\. It may go earlier/) },
+      log: [],
+      places: [{ text: "plenum/site/1/tag/10002" }],
+      alarms: [{ id: "500001", state: "active" }],
+      commands: [],
+      writable: { min: 0, max: 10, closed: null },
+    });
+    expect((await answer<TagAnswer>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
+  });
+
+  test("a viewer sees what could be written, and that it is not for them", async () => {
+    const { app, store } = await page({
+      password: new Secret("a long password"),
+      viewer: new Secret("another password"),
+      things: { writable: () => ({ type: "boolean", min: null, max: null, step: null, closed: null }) },
+    });
+    await fillSource(store, "north", { tagNames: ["T1"] });
+    const authorization = (user: string, password: string) =>
+      `Basic ${Buffer.from(`${user}:${password}`).toString("base64")}`;
+    const seenBy = async (user: string, password: string) => {
+      const headers = { ...LOCAL, authorization: authorization(user, password) };
+      const answer = await app.request("/api/tag?source=north&id=10001", { headers });
+      return ((await answer.json()) as TagAnswer).writable?.closed;
+    };
+    expect(await seenBy("plenum", "a long password")).toBeNull();
+    expect(await seenBy("viewer", "another password")).toBe("A viewer may look, and change nothing.");
+    expect((await app.request("/api/tags", { headers: LOCAL })).status).toBe(401);
+  });
+
+  test("holes of its log are the stretches that are wished and not had", () => {
+    const held = (spans: HeldHistory["spans"]) =>
+      ({
+        ...{ since: "2026-11-20T00:00:00.000Z", wished: "2026-11-10T00:00:00.000Z" },
+        spans,
+      }) as HeldHistory;
+    const log = (spans: HeldHistory["spans"]): HeldHistory => ({
+      ...held(spans),
+      ...{ watermark: "2026-11-21T00:00:00.000Z", state: "following", refusal: null },
+    });
+    const had = (from: string, to: string) => ({
+      from: `2026-11-${from}T00:00:00.000Z`,
+      to: `2026-11-${to}T00:00:00.000Z`,
+      why: "points" as const,
+    });
+    expect(holesOf(log([had("10", "21")]))).toBe(0);
+    expect(holesOf(log([had("12", "15"), had("16", "21")]))).toBe(2);
+    expect(holesOf(log([]))).toBe(1);
+  });
+});
+
+describe("an alarm", () => {
+  test("tells its life, its tag and what became of it at the sinks", async () => {
+    const { answer, clock, store } = await page();
+    await fillSource(store, "north", { tagNames: [ALARM.source], alarms: [{ id: ALARM.id }] });
+    await store.outbox.register("lake", "now");
+    await store.commit({ events: [told("alarm-raised", "e0"), told("alarm-raised", "earlier")] });
+    const path = `/api/alarm?source=north&id=${ALARM.id}`;
+    const alarm = await answer<AlarmAnswer>(path);
+    expect(alarm).toMatchObject({
+      brief: { id: ALARM.id, priority: "A", episode: "e0", endedAt: null },
+      life: [{ what: "raised", words: "Raised with priority A." }],
+      tag: { id: "10001", displayName: ALARM.source },
+      sinks: [{ sink: "lake", connector: "influxdb", state: "waiting", link: null }],
+    });
+    expect(alarm.episodes.map(({ episode }) => episode).toSorted()).toEqual(["e0", "earlier"]);
+    const { events } = await store.outbox.next("lake", 10);
+    const through = events.at(-1)?.position ?? 0;
+    await store.outbox.settle("lake", {
+      again: false,
+      through,
+      rejected: [{ position: through, reason: "Not this." }],
+    });
+    await clock.advance(5_000);
+    const [now, before] = [
+      await answer<AlarmAnswer>(path),
+      await answer<AlarmAnswer>(`${path}&episode=earlier`),
+    ];
+    expect([now.sinks[0]?.state, before.sinks[0]?.state]).toEqual(["delivered", "dead letter"]);
+    expect(before.sinks[0]?.words).toBe("Refused for good: Not this.");
+    expect(before.brief.episode).toBe("earlier");
+  });
+
+  test("that nobody holds any more is found in the log", async () => {
+    const { answer, store } = await page();
+    await fillSource(store, "north", { tagNames: [] });
+    await store.commit({ events: [told("alarm-raised", "e1"), told("alarm-resolved", "e1")] });
+    const alarm = await answer<AlarmAnswer>(`/api/alarm?source=north&id=${ALARM.id}`);
+    expect(alarm.brief).toMatchObject({ state: "resolved", episode: "e1" });
+    expect(alarm.life.map(({ what }) => what)).toEqual(["raised", "resolved"]);
+  });
+
+  test("is counted on the day of its beginning", async () => {
+    const { answer, store } = await page();
+    await store.commit({ events: [told("alarm-raised", "e0")] });
+    const { byPriority, days } = await answer<AlarmDays>("/api/alarm-days?source=north");
+    expect(days).toHaveLength(30);
+    expect(days.at(-1)).toBe("2026-11-21");
+    expect(byPriority.A?.[days.indexOf("2026-11-02")]).toBe(1);
+    expect((await answer<AlarmDays>("/api/alarm-days?source=south")).byPriority).toEqual({});
+  });
+});
+
+/** About the alarm, as source north tells it. */
+function told(type: "alarm-raised" | "alarm-resolved", episode: string): Event {
+  const { data, subject, time } = sampleEvent(type);
+  return makeEvent({
+    ...{ type, subject, time, source: sourceUri("north"), siteId: 1, priority: "A" },
+    data: { ...data, episode } as never,
+    facts: [episode],
+  });
+}
+
+describe("a site", () => {
+  test("tells its alarms, gateways, systems and tags", async () => {
+    const { answer, store } = await page();
+    await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{}] });
+    expect(await answer<SiteAnswer>("/api/site?source=north&id=1")).toMatchObject({
+      displayName: "north school",
+      alarms: [{ state: "active" }],
+      gateways: [{ displayName: "Basement gateway", online: false }],
+      tags: { all: 2, bad: 1 },
+    });
+  });
+});
+
+describe("commands", () => {
+  test("are what the audit log says, newest first", async () => {
+    const { answer, store } = await page();
+    await fillSource(store, "north", { tagNames: ["T1"] });
+    const record = (commandId: string, step: string, detail: object) => ({
+      log: "audit",
+      body: { at: NOW, commandId, step, detail, previous: "", hash: "" },
+    });
+    const asked = { source: "north", tagId: "10001", value: 21, by: "operator ann" };
+    await store.commit({
+      records: [
+        record("c1", "accepted", asked),
+        record("-", "writing-stopped", {}),
+        record("c2", "rejected", { ...asked, requested: 99, message: "That is too much." }),
+        record("c1", "sending", { before: 20 }),
+        record("c1", "confirmed", { message: "It holds 21." }),
+      ],
+    });
+    const rows = await answer<readonly CommandRow[]>("/api/commands?tag=10001");
+    expect(rows).toMatchObject([
+      { id: "c2", state: "rejected", words: "That is too much." },
+      { id: "c1", state: "confirmed", words: "It holds 21.", by: "operator ann", tag: "T1", requested: 21 },
+    ]);
+  });
+
+  test("of one whose beginning is not among the records nothing is said", () => {
+    const body = { at: NOW, commandId: "c", step: "confirmed", detail: {}, previous: "", hash: "" };
+    expect(commandsIn([{ sequence: 1, body }])).toEqual([]);
+  });
+});
+
+describe("a question that nobody can answer", () => {
+  test.each([
+    ["/api/tags?limit=201", 400, "limit is a number from 1 to 200."],
+    ["/api/tags?limit=x", 400, "limit is a whole number."],
+    ["/api/tags?show=good", 400, "show is one of: all, bad, stale, unread."],
+    ["/api/tags?order=name", 400, "There is no parameter order here."],
+    ["/api/tags?source=west", 404, "There is no such source."],
+    ["/api/tag?source=north", 400, "Say id."],
+    ["/api/tag?source=north&id=1", 404, "Nobody knows this here (any more)."],
+    ["/api/alarm?source=north&id=1", 404, "Nobody knows this here (any more)."],
+    ["/api/site?source=north&id=1", 404, "Nobody knows this here (any more)."],
+  ])("%s: %i", async (path, status, message) => {
+    const { get } = await page();
+    const response = await get(path);
+    expect([response.status, await response.json()]).toEqual([status, { message }]);
+  });
+});
