@@ -2,11 +2,13 @@ import { CATALOG } from "../connectors/catalog.ts";
 import { shownConfig } from "./build-status.ts";
 import type { Clock } from "./clock.ts";
 import type { Commands } from "./commands/commands.ts";
+import { operatorArrival } from "./commands/operator-arrival.ts";
 import { type Config, connectorOf } from "./config/config.ts";
-import type { ConnectorDefinition } from "./connector.ts";
+import type { Accept, ConnectorDefinition } from "./connector.ts";
 import { matches } from "./delivery/filter.ts";
 import type { Event } from "./event.ts";
 import type { SourceWork } from "./operator/work.ts";
+import type { Actions } from "./status/action-routes.ts";
 import { type Answers, createAnswers, type LiveThings } from "./status/answering.ts";
 import type { Store } from "./store/store.ts";
 
@@ -35,6 +37,20 @@ export function buildAnswers(options: {
       writable: commands.writable,
     },
   });
+}
+
+/** What a person does from the page, through the same gate as `plenum write`. */
+export function buildActions(options: {
+  readonly clock: Clock;
+  readonly accept: Accept;
+  readonly notReady: () => string | null;
+}): Actions {
+  const { accept, clock, notReady } = options;
+  const always = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
+  return {
+    notReady,
+    write: (wish) => accept(operatorArrival({ ...wish, ...always, receivedAtMs: clock.now() })),
+  };
 }
 
 /** Where each sink puts an event that its filter lets through, as far as its connector says so. */

@@ -1,4 +1,4 @@
-import { buildAnswers } from "./build-answers.ts";
+import { buildActions, buildAnswers } from "./build-answers.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
 import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
@@ -223,6 +223,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     store,
     status,
     answers,
+    actions: buildActions({ clock, accept: commands.accept, notReady }),
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),

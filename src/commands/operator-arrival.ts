@@ -1,7 +1,7 @@
 import type { TagScalar } from "../building.ts";
 import type { Arrival } from "../connector.ts";
 
-/** What every arrival from the command line has. */
+/** What every arrival from a person at the command line or the status page has. */
 interface FromOperator {
   readonly id: string;
   readonly source: string | null;
@@ -9,22 +9,27 @@ interface FromOperator {
   /** The name that the person has at the machine, as the command line says. */
   readonly user: string | null;
   readonly receivedAtMs: number;
+  /** Where they sit. */
+  readonly at?: "command line" | "status page";
 }
 
-/** A command as the operator on the command line gives it, in the form of an arrival. */
+/** A command as the operator gives it, in the form of an arrival. */
 export function operatorArrival(
   fields: FromOperator & {
     readonly tagId: string;
     /** For this many seconds only; then the old value is restored. Null for good. */
     readonly forSeconds: number | null;
+    /** Written only if the tag still holds this; null for whatever it holds. */
+    readonly expect?: TagScalar | null;
     /** Given up after this many seconds; null for the configured time. */
     readonly ttlSeconds: number | null;
   },
 ): Arrival {
-  const { forSeconds, id, tagId, ttlSeconds, value } = fields;
+  const { expect = null, forSeconds, id, tagId, ttlSeconds, value } = fields;
   const command = {
     id,
     value,
+    ...(expect === null ? {} : { expect }),
     ...(forSeconds === null ? {} : { for_s: forSeconds }),
     ...(ttlSeconds === null ? {} : { ttl_s: ttlSeconds }),
   };
@@ -36,10 +41,13 @@ export function operatorSecond(fields: FromOperator): Arrival {
   return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function arrivalOf({ receivedAtMs, source, user }: FromOperator, content: object): Arrival {
+function arrivalOf(
+  { at = "command line", receivedAtMs, source, user }: FromOperator,
+  content: object,
+): Arrival {
   return {
     via: "operator",
-    topic: "command line",
+    topic: at,
     tagId: null,
     source,
     payload: new TextEncoder().encode(JSON.stringify(content)),

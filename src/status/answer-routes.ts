@@ -1,7 +1,7 @@
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import type { Answers } from "./answering.ts";
-import { roleIn } from "./guard.ts";
+import { roleIn, writesClosedTo } from "./guard.ts";
 import { SHOWS, SORTS } from "./tag-index.ts";
 
 /** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
@@ -51,8 +51,9 @@ export function answerRoutes(answers: Answers): Hono {
   app.get("/tag", (context) =>
     answered(context, OneTag, answers, async (asked) => {
       const tag = await answers.tag(asked.source, asked.id);
-      if (tag === null || tag.writable === null || roleIn(context) !== "viewer") return tag;
-      return { ...tag, writable: { ...tag.writable, closed: "A viewer may look, and change nothing." } };
+      const closed = writesClosedTo(roleIn(context));
+      if (tag === null || tag.writable === null || closed === null) return tag;
+      return { ...tag, writable: { ...tag.writable, closed } };
     }),
   );
   app.get("/alarm", (context) => answered(context, OneAlarm, answers, (asked) => answers.alarm(asked)));

@@ -16,6 +16,8 @@ import { type AskedTags, createTagIndex } from "./tag-index.ts";
 /** What the page asks for, one thing at a time. Null where nobody knows the thing. */
 export interface Answers {
   readonly sources: readonly string[];
+  /** Those of the configuration, and those of before that are still known. */
+  sinkNames(): Promise<readonly string[]>;
   tags(asked: AskedTags): Promise<TagList>;
   tag(source: string, id: string): Promise<TagAnswer | null>;
   alarm(asked: AskedAlarm): Promise<AlarmAnswer | null>;
@@ -83,6 +85,10 @@ export function createAnswers(options: AnswersOptions): Answers {
 
   return {
     sources,
+    async sinkNames() {
+      const known = await store.outbox.lag();
+      return [...new Set([...options.sinks, ...known.map(({ sink }) => sink)])];
+    },
     tags: tags.list,
     tag: (source, id) =>
       tagAnswer(

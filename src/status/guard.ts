@@ -30,12 +30,25 @@ export const securityHeaders: MiddlewareHandler = async (context, next) => {
 };
 
 /** By whose password a request came. */
-const roles = new WeakMap<Request, Role>();
+const roles = new WeakMap<Context, Role>();
 
-/** Whom a request that the guard let through comes from; where no password is asked for everybody is the operator. */
-export function roleIn(context: Context): Role {
-  return roles.get(context.req.raw) ?? "operator";
+/** Whom a request that the guard let through comes from; null where no password is asked for. */
+export function roleIn(context: Context): Role | null {
+  return roles.get(context) ?? null;
 }
+
+/**
+ * Why somebody may not write to the building from the page; null where they may. Without a password everybody on this
+ * machine could, while `plenum write` is for who owns the state folder.
+ */
+export function writesClosedTo(role: Role | null): string | null {
+  if (role === "operator") return null;
+  if (role === null)
+    return "Writing from the page needs a password (status.password); `plenum write` does not.";
+  return VIEWER;
+}
+
+const VIEWER = "A viewer may look, and change nothing.";
 
 /**
  * Who may look: with a password whoever knows it, otherwise only requests to the names that we serve under, so that
@@ -87,7 +100,7 @@ function passwordOnly({ config, clock }: Guard): (credentials: Credentials) => M
       }
       const role = roleOf(given, credentials);
       if (role !== null) {
-        roles.set(context.req.raw, role);
+        roles.set(context, role);
         const message = refusalOf(role, context.req.method, context.req.path);
         return message === null ? next() : context.json({ message }, 403);
       }
@@ -102,5 +115,5 @@ function passwordOnly({ config, clock }: Guard): (credentials: Credentials) => M
 function refusalOf(role: Role, method: string, path: string): string | null {
   if (role === "scraper") return path === "/metrics" ? null : "The metrics token opens /metrics only.";
   const changes = method !== "GET" && method !== "HEAD";
-  return role === "viewer" && changes ? "A viewer may look, and change nothing." : null;
+  return role === "viewer" && changes ? VIEWER : null;
 }

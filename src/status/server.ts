@@ -11,6 +11,7 @@ import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Outbox, Store } from "../store/store.ts";
+import { type Actions, actionRoutes } from "./action-routes.ts";
 import { addressTrouble } from "./address.ts";
 import { answerRoutes } from "./answer-routes.ts";
 import type { Answers } from "./answering.ts";
@@ -35,6 +36,7 @@ export interface StatusServerOptions {
   readonly store: Pick<Store, "commit" | "document" | "documents">;
   readonly status: Status;
   readonly answers: Answers;
+  readonly actions: Actions;
   readonly outbox: Outbox;
   readonly metrics: Registry;
   readonly readiness: () => Promise<Readiness>;
@@ -123,6 +125,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   app.route("/api/silences", silenceRoutes(options));
   app.route("/api", answerRoutes(options.answers));
+  app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
     return context.json(latest.map(shownEvent));

@@ -1,5 +1,4 @@
-import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
+import { Hono } from "hono";
 import { z } from "zod";
 import type { Site } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
@@ -11,6 +10,7 @@ import type { Held, HeldAlarm } from "../sync/snapshot.ts";
 import { oneAtATime } from "../waiting.ts";
 import type { StatusConfig } from "./config.ts";
 import { sameOriginOnly } from "./guard.ts";
+import { bodyOf, jsonUpTo } from "./posted.ts";
 import type { Status } from "./report.ts";
 import { isShown } from "./rows.ts";
 import { namedIn } from "./visitor.ts";
@@ -58,34 +58,36 @@ export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): 
   const app = new Hono();
   // Otherwise many at once would each count the silences before any of them has come.
   const inTurn = oneAtATime();
-  const onError = (context: Context) => context.json({ message: "That is too long for a silence." }, 413);
 
   app.get("/", async (context) => context.json(await status.silences()));
 
-  app.post("/", sameOriginOnly, bodyLimit({ maxSize: LARGEST_BODY, onError }), async (context) => {
-    if (!/^application\/json\b/i.test(context.req.header("content-type") ?? ""))
-      return context.json({ message: "Only JSON is taken." }, 415);
-    const asked = Begin.safeParse(await bodyOf(context));
-    if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
-    const missing = await missingOf(store, asked.data);
-    if (missing !== null) return context.json({ message: missing }, 404);
-    const { alarm = null, minutes, reason, site = null, source } = asked.data;
-    const fromMs = clock.now();
-    const silence = silenceOf(
-      {
-        ...{ source, site, alarm, priorities: null, name: null, reason },
-        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
-      },
-      fromMs,
-    );
-    try {
-      await inTurn(() => addSilence(store, silence));
-    } catch (error) {
-      if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
-      throw error;
-    }
-    return context.json({ id: silence.id, to: silence.to }, 201);
-  });
+  app.post(
+    "/",
+    sameOriginOnly,
+    jsonUpTo(LARGEST_BODY, "That is too long for a silence."),
+    async (context) => {
+      const asked = Begin.safeParse(await bodyOf(context));
+      if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
+      const missing = await missingOf(store, asked.data);
+      if (missing !== null) return context.json({ message: missing }, 404);
+      const { alarm = null, minutes, reason, site = null, source } = asked.data;
+      const fromMs = clock.now();
+      const silence = silenceOf(
+        {
+          ...{ source, site, alarm, priorities: null, name: null, reason },
+          ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
+        },
+        fromMs,
+      );
+      try {
+        await inTurn(() => addSilence(store, silence));
+      } catch (error) {
+        if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
+        throw error;
+      }
+      return context.json({ id: silence.id, to: silence.to }, 201);
+    },
+  );
 
   app.post("/:id/end", sameOriginOnly, async (context) => {
     const by = namedIn(context, config.trusted_proxy);
@@ -96,15 +98,6 @@ export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): 
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });
   return app;
-}
-
-/** Null for what is no JSON; the schema then refuses it. */
-async function bodyOf(context: Context): Promise<unknown> {
-  try {
-    return await context.req.json();
-  } catch {
-    return null;
-  }
 }
 
 /** A sentence where what is to be silenced is not there; null where it is. */

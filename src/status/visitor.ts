@@ -17,11 +17,20 @@ function isProxy(context: Context, proxy: string | undefined): boolean {
 /** A name that is put into a sentence as it is: no control characters, and not without an end. */
 const NAME = /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u;
 
+/** Said of somebody whom nobody names. */
+const ANYBODY = "the status page";
+
 /** Who asks, for the record: whom the trusted proxy names, otherwise only that it came by the status page. */
 export function namedIn(context: Context, proxy: TrustedProxy | undefined): string {
-  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return "the status page";
+  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return ANYBODY;
   const name = context.req.header(proxy.user_header)?.trim() ?? "";
-  return NAME.test(name) ? `${name} via proxy` : "the status page";
+  return NAME.test(name) ? `${name} via proxy` : ANYBODY;
+}
+
+/** The same for who knows already that it came by the status page: null where nobody says who it is. */
+export function personIn(context: Context, proxy: TrustedProxy | undefined): string | null {
+  const name = namedIn(context, proxy);
+  return name === ANYBODY ? null : name;
 }
 
 /**

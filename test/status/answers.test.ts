@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
+import type { WriteWish } from "#src/status/action-routes.ts";
 import type {
   AlarmAnswer,
   AlarmDays,
@@ -136,7 +137,7 @@ describe("a tag", () => {
       places: [{ text: "plenum/site/1/tag/10002" }],
       alarms: [{ id: "500001", state: "active" }],
       commands: [],
-      writable: { min: 0, max: 10, closed: null },
+      writable: { min: 0, max: 10, closed: expect.stringMatching(/needs a password/) },
     });
     expect((await answer<TagAnswer>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
   });
@@ -302,5 +303,98 @@ describe("a question that nobody can answer", () => {
     const { get } = await page();
     const response = await get(path);
     expect([response.status, await response.json()]).toEqual([status, { message }]);
+  });
+});
+
+const OWN = {
+  ...LOCAL,
+  "content-type": "application/json",
+  "x-plenum": "status-page",
+  origin: "http://127.0.0.1:9850",
+  "sec-fetch-site": "same-origin",
+};
+const PASSWORDS = { password: new Secret("a long password"), viewer: new Secret("another password") };
+const OPERATOR = `Basic ${Buffer.from("plenum:a long password").toString("base64")}`;
+const VIEWER = `Basic ${Buffer.from("viewer:another password").toString("base64")}`;
+
+describe("what a person does", () => {
+  const posting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
+    const wishes: WriteWish[] = [];
+    const all = await page({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
+    const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
+      const sent = { ...OWN, authorization: OPERATOR, ...headers };
+      const response = await all.app.request(path, {
+        method: "POST",
+        headers: sent,
+        body: JSON.stringify(body),
+      });
+      return [response.status, await response.json()];
+    };
+    return { ...all, wishes, post };
+  };
+  const WRITE = { source: "north", tag: "10001", value: 21 };
+
+  test("a write goes to the gate once, and what the gate said is the answer", async () => {
+    const { post, store, wishes } = await posting({
+      write: async (wish) => {
+        wishes.push(wish);
+        const detail = { source: "north", tagId: wish.tagId, message: "That is too much." };
+        const step = wish.value === 99 ? "rejected" : "accepted";
+        const body = { at: NOW, commandId: wish.id, step, detail, previous: "", hash: "" };
+        await store.commit({ records: [{ log: "audit", body }] });
+      },
+    });
+    expect(await post("/api/write", { ...WRITE, expect: 20 })).toEqual([202, { id: wishes[0]?.id }]);
+    expect(wishes).toMatchObject([{ source: "north", tagId: "10001", value: 21, expect: 20, user: null }]);
+    expect(await post("/api/write", { ...WRITE, value: 99 })).toMatchObject([
+      409,
+      { message: "That is too much." },
+    ]);
+  });
+
+  test("a viewer writes nothing, nobody does without a password, and no other site does", async () => {
+    const { post, wishes } = await posting();
+    const viewer = { authorization: VIEWER };
+    expect(await post("/api/write", WRITE, viewer)).toEqual([
+      403,
+      { message: expect.stringMatching(/viewer/) },
+    ]);
+    expect((await post("/api/sink/retry", { name: "lake" }, viewer))[0]).toBe(403);
+    expect((await post("/api/write", WRITE, { origin: "https://evil.example" }))[0]).toBe(403);
+    expect((await post("/api/write", WRITE, { "x-plenum": "" }))[0]).toBe(403);
+    expect((await post("/api/write", WRITE, { "content-type": "text/plain" }))[0]).toBe(415);
+    const open = await page();
+    const asked = { method: "POST", headers: OWN, body: JSON.stringify(WRITE) };
+    expect((await open.app.request("/api/write", asked)).status).toBe(403);
+    expect(wishes).toEqual([]);
+  });
+
+  test.each([
+    ["/api/write", { ...WRITE, value: "21" }, 400, "A value is a number, true or false."],
+    ["/api/write", { ...WRITE, force: true }, 400, "That has a field that is not known here."],
+    ["/api/write", { ...WRITE, source: "west" }, 404, "There is no such source."],
+    ["/api/write", [], 400, "Send one JSON object."],
+    ["/api/sink/retry", { name: "west" }, 404, "There is no such sink."],
+    ["/api/sink/retry", { name: "lake", ids: ["x"] }, 400, "An id is the number of a dead letter."],
+  ])("%s %j: %i", async (path, body, status, message) => {
+    const { post } = await posting();
+    expect(await post(path, body)).toEqual([status, { message }]);
+  });
+
+  test("dead letters are sent again, all or some", async () => {
+    const { post, store } = await posting();
+    await store.outbox.register("lake", "now");
+    await store.commit({
+      events: [told("alarm-raised", "1"), told("alarm-raised", "2"), told("alarm-raised", "3")],
+    });
+    const { events } = await store.outbox.next("lake", 10);
+    const rejected = events.map(({ position }) => ({ position, reason: "Not this." }));
+    await store.outbox.settle("lake", { again: false, through: events.at(-1)?.position ?? 0, rejected });
+    const [letter] = await store.outbox.deadLetters("lake");
+    expect(await post("/api/sink/retry", { name: "lake", ids: [String(letter?.id)] })).toEqual([
+      200,
+      { again: 1 },
+    ]);
+    expect(await post("/api/sink/retry", { name: "lake" })).toEqual([200, { again: 2 }]);
   });
 });

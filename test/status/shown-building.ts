@@ -203,6 +203,7 @@ export function serverOptions(
     readonly scraper?: Secret;
     readonly readiness?: StatusServerOptions["readiness"];
     readonly stopWrites?: (by: string) => void;
+    readonly write?: StatusServerOptions["actions"]["write"];
     readonly things?: Partial<LiveThings>;
   } = {},
 ): StatusServerOptions {
@@ -217,6 +218,7 @@ export function serverOptions(
     store,
     status,
     answers: answersOver(store, clock, more.things),
+    actions: { write: more.write ?? (async () => {}), notReady: () => null },
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: more.readiness ?? (async () => ({ ready: true, reasons: [] })),
