@@ -8,8 +8,11 @@ import type { Accept, ConnectorDefinition } from "./connector.ts";
 import { matches } from "./delivery/filter.ts";
 import type { Event } from "./event.ts";
 import type { SourceWork } from "./operator/work.ts";
+import type { Plots } from "./plots/plots.ts";
+import type { Source } from "./source/source.ts";
 import type { Actions } from "./status/action-routes.ts";
 import { type Answers, createAnswers, type LiveThings } from "./status/answering.ts";
+import type { Status } from "./status/report.ts";
 import type { Store } from "./store/store.ts";
 
 /** What answers the page, view by view. */
@@ -20,12 +23,17 @@ export function buildAnswers(options: {
   readonly works: ReadonlyMap<string, SourceWork>;
   readonly sinks: LiveThings["sinks"];
   readonly commands: Pick<Commands, "writable">;
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly status: Pick<Status, "sinks">;
+  readonly plots: Plots | null;
 }): Answers {
-  const { clock, commands, config, sinks, store, works } = options;
+  const { clock, commands, config, plots, sinks, sources, status, store, works } = options;
   const shown = shownConfig(config);
   return createAnswers({
     clock,
     store,
+    status,
+    plots,
     sources: shown.sources.map(({ name }) => name),
     sinks: shown.sinks,
     wanted: shown.wanted,
@@ -35,6 +43,15 @@ export function buildAnswers(options: {
       sinks,
       places: (event) => placesOf(config.sinks, event),
       writable: commands.writable,
+      allowed: (source) =>
+        sources
+          .get(source)
+          ?.quota()
+          .buckets.reduce((sum, { perMinute }) => sum + perMinute, 0) ?? 0,
+      fetchHistory(source, query, signal) {
+        const timeZone = config.sources[source]?.time_zone ?? "UTC";
+        return sources.get(source)?.history({ ...query, timeZone }, "spare", signal) ?? null;
+      },
     },
   });
 }

@@ -2,6 +2,7 @@ import { statSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { buildSensors } from "./build-sensors.ts";
 import type { BuiltSource } from "./build-source.ts";
+import type { TagValue } from "./building.ts";
 import type { Clock } from "./clock.ts";
 import type { ClockDoubt } from "./clock-doubt.ts";
 import type { SourceEntry } from "./config/config.ts";
@@ -48,6 +49,8 @@ export async function buildSync(options: {
   readonly together: Together;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
+  /** Is told of each value that was read, once it is committed. */
+  readonly onRead?: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSync> {
   const { backPressure, built, clock, metrics, ticker, together } = options;
   const { name, source } = built;
@@ -76,7 +79,11 @@ export async function buildSync(options: {
   });
   const { scope, store } = sync;
   const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
-  const watched = { onRead: sensors.read, onLogged: sensors.logged };
+  const { logged: onLogged } = sensors;
+  const onRead = (id: string, value: TagValue, atMs: number) => {
+    sensors.read(id, value, atMs);
+    options.onRead?.(name, id, value, atMs);
+  };
   const demand = createDemand();
   const pull = createHistoryPull({
     source,
@@ -90,7 +97,7 @@ export async function buildSync(options: {
     scope,
     demand,
     mayFetchPast: backPressure.mayFetchPast,
-    ...watched,
+    onLogged,
   });
   const live = createLiveReads({
     source,
@@ -104,7 +111,7 @@ export async function buildSync(options: {
     demand,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (tag) => sync.offlineGatewayOf(tag.siteId),
-    ...watched,
+    onRead,
   });
   // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.
   const service = sync.service([live, pull]);

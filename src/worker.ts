@@ -1,4 +1,5 @@
 import { buildActions, buildAnswers } from "./build-answers.ts";
+import { buildPlots } from "./build-plots.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
 import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
@@ -148,7 +149,9 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   const together = createTogether(ticketed, clock);
   const { state } = config;
   const forSync = { ...shared, store: ticketed, clockDoubt, ticker, together, backPressure, state };
-  const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built })));
+  const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });
+  const onRead = plots?.read ?? (() => {});
+  const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built, onRead })));
   const syncsByName = new Map(syncs.map((sync, i) => [sources[i]?.name ?? "", sync]));
   const works = new Map([...syncsByName].map(([name, { work }]) => [name, work]));
 
@@ -200,7 +203,17 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       ...dispatcher.notices(),
     ],
   });
-  const answers = buildAnswers({ config, clock, store, works, sinks: dispatcher.status, commands });
+  const answers = buildAnswers({
+    config,
+    clock,
+    store,
+    works,
+    sinks: dispatcher.status,
+    commands,
+    plots,
+    sources: byName,
+    status,
+  });
   const notReady = () => (ready ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
     sources: byName,
@@ -247,6 +260,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       { service: server, share: 0.1 },
       { service: pruning, share: 0.1 },
       { service: silences, share: 0.1 },
+      ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listens, share: 0.1 },
@@ -262,6 +276,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   async function stop(deadlineMs: number): Promise<void> {
     ready = false;
+    answers.stop();
     await services.stop(deadlineMs);
     running.abort(new Stopping());
     await Promise.all(sources.map(({ source }) => source.close()));

@@ -50,6 +50,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/reload/reloader.ts": "services.test.ts",
   "src/silence/keeper.ts": "silence.test.ts",
   "src/operator/door.ts": "services.test.ts",
+  "src/plots/plots.ts": "plots/plots.test.ts",
   "src/status/server.ts": "services.test.ts",
   "src/sync/scheduler.ts": "services.test.ts",
   "src/sync/sensors/sensor-watch.ts": "services.test.ts",

@@ -44,6 +44,10 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
     ["src/setup/write.ts", "src/cli/terminal.ts"],
   ],
   "setup/page/": [["src/setup/page/setup.mjs", "src/setup/wishes.ts"]],
+  "plots/": [
+    ["src/plots/leaf.ts", "src/status/answers.ts"],
+    ["src/plots/plots.ts", "src/sync/snapshot.ts"],
+  ],
   "silence/": [["src/silence/silence.ts", "src/sync/snapshot.ts"]],
   picture: [["src/picture.ts", "src/store/open.ts"]],
   "lake/": [

@@ -45,6 +45,7 @@ export interface VirtualWorkerOptions {
   readonly place?: string;
   readonly state?: object;
   readonly commands?: object;
+  readonly status?: object;
   /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
   readonly eventsFolder?: string | null;
   /** Sinks of the test's own, by name: what the engine needs of the configuration, and who stands in for a connector. */
@@ -77,7 +78,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   let lives = 0;
   const written: Written = structuredClone({
     state: { ...options.state, folder: join(folder, "state 0") },
-    status: { port: 0 },
+    status: { port: 0, ...options.status },
     ...(options.commands === undefined ? {} : { commands: options.commands }),
     sources: {
       main: {

@@ -1,15 +1,6 @@
 import { isoUtc } from "../clock.ts";
+import type { RaisedAlarm } from "../plots/raised.ts";
 import type { DayBars } from "./answers.ts";
-
-/** Alarms that were raised, by source, site, UTC day and priority. */
-export interface RaisedAlarm {
-  readonly source: string;
-  readonly site: number | null;
-  /** YYYY-MM-DD. */
-  readonly day: string;
-  readonly priority: string;
-  readonly count: number;
-}
 
 const DAYS = 30;
 const DAY_MS = 86_400_000;
@@ -20,7 +11,7 @@ export function dayBars(
   nowMs: number,
   asked: { readonly source?: string | undefined; readonly site?: number | undefined },
 ): DayBars {
-  const days = Array.from({ length: DAYS }, (_, n) => dayOf(nowMs - (DAYS - 1 - n) * DAY_MS));
+  const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
   const places = new Map(days.map((day, n) => [day, n]));
   const byPriority = new Map<string, number[]>();
   for (const { source, site, day, priority, count } of raised) {
@@ -33,8 +24,4 @@ export function dayBars(
     bars[place] = (bars[place] ?? 0) + count;
   }
   return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
-}
-
-export function dayOf(ms: number): string {
-  return isoUtc(ms).slice(0, 10);
 }

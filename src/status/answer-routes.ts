@@ -2,6 +2,7 @@ import { type Context, Hono } from "hono";
 import { z } from "zod";
 import type { Answers } from "./answering.ts";
 import { roleIn, writesClosedTo } from "./guard.ts";
+import { SPANS } from "./plot-answer.ts";
 import { SHOWS, SORTS } from "./tag-index.ts";
 
 /** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
@@ -37,6 +38,16 @@ const Tags = asking({
 const OneTag = asking({ source, id: text("id") });
 const OneAlarm = asking({ source, id: text("id"), episode: text("episode").optional() });
 const OneSite = asking({ source, id: site });
+const Plot = asking({
+  source,
+  tag: text("tag"),
+  span: z.enum(SPANS, { error: `span is one of: ${SPANS.join(", ")}.` }),
+  fetch: z
+    .literal("1", { error: "fetch is 1, or left out." })
+    .optional()
+    .transform((word) => word !== undefined),
+});
+const Named = asking({ name: text("name") });
 const Days = asking({ source: source.optional(), site: site.optional() });
 const Commands = asking({
   source: source.optional(),
@@ -60,6 +71,18 @@ export function answerRoutes(answers: Answers): Hono {
   app.get("/site", (context) =>
     answered(context, OneSite, answers, (asked) => answers.site(asked.source, asked.id)),
   );
+  app.get("/plot", (context) =>
+    answered(context, Plot, answers, (asked) =>
+      // A viewer looks, and does not spend the quota.
+      answers.plot({ ...asked, fetch: asked.fetch && roleIn(context) !== "viewer" }),
+    ),
+  );
+  app.get("/sink", (context) => answered(context, Named, answers, ({ name }) => answers.sink(name)));
+  app.get("/source", (context) =>
+    answered(context, Named, answers, async ({ name }) =>
+      answers.sources.includes(name) ? answers.source(name) : null,
+    ),
+  );
   app.get("/alarm-days", (context) => answered(context, Days, answers, (asked) => answers.alarmDays(asked)));
   app.get("/commands", (context) => answered(context, Commands, answers, (asked) => answers.commands(asked)));
   return app;
@@ -76,7 +99,7 @@ function asking<S extends z.ZodRawShape>(shape: S) {
 }
 
 /** 400 with a sentence for what nobody can ask, 404 for what nobody knows. */
-async function answered<T extends { readonly source?: string | undefined }>(
+async function answered<T extends object>(
   context: Context,
   schema: z.ZodType<T>,
   { sources }: Pick<Answers, "sources">,
@@ -84,8 +107,8 @@ async function answered<T extends { readonly source?: string | undefined }>(
 ): Promise<Response> {
   const asked = schema.safeParse(context.req.query());
   if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
-  const { source: name } = asked.data;
-  if (name !== undefined && !sources.includes(name))
+  const name = "source" in asked.data ? asked.data.source : undefined;
+  if (typeof name === "string" && !sources.includes(name))
     return context.json({ message: "There is no such source." }, 404);
   const found = await answer(asked.data);
   return found === null

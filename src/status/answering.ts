@@ -1,13 +1,27 @@
 import type { Clock } from "../clock.ts";
-import type { AlarmFact, Event } from "../event.ts";
-import { sourceName } from "../event.ts";
+import type { Event } from "../event.ts";
+import type { Plots } from "../plots/plots.ts";
 import type { Store, Wanted } from "../store/store.ts";
 import type { LiveTag, TagReading } from "../sync/work.ts";
 import { type AlarmParts, alarmAnswer } from "./alarm-answer.ts";
-import { dayBars, dayOf, type RaisedAlarm } from "./alarm-days.ts";
-import type { AlarmAnswer, AlarmDays, CommandRow, SiteAnswer, TagAnswer, TagList } from "./answers.ts";
+import { dayBars } from "./alarm-days.ts";
+import type {
+  AlarmAnswer,
+  AlarmDays,
+  CommandRow,
+  PlotAnswer,
+  SinkAnswer,
+  SiteAnswer,
+  SourceAnswer,
+  TagAnswer,
+  TagList,
+} from "./answers.ts";
 import { type CommandRows, createCommandRows } from "./command-rows.ts";
+import { createFetchedHistory, type FetchHistory } from "./fetched-history.ts";
+import { plotAnswer, type Span } from "./plot-answer.ts";
 import { createRemembered, STEADY_MS } from "./remembered.ts";
+import type { Status } from "./report.ts";
+import { sinkAnswer, sourceAnswer } from "./sink-answer.ts";
 import type { LiveSink } from "./sink-report.ts";
 import { siteAnswer } from "./site-answer.ts";
 import { type Place, tagAnswer } from "./tag-answer.ts";
@@ -24,6 +38,11 @@ export interface Answers {
   site(source: string, id: number): Promise<SiteAnswer | null>;
   alarmDays(asked: AskedDays): Promise<AlarmDays>;
   commands(asked: Parameters<CommandRows["list"]>[0]): Promise<readonly CommandRow[]>;
+  sink(name: string): Promise<SinkAnswer | null>;
+  source(name: string): Promise<SourceAnswer>;
+  plot(asked: AskedPlot): Promise<PlotAnswer | null>;
+  /** Gives up what is asked of the service. */
+  stop(): void;
 }
 
 export interface AskedAlarm {
@@ -31,6 +50,14 @@ export interface AskedAlarm {
   readonly id: string;
   /** The latest that is known, where it is left out. */
   readonly episode?: string | undefined;
+}
+
+export interface AskedPlot {
+  readonly source: string;
+  readonly tag: string;
+  readonly span: Span;
+  /** Whether what is missing may be asked of the service. */
+  readonly fetch: boolean;
 }
 
 export interface AskedDays {
@@ -46,6 +73,9 @@ export interface LiveThings {
   /** Where the sinks put an event that their filters let through. */
   places(event: Event): readonly Place[];
   writable(source: string, tagId: string): TagAnswer["writable"];
+  /** Requests a minute that the service grants. */
+  allowed(source: string): number;
+  readonly fetchHistory: FetchHistory;
 }
 
 export interface AnswersOptions {
@@ -56,13 +86,13 @@ export interface AnswersOptions {
   /** What the sinks' filters let through; a sink that is not named gets everything. */
   readonly wanted: ReadonlyMap<string, Wanted>;
   readonly live: LiveThings;
+  readonly status: Pick<Status, "sinks">;
+  /** Null where no series are kept. */
+  readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
 }
 
-/** Of the log so many alarms are counted by day. */
-const RAISED = 20_000;
-
 export function createAnswers(options: AnswersOptions): Answers {
-  const { clock, live, sources, store, wanted } = options;
+  const { clock, live, plots, sources, status, store, wanted } = options;
   const remembered = createRemembered(store, clock);
   const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
   const commands = createCommandRows(store);
@@ -71,16 +101,9 @@ export function createAnswers(options: AnswersOptions): Answers {
     return options.sinks.map((name) => ({ name, connector: running.get(name) ?? null }));
   };
 
-  const raised = () =>
-    remembered.made("raised", STEADY_MS, async () => {
-      const events = await store.outbox.latest(RAISED, ["alarm-raised"]);
-      return events.map(({ event }): RaisedAlarm => {
-        const { alarm } = event.data as AlarmFact;
-        const { site, trigger } = alarm;
-        const day = dayOf(Date.parse(event.time));
-        return { source: sourceName(event) ?? "", site: site.id, day, priority: trigger.priority, count: 1 };
-      });
-    });
+  const fetched = createFetchedHistory(clock, live.fetchHistory);
+  const nowMs = () => clock.now();
+  const raised = () => remembered.made("raised", STEADY_MS, async () => (await plots?.raised.all()) ?? []);
   const alarmDays = async (asked: AskedDays) => dayBars(await raised(), clock.now(), asked);
 
   return {
@@ -108,5 +131,18 @@ export function createAnswers(options: AnswersOptions): Answers {
       ),
     alarmDays,
     commands: commands.list,
+    sink: (name) => sinkAnswer({ store, plots, sinks: status.sinks, nowMs }, name),
+    source: async (name) => sourceAnswer({ plots, nowMs }, name, live.allowed(name)),
+    async plot({ fetch, source, span, tag }) {
+      const row = await tags.row(source, tag);
+      if (row === null) return null;
+      return plotAnswer(
+        { store, clock, remembered, plots, fetched, readingOf: live.reading },
+        row,
+        span,
+        fetch,
+      );
+    },
+    stop: fetched.stop,
   };
 }

@@ -178,7 +178,9 @@ export interface SourceAnswer {
   readonly source: string;
   /** Requests a minute of the last 24 hours, by lane, stacked by whoever draws them; all have the same `t`. */
   readonly t: readonly number[];
-  readonly lanes: Readonly<Record<"write" | "on-demand" | "live" | "history" | "spare", readonly number[]>>;
+  readonly lanes: Readonly<
+    Record<"write" | "on-demand" | "live" | "history" | "spare", readonly (number | null)[]>
+  >;
   readonly allowed: number;
   /** What the service refused or failed, newest first, at most 50. */
   readonly refused: readonly { readonly at: string; readonly what: string; readonly words: string }[];

@@ -22,6 +22,9 @@ export function createRemembered(
   return { made, documents: (set, maxAgeMs) => made(set, maxAgeMs, () => store.documents(set)) };
 }
 
+/** Whoever looks at one tag after the other leaves no more than so many behind; a few dozen are asked for all the time. */
+const MOST_NAMES = 300;
+
 export function createMade(clock: Pick<Clock, "monotonic">): Made {
   const known = new Map<string, { readonly atMs: number; readonly read: Promise<unknown> }>();
 
@@ -29,7 +32,12 @@ export function createMade(clock: Pick<Clock, "monotonic">): Made {
     const last = known.get(name);
     if (last !== undefined && clock.monotonic() - last.atMs < maxAgeMs) return (await last.read) as T;
     const read = make();
+    known.delete(name);
     known.set(name, { atMs: clock.monotonic(), read });
+    for (const oldest of known.keys()) {
+      if (known.size <= MOST_NAMES) break;
+      known.delete(oldest);
+    }
     try {
       return await read;
     } catch (error) {

@@ -76,6 +76,7 @@ export interface Status {
   report(): Promise<StatusReport>;
   alarms(): Promise<readonly AlarmRow[]>;
   values(filter: ValueFilter): Promise<ValueRows>;
+  sinks(): Promise<readonly SinkReport[]>;
   /** Those that are active or to come; never from memory, so that one sees what one has just done. */
   silences(): Promise<readonly SilenceRow[]>;
 }
@@ -93,6 +94,7 @@ export function createStatus(options: StatusOptions): Status {
   }
 
   return {
+    sinks,
     async report() {
       const now = clock.now();
       const time = { startedAtMs: live?.startedAtMs ?? null, nowMs: now };

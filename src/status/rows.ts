@@ -122,7 +122,7 @@ export function shownEvent({ position, committedAt, event }: LoggedEvent): Shown
 }
 
 /** What a person wants to know of an event besides its kind. */
-function gistOf(event: AnyEvent): string {
+export function gistOf(event: AnyEvent): string {
   switch (event.type) {
     case "command-accepted":
       return `tag ${event.data.tagId} to ${event.data.requested}`;

@@ -30,6 +30,10 @@ export const StateConfig = z
         description:
           "How long an event is kept after every sink has it, so that it can be sent again. Counted as for max_age.",
       }),
+    plots: z.boolean().default(true).meta({
+      description:
+        "Keep series for the plots of the status page: of each tag a day as it was read and a month by the hour, some 9 kB a tag. False clears them away.",
+    }),
   })
   .meta({ description: "The state: what is remembered over restarts." });
 

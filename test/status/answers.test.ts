@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { Tag } from "#src/building.ts";
 import { type Event, makeEvent, sourceUri } from "#src/event.ts";
-import { Secret } from "#src/log.ts";
+import { createLog, Secret } from "#src/log.ts";
+import { createPlots } from "#src/plots/plots.ts";
 import type { WriteWish } from "#src/status/action-routes.ts";
 import type {
   AlarmAnswer,
@@ -17,12 +18,12 @@ import { holesOf } from "#src/status/tag-log.ts";
 import { documentSet } from "#src/store/store.ts";
 import type { Held, HeldHistory, HeldValue } from "#src/sync/snapshot.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
-import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
+import { fillSource, NOW, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
 
-async function page(more: Parameters<typeof serverOptions>[1] = {}) {
-  const building = await shownBuilding();
+async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: ShownBuilding) {
+  const building = made ?? (await shownBuilding());
   const app = statusRoutes(serverOptions(building, more));
   const get = (path: string, headers: Readonly<Record<string, string>> = {}) =>
     app.request(path, { headers: { ...LOCAL, ...headers } });
@@ -224,7 +225,13 @@ describe("an alarm", () => {
   });
 
   test("is counted on the day of its beginning", async () => {
-    const { answer, store } = await page();
+    const building = await shownBuilding();
+    const plots = createPlots({
+      ...building,
+      ...{ sources: ["north"], log: createLog({ level: "silent" }) },
+      facts: { levels: async () => new Map(), counts: async () => new Map(), refused: async () => {} },
+    });
+    const { answer, store } = await page({ plots }, building);
     await store.commit({ events: [told("alarm-raised", "e0")] });
     const { byPriority, days } = await answer<AlarmDays>("/api/alarm-days?source=north");
     expect(days).toHaveLength(30);

@@ -6,6 +6,7 @@ import type { Alarm, Tag } from "#src/building.ts";
 import type { Clock } from "#src/clock.ts";
 import { createLog, type Secret } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
+import type { Plots } from "#src/plots/plots.ts";
 import { type Answers, createAnswers, type LiveThings } from "#src/status/answering.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { refreshGauges } from "#src/status/gauges.ts";
@@ -170,10 +171,17 @@ export async function fillSource(
 const LISTS = ["sites", "tags", "gateways", "alarms"];
 const WELL: HeldPoll = { lastSuccess: NOW, lastAttempt: NOW, problem: null };
 
-export function answersOver(store: Store, clock: Clock, live: Partial<LiveThings> = {}): Answers {
+export function answersOver(
+  store: Store,
+  clock: Clock,
+  live: Partial<LiveThings> = {},
+  plots: Plots | null = null,
+): Answers {
   return createAnswers({
     clock,
     store,
+    status: statusOver(store, clock),
+    plots,
     sources: ["north", "south"],
     sinks: ["lake"],
     wanted: new Map(),
@@ -183,6 +191,8 @@ export function answersOver(store: Store, clock: Clock, live: Partial<LiveThings
       sinks: LIVE.sinks,
       places: () => [],
       writable: () => null,
+      allowed: () => 20,
+      fetchHistory: () => null,
       ...live,
     },
   });
@@ -204,6 +214,7 @@ export function serverOptions(
     readonly readiness?: StatusServerOptions["readiness"];
     readonly stopWrites?: (by: string) => void;
     readonly write?: StatusServerOptions["actions"]["write"];
+    readonly plots?: Plots;
     readonly things?: Partial<LiveThings>;
   } = {},
 ): StatusServerOptions {
@@ -217,7 +228,7 @@ export function serverOptions(
     clock,
     store,
     status,
-    answers: answersOver(store, clock, more.things),
+    answers: answersOver(store, clock, more.things, more.plots),
     actions: { write: more.write ?? (async () => {}), notReady: () => null },
     outbox: store.outbox,
     metrics: metrics.registry,

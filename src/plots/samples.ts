@@ -1,0 +1,85 @@
+import type { ByteReader, ByteWriter } from "./bytes.ts";
+import { digitsOf, readNumber, writeNumber } from "./digits.ts";
+
+/** Readings of one tag, in two columns, in the order in which they came: seconds since 1970, and null for what could not be read. */
+export interface Samples {
+  readonly times: readonly number[];
+  readonly values: readonly (number | null)[];
+}
+
+/** How a tag went within an hour: the lowest, the highest and the last value that was read. */
+export interface Hour {
+  readonly low: number;
+  readonly high: number;
+  readonly last: number;
+}
+
+/** How something of one tag and one stretch of time is kept. */
+export interface Form<T> {
+  /** `begin`: of the stretch, seconds since 1970. */
+  write(writer: ByteWriter, value: T, begin: number): void;
+  /** Throws `RangeError` where the bytes are not what was written. */
+  read(reader: ByteReader, begin: number): T;
+  /** Two of the same stretch, the earlier first. */
+  join(before: T, after: T): T;
+}
+
+export const SAMPLES: Form<Samples> = {
+  write(writer, { times, values }, begin) {
+    const digits = digitsOf(values);
+    writer.whole(digits);
+    writer.whole(times.length);
+    let time = begin;
+    let whole = 0;
+    for (const [n, value] of values.entries()) {
+      const next = times[n] ?? time;
+      writer.signed(next - time);
+      time = next;
+      whole = writeNumber(writer, digits, value, whole);
+    }
+  },
+  read(reader, begin) {
+    const digits = reader.whole();
+    const count = reader.whole();
+    const times: number[] = [];
+    const values: (number | null)[] = [];
+    let time = begin;
+    let whole = 0;
+    for (let n = 0; n < count; n++) {
+      time += reader.signed();
+      const next = readNumber(reader, digits, whole);
+      whole = next.whole;
+      times.push(time);
+      values.push(next.value);
+    }
+    return { times, values };
+  },
+  join: (before, after) => ({
+    times: [...before.times, ...after.times],
+    values: [...before.values, ...after.values],
+  }),
+};
+
+export const HOUR: Form<Hour> = {
+  write(writer, { high, last, low }) {
+    const digits = digitsOf([last, low, high]);
+    writer.whole(digits);
+    const whole = writeNumber(writer, digits, last, 0);
+    writeNumber(writer, digits, low, whole);
+    writeNumber(writer, digits, high, whole);
+  },
+  read(reader) {
+    const digits = reader.whole();
+    const last = readNumber(reader, digits, 0);
+    const low = readNumber(reader, digits, last.whole);
+    const high = readNumber(reader, digits, last.whole);
+    if (last.value === null || low.value === null || high.value === null)
+      throw new RangeError("An hour has three values.");
+    return { last: last.value, low: low.value, high: high.value };
+  },
+  join: (before, after) => ({
+    low: Math.min(before.low, after.low),
+    high: Math.max(before.high, after.high),
+    last: after.last,
+  }),
+};

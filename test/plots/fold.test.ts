@@ -1,0 +1,78 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { besides, lineOf, lineOfHours } from "#src/plots/fold.ts";
+import type { Samples } from "#src/plots/samples.ts";
+
+const NOTHING: Samples = { times: [], values: [] };
+const PARTS = { read: NOTHING, logged: NOTHING, bucketS: 300, everyS: 60, fromS: 0, toS: 21_600 };
+const every = (stepS: number, from: number, count: number): Samples => ({
+  times: Array.from({ length: count }, (_, n) => from + n * stepS),
+  values: Array.from({ length: count }, (_, n) => n),
+});
+const nulls = ({ value }: { readonly value: readonly (number | null)[] }) =>
+  value.filter((each) => each === null).length;
+
+const samples: fc.Arbitrary<Samples> = fc
+  .array(fc.tuple(fc.integer({ min: 0, max: 21_600 }), fc.option(fc.integer())), { maxLength: 4_000 })
+  .map((readings) => ({ times: readings.map(([t]) => t), values: readings.map(([, value]) => value) }));
+
+describe("the line of a plot", () => {
+  test("rises in time, has columns of one length, invents nothing and is no longer than a screen is wide", () => {
+    fc.assert(
+      fc.property(samples, samples, (read, logged) => {
+        const { high, low, t, value } = lineOf({ ...PARTS, read, logged });
+        expect(t.length).toBeLessThanOrEqual(2 * 1_501);
+        expect([value.length, low?.length ?? t.length, high?.length ?? t.length]).toEqual(
+          Array(3).fill(t.length),
+        );
+        for (const [n, time] of t.entries()) if (n > 0) expect(time).toBeGreaterThan(t[n - 1] ?? 0);
+        const said = new Set([...read.values, ...logged.values]);
+        for (const each of [...value, ...(low ?? []), ...(high ?? [])])
+          expect(each === null || said.has(each)).toBe(true);
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  test("is what was read, with a gap where the worker was away", () => {
+    const { times, values } = every(60, 0, 10);
+    const later = every(60, 3_600, 10);
+    const read = { times: [...times, ...later.times], values: [...values, ...later.values] };
+    const line = lineOf({ ...PARTS, read });
+    expect([line.t.length, nulls(line), line.stepS, line.low]).toEqual([21, 1, 60, undefined]);
+    expect(line.value[10]).toBeNull();
+  });
+
+  test("has no gap where a tag is read seldom now and then, as its class promises", () => {
+    const read = { times: [0, 3, 6, 9, 120, 123], values: [1, 1, 1, 1, 1, 1] };
+    expect(nulls(lineOf({ ...PARTS, read }))).toBe(0);
+    expect(nulls(lineOf({ ...PARTS, read, everyS: 30 }))).toBe(1);
+  });
+
+  test("what was logged fills what was not read, and stands for its bucket", () => {
+    const logged = every(300, 0, 20);
+    const read = every(10, 3_000, 100);
+    const filling = besides(read, logged, 300);
+    expect(filling.times).toEqual([
+      0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
+    ]);
+    expect(nulls(lineOf({ ...PARTS, read, logged: filling }))).toBe(0);
+  });
+
+  test("in steps keeps the lowest and the highest", () => {
+    const read = every(3, 0, 7_200);
+    const line = lineOf({ ...PARTS, read });
+    expect(line.stepS).toBe(15);
+    expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
+  });
+
+  test("of hours has a gap where an hour is missing", () => {
+    const hour = { low: 1, high: 3, last: 2 };
+    const line = lineOfHours([
+      [0, hour],
+      [3_600, hour],
+      [14_400, hour],
+    ]);
+    expect(line).toMatchObject({ value: [2, 2, null, 2], low: [1, 1, null, 1], stepS: 3_600 });
+  });
+});

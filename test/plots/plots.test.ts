@@ -1,0 +1,325 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { pino } from "pino";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { ByteReader, ByteWriter, LARGEST } from "#src/plots/bytes.ts";
+import { readLeaf, readPart, writeLeaf } from "#src/plots/leaf.ts";
+import { createMinutes, DAY_MINUTES } from "#src/plots/minutes.ts";
+import { createPlaces } from "#src/plots/places.ts";
+import { createPlots, minuteNames, type OwnFacts } from "#src/plots/plots.ts";
+import { createRaisedAlarms } from "#src/plots/raised.ts";
+import { createRefusals } from "#src/plots/refused.ts";
+import { HOUR, SAMPLES, type Samples } from "#src/plots/samples.ts";
+import { createTagPlots, plotSet } from "#src/plots/tag-plots.ts";
+import { openStore } from "#src/store/open.ts";
+import type { Store } from "#src/store/store.ts";
+import { sampleEvent } from "../sample-events.ts";
+import { describeService } from "../suites/service-suite.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const NOW_MS = Date.parse("2026-11-21T10:00:00.000Z");
+const BEGIN = NOW_MS / 1_000;
+
+const number = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true }).map((value) => value + 0),
+  fc.integer({ min: -100_000, max: 100_000 }).map((value) => value / 10 ** (value & 3)),
+  fc.constantFrom(0, 1, 21.3, -0.05, 1e300, 5e-324),
+);
+const samples: fc.Arbitrary<Samples> = fc
+  .array(fc.tuple(fc.integer({ min: -5, max: 4_000 }), fc.option(number)), { maxLength: 40 })
+  .map((readings) => ({
+    times: readings.map(([after]) => BEGIN + after),
+    values: readings.map(([, value]) => value),
+  }));
+
+describe("numbers as bytes", () => {
+  test("come back as they were", () => {
+    const whole = fc.integer({ min: -LARGEST, max: LARGEST });
+    fc.assert(
+      fc.property(fc.array(fc.tuple(whole, fc.double())), (all) => {
+        const writer = new ByteWriter();
+        for (const [one, other] of all) {
+          writer.signed(one);
+          writer.whole(Math.abs(one));
+          writer.float(other);
+        }
+        const reader = new ByteReader(writer.text());
+        for (const [one, other] of all)
+          expect([reader.signed() + 0, reader.whole(), reader.float()]).toEqual([
+            one + 0,
+            Math.abs(one),
+            other,
+          ]);
+        expect(reader.isDone).toBe(true);
+      }),
+    );
+  });
+});
+
+describe("a leaf", () => {
+  const leaf = fc.dictionary(fc.integer({ min: 0, max: 99 }).map(String), samples);
+
+  test("gives back what each tag had, whole or one by one", () => {
+    fc.assert(
+      fc.property(leaf, (byPlace) => {
+        const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
+        const text = writeLeaf(SAMPLES, BEGIN, parts);
+        expect(readLeaf(SAMPLES, BEGIN, text)).toEqual(parts);
+        for (const [place, value] of parts) expect(readPart(SAMPLES, BEGIN, text, place)).toEqual(value);
+        expect(readLeaf(SAMPLES, BEGIN + 600, text).size).toBe(0);
+      }),
+    );
+  });
+
+  test("of hours as well", () => {
+    fc.assert(
+      fc.property(number, number, number, (low, high, last) => {
+        const parts = new Map([[7, { low, high, last }]]);
+        expect(readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, parts))).toEqual(parts);
+      }),
+    );
+  });
+
+  test("that is damaged gives less, and throws nothing", () => {
+    fc.assert(
+      fc.property(leaf, fc.nat(), fc.nat(255), (byPlace, at, byte) => {
+        const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
+        const bytes = Buffer.from(writeLeaf(SAMPLES, BEGIN, parts), "base64");
+        bytes[at % bytes.length] = byte;
+        const cut = bytes.subarray(0, at % bytes.length).toString("base64");
+        for (const text of [bytes.toString("base64"), cut, 7, null, undefined])
+          expect(readLeaf(SAMPLES, BEGIN, text).size).toBeLessThanOrEqual(256);
+      }),
+    );
+  });
+});
+
+describe("places", () => {
+  test("stay over a restart, and go to another tag after a month", () => {
+    const places = createPlaces();
+    for (let n = 0; n < 150; n++) expect(places.take(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
+    const again = createPlaces();
+    for (const group of [0, 1]) again.load(group, places.pack(group), 140);
+    expect([again.find("t149"), again.find("t3"), again.groups()]).toEqual([149, 3, 2]);
+    const place = again.take("new", 140);
+    expect(place).toBeLessThan(10);
+    expect(again.find(`t${place}`)).toBeUndefined();
+    expect(again.changed()).toEqual([0]);
+  });
+
+  test("of a damaged group are nobody's", () => {
+    const places = createPlaces();
+    places.load(0, undefined, 100);
+    expect(places.take("t", 100)).toBe(100);
+  });
+});
+
+describe("minutes", () => {
+  test("of a day come back, and older ones are gone", () => {
+    const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
+    fc.assert(
+      fc.property(column, (values) => {
+        const minutes = createMinutes();
+        for (const [n, value] of values.entries()) minutes.set("lag", 1_000_000 + n, value);
+        const last = 1_000_000 + values.length - 1;
+        const again = createMinutes();
+        again.load(minutes.pack(last));
+        expect(again.of("lag", last).slice(-values.length)).toEqual(values);
+        expect(again.of("lag", last + DAY_MINUTES).every((value) => value === null)).toBe(true);
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
+
+describe("the plots of tags", () => {
+  async function opened() {
+    const clock = createVirtualClock(NOW_MS);
+    const folder = mkdtempSync(join(tmpdir(), "plenum-plots-"));
+    const store = await openStore({ folder, clock });
+    onTestFinished(async () => {
+      await store.close();
+      rmSync(folder, { recursive: true });
+    });
+    return store;
+  }
+  const plotsOver = async (store: Store, nowMs = NOW_MS) => {
+    const plots = createTagPlots({ store, source: "north" });
+    await plots.load(nowMs);
+    return plots;
+  };
+  const span = (fromMs: number, toMs: number) => [fromMs, toMs] as const;
+
+  test("are the same from memory, from the store, and from both after a restart", async () => {
+    const store = await opened();
+    const first = await plotsOver(store);
+    for (let n = 0; n < 40; n++) first.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
+    const half = span(NOW_MS, NOW_MS + 3_600_000);
+    const inMemory = await first.samples("t", ...half);
+    expect(inMemory.values).toHaveLength(40);
+    expect(inMemory.values[7]).toBeNull();
+    await first.write({ nowMs: NOW_MS + 40 * 60_000, all: true });
+    expect(await first.samples("t", ...half)).toEqual(inMemory);
+    const second = await plotsOver(store);
+    expect(await second.samples("t", ...half)).toEqual(inMemory);
+    second.add("t", -3, NOW_MS + 41 * 60_000);
+    const joined = await second.samples("t", ...half);
+    expect(joined.values).toEqual([...inMemory.values, -3]);
+    expect(await second.hours("t", ...half)).toEqual([[BEGIN, { low: -3, high: 39, last: -3 }]]);
+    await second.write({ nowMs: NOW_MS + 42 * 60_000, all: true });
+    expect(await (await plotsOver(store)).samples("t", ...half)).toEqual(joined);
+    expect(await second.samples("other", ...half)).toEqual({ times: [], values: [] });
+  });
+
+  test("only what is over is written in between", async () => {
+    const store = await opened();
+    const plots = await plotsOver(store);
+    plots.add("t", 1, NOW_MS);
+    plots.add("t", 2, NOW_MS + 600_000);
+    await plots.write({ nowMs: NOW_MS + 605_000, all: false });
+    const restarted = await plotsOver(store);
+    expect((await restarted.samples("t", NOW_MS, NOW_MS + 700_000)).values).toEqual([1]);
+    expect(restarted.writtenMs()).toBe(NOW_MS + 600_000);
+  });
+
+  test("a day and a month are kept, and the store does not grow beyond", async () => {
+    const store = await opened();
+    const plots = await plotsOver(store);
+    for (let hour = 0; hour < 34 * 24; hour++) {
+      const atMs = NOW_MS + hour * 3_600_000;
+      plots.add("t", hour, atMs);
+      if (hour % 6 === 5) await plots.write({ nowMs: atMs + 1_000, all: true });
+    }
+    const endMs = NOW_MS + 34 * 24 * 3_600_000;
+    const keys = [...(await store.documents(plotSet("north"))).keys()];
+    expect(keys.length).toBeLessThanOrEqual(150 + 768 + 2);
+    expect((await plots.samples("t", endMs - 86_400_000, endMs)).values).toHaveLength(24);
+    expect(await plots.hours("t", endMs - 30 * 86_400_000, endMs)).toHaveLength(720);
+    expect(await plots.hours("t", NOW_MS, NOW_MS + 86_400_000)).toEqual([]);
+  }, 60_000);
+
+  test("without the list of groups nothing is taken for another tag's", async () => {
+    const store = await opened();
+    const plots = await plotsOver(store);
+    plots.add("a", 1, NOW_MS);
+    await plots.write({ nowMs: NOW_MS, all: true });
+    await store.commit({ documents: [{ set: plotSet("north"), remove: ["groups"] }] });
+    const again = await plotsOver(store);
+    again.add("b", 2, NOW_MS + 1_000);
+    expect((await again.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
+    expect((await again.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
+    // A leaf that is damaged is no values, and the next ones are kept.
+    await again.write({ nowMs: NOW_MS, all: true });
+    const leaves = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) =>
+      key.includes(" "),
+    );
+    await store.commit({
+      documents: [{ set: plotSet("north"), put: leaves.map(([key]) => [key, "AAAA"] as const) }],
+    });
+    const damaged = await plotsOver(store);
+    damaged.add("b", 3, NOW_MS + 1_500);
+    await damaged.write({ nowMs: NOW_MS, all: true });
+    expect((await damaged.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
+  });
+
+  test("what could not be written is written the next time", async () => {
+    const store = await opened();
+    let fails = 0;
+    const failing: Store = {
+      ...store,
+      async commit(change) {
+        const keys = (change.documents ?? []).flatMap(({ put = [] }) => [...put].map(([key]) => key));
+        if (keys.some((key) => key.includes(" ")) && fails++ === 0) throw new Error("disk full");
+        return store.commit(change);
+      },
+    };
+    const plots = createTagPlots({ store: failing, source: "north" });
+    await plots.load(NOW_MS);
+    plots.add("t", 1, NOW_MS);
+    await expect(plots.write({ nowMs: NOW_MS, all: true })).rejects.toThrow("disk full");
+    await plots.write({ nowMs: NOW_MS, all: true });
+    expect((await (await plotsOver(store)).samples("t", NOW_MS, NOW_MS)).values).toEqual([1]);
+  });
+});
+
+const NO_FACTS: OwnFacts = {
+  levels: async () => new Map(),
+  counts: async () => new Map(),
+  refused: async () => {},
+};
+const SILENT = pino({ level: "silent" });
+
+describeService("plots", async () => {
+  const clock = createVirtualClock(NOW_MS);
+  const store = createMemoryStore();
+  const service = createPlots({ store, clock, log: SILENT, sources: ["north"], facts: NO_FACTS });
+  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
+});
+
+describe("series about the worker itself", () => {
+  test("are a number a minute: levels as they are, of counts the minute's share", async () => {
+    const clock = createVirtualClock(NOW_MS + 10_000);
+    const store = createMemoryStore();
+    let accepted = 5;
+    const facts: OwnFacts = {
+      ...NO_FACTS,
+      levels: async () => new Map([[minuteNames.lag("lake"), accepted === 5 ? null : 7]]),
+      counts: async () => new Map([[minuteNames.accepted("lake"), accepted]]),
+    };
+    const over = () => createPlots({ store, clock, log: SILENT, sources: ["north"], facts });
+    const plots = over();
+    await plots.start(new AbortController().signal);
+    await clock.advance(60_000);
+    accepted = 12;
+    await clock.advance(120_000);
+    const last = NOW_MS / 60_000 + 2;
+    const ends = (each: typeof plots) => [
+      each.minutes.of(minuteNames.accepted("lake"), last).slice(-4),
+      each.minutes.of(minuteNames.lag("lake"), last).slice(-4),
+    ];
+    const expected = [
+      [null, 0, 7, 0],
+      [null, null, 7, 7],
+    ];
+    expect(ends(plots)).toEqual(expected);
+    await plots.stop(1_000);
+    const again = over();
+    await again.start(new AbortController().signal);
+    expect(ends(again)).toEqual(expected);
+    await again.stop(1_000);
+  });
+
+  test("alarms are counted once, though the log forgets them", async () => {
+    const store = createMemoryStore();
+    const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
+    const counted = async () => {
+      const raised = createRaisedAlarms("own", store);
+      await raised.load();
+      const counts = (await raised.all()).map(({ count, day, priority }) => [day, priority, count]);
+      await raised.write(Date.parse("2026-11-20T00:00:00Z"));
+      return counts;
+    };
+    for (let n = 0; n < 60; n++) await raise(n);
+    expect(await counted()).toEqual([["2026-11-02", "A", 60]]);
+    await raise(60);
+    expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
+    expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
+  });
+
+  test("of refusals the last fifty are kept, and the same once an hour", async () => {
+    const store = createMemoryStore();
+    const refused = createRefusals("own", store);
+    const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();
+    for (let n = 0; n < 61; n++) refused.note("north", { at: at(n), what: "alarms", words: "HTTP 500" });
+    expect(refused.of("north").map((each) => each.at)).toEqual([at(60), at(0)]);
+    for (let n = 0; n < 80; n++) refused.note("north", { at: at(n), what: "history", words: `HTTP ${n}` });
+    await refused.write();
+    const again = createRefusals("own", store);
+    await again.load();
+    expect([again.of("north").length, again.of("north")[0]?.words]).toEqual([50, "HTTP 79"]);
+    expect(again.of("south")).toEqual([]);
+  });
+});

@@ -1,0 +1,185 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createSimulator } from "#src/simulator/simulator.ts";
+import type { PlotAnswer, SinkAnswer, SourceAnswer, TagAnswer, TagList } from "#src/status/answers.ts";
+import { temporaryFolder } from "../real-servers.ts";
+import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
+
+/** The page's questions over HTTP, to a worker that has followed the simulated service in virtual time. */
+
+const MINUTE = 60_000;
+const SIMULATOR = { sites: [4], alarms: { recorded: false } };
+
+async function followed(more: Partial<Parameters<typeof startVirtualWorker>[0]> = {}) {
+  const started = await startVirtualWorker({
+    simulator: SIMULATOR,
+    source: { read: [{ name: "all", every: "2m" }] },
+    place: temporaryFolder(),
+    ...more,
+  });
+  onTestFinished(() => started.clear());
+  const ask = async (path: string, options: RequestInit = {}) => {
+    const response = await fetch(`${started.worker.statusUrl()}${path}`, options);
+    return { status: response.status, body: await response.json() };
+  };
+  const answer = async <T>(path: string): Promise<T> => {
+    const { body, status } = await ask(path);
+    expect([path, status, status === 200 ? null : body]).toEqual([path, 200, null]);
+    return body as T;
+  };
+  const firstTag = async () => (await answer<TagList>("/api/tags?limit=1&sort=-value")).rows[0]?.tag.id ?? "";
+  return { ...started, started, ask, answer, firstTag };
+}
+
+const known = ({ value }: Pick<PlotAnswer, "value">) => value.filter((each) => each !== null).length;
+
+describe("a worker that has run for a while", () => {
+  test("draws what it read, also after a stop and after a crash", { timeout: 120_000 }, async () => {
+    const { answer, clock, firstTag, started } = await followed({
+      source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m" }] },
+    });
+    await clock.advance(65 * MINUTE);
+    const id = await firstTag();
+    const plot = () => answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=6h`);
+    const before = await plot();
+    expect(before).toMatchObject({ origin: "read", history: { state: "idle", why: null } });
+    expect(known(before)).toBeGreaterThanOrEqual(30);
+    expect(before.t).toEqual(before.t.toSorted((a, b) => a - b));
+    expect(before.stepSeconds).toBe(30);
+
+    await started.restart("crash");
+    await clock.advance(3 * MINUTE);
+    const after = await plot();
+    expect(known(after)).toBeGreaterThanOrEqual(known(before));
+    const isKept = before.t.filter((t) => !after.t.includes(t));
+    expect(isKept).toEqual([]);
+
+    await started.restart("stop");
+    await clock.advance(1 * MINUTE);
+    expect(known(await plot())).toBeGreaterThanOrEqual(known(after));
+
+    const month = await answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=30d`);
+    expect(month).toMatchObject({ stepSeconds: 3_600, origin: "read" });
+    expect(month.low?.length).toBe(month.t.length);
+    for (const [n, low] of (month.low ?? []).entries())
+      expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
+  });
+
+  test("fetches history in the spare part of the quota, once for a tag", { timeout: 120_000 }, async () => {
+    const { answer, clock, simulator } = await followed();
+    await clock.advance(5 * MINUTE);
+    const { hasLog } = simulator.truth;
+    const ids = [...simulator.world.tags.keys()];
+    const path = `/api/plot?source=main&tag=${ids.find(hasLog)}&span=24h`;
+    expect((await answer<PlotAnswer>(path)).history.state).toBe("idle");
+    const requests = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
+    expect((await answer<PlotAnswer>(`${path}&fetch=1`)).history.state).toBe("asked");
+    expect((await answer<PlotAnswer>(`${path}&fetch=1`)).history.state).toBe("asked");
+    await clock.advance(2 * MINUTE);
+    const there = await answer<PlotAnswer>(`${path}&fetch=1`);
+    expect(there.history).toEqual({ state: "idle", why: null });
+    expect(["both", "logged"]).toContain(there.origin);
+    expect(known(there)).toBeGreaterThan(100);
+    expect(requests()).toBe(1);
+  });
+
+  test("says why history cannot fill the plot", { timeout: 120_000 }, async () => {
+    const { answer, clock, simulator } = await followed({
+      simulator: { ...SIMULATOR, history: { no_log: { share: 1 } } },
+    });
+    await clock.advance(5 * MINUTE);
+    const path = `/api/plot?source=main&tag=${[...simulator.world.tags.keys()][0]}&span=24h&fetch=1`;
+    await answer<PlotAnswer>(path);
+    await clock.advance(2 * MINUTE);
+    expect((await answer<PlotAnswer>(path)).history).toMatchObject({ state: "refused" });
+  });
+
+  test("counts its requests by lane, what its sinks took, and what was refused", {
+    timeout: 120_000,
+  }, async () => {
+    const { answer, clock } = await followed({
+      simulator: {
+        ...SIMULATOR,
+        faults: [
+          { match: { endpoints: ["read"] }, when: { skip: 20, count: 2 }, fault: { kind: "throttled" } },
+        ],
+      },
+    });
+    await clock.advance(12 * MINUTE);
+    const source = await answer<SourceAnswer>("/api/source?name=main");
+    const sum = (column: readonly (number | null)[]) =>
+      column.reduce<number>((all, each) => all + (each ?? 0), 0);
+    expect(source.t).toHaveLength(1_440);
+    expect(source.allowed).toBe(20);
+    expect(sum(source.lanes.live) + sum(source.lanes.spare)).toBeGreaterThan(100);
+    expect(source.lanes.write.at(-1)).toBe(0);
+    expect(source.lanes.write[0]).toBeNull();
+    expect(source.refused.length).toBeGreaterThan(0);
+    const sink = await answer<SinkAnswer>("/api/sink?name=files");
+    expect(sink).toMatchObject({ sink: "files", connector: "file", dead: [], deadTotal: 0 });
+    expect(sum(sink.rate.value)).toBeGreaterThan(100);
+    expect(sink.lag.value.at(-1)).not.toBeNull();
+  });
+
+  test("without series for plots it keeps none, and clears away what was kept", {
+    timeout: 120_000,
+  }, async () => {
+    const { answer, clock, firstTag, worker } = await followed({ state: { plots: false } });
+    await clock.advance(12 * MINUTE);
+    const id = await firstTag();
+    const plot = await answer<PlotAnswer>(`/api/plot?source=main&tag=${id}&span=6h`);
+    expect(plot).toMatchObject({ origin: "none", t: [] });
+    expect((await worker.store.documents("plot/main")).size).toBe(0);
+    expect((await answer<SinkAnswer>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(
+      true,
+    );
+  });
+});
+
+describe("a write from the page", () => {
+  test("goes through the gate into the building, and into the audit log by its name", {
+    timeout: 120_000,
+  }, async () => {
+    const folder = temporaryFolder();
+    const secret = join(folder, "password");
+    writeFileSync(secret, "a long password", { mode: 0o600 });
+    const { world } = createSimulator({ ...SIMULATOR, epoch: START_MS }, { now: () => START_MS });
+    const analog = [...world.tags.values()].filter(({ kind }) => kind === "analog");
+    const [tag, other] = analog.map(({ id }) => id);
+    const { ask, clock } = await followed({
+      status: { password: { file: secret } },
+      commands: {
+        enabled: true,
+        allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }],
+      },
+    });
+    await clock.advance(3 * MINUTE);
+    const headers = {
+      authorization: `Basic ${Buffer.from("plenum:a long password").toString("base64")}`,
+      "content-type": "application/json",
+      "x-plenum": "status-page",
+    };
+    const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
+    expect((body as TagAnswer).writable).toEqual({
+      type: "number",
+      min: 0,
+      max: 100,
+      step: null,
+      closed: null,
+    });
+    const post = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
+    expect(await post({ source: "main", tag: other, value: 50 })).toMatchObject({
+      status: 409,
+      body: { message: expect.stringMatching(/not on the list/) },
+    });
+    const sent = await post({ source: "main", tag, value: 50 });
+    const { id } = sent.body as { readonly id: string };
+    expect(sent).toMatchObject({ status: 202 });
+    await clock.advance(1 * MINUTE);
+    expect((await ask("/api/commands", { headers })).body).toMatchObject([
+      { id, tagId: tag, requested: 50, state: "confirmed", by: "operator status page" },
+      { tagId: other, state: "rejected", by: "operator status page" },
+    ]);
+  });
+});
