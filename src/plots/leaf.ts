@@ -2,7 +2,7 @@ import { ByteReader, ByteWriter } from "./bytes.ts";
 import type { Form } from "./samples.ts";
 
 /**
- * What is kept of up to 100 tags for one stretch of time, as one text: the time at which the stretch begins, then for each
+ * What is kept of up to 50 tags for one stretch of time, as one text: the time at which the stretch begins, then for each
  * tag its place among them and its part. One text of many tags is one row that is written once; a row for each value would
  * cost a hundred times that.
  */

@@ -13,7 +13,7 @@ export interface Places {
   load(group: number, packed: PackedPlaces | undefined, today: number): void;
 }
 
-/** Up to 100 tags by place, and when each was read last, in days since 1970. */
+/** Up to 50 tags by place, and when each was read last, in days since 1970. */
 export interface PackedPlaces {
   readonly ids: readonly string[];
   readonly days: readonly number[];

@@ -62,17 +62,17 @@ export const SAMPLES: Form<Samples> = {
 
 export const HOUR: Form<Hour> = {
   write(writer, { high, last, low }) {
-    const digits = digitsOf([last, low, high]);
+    const values = [last, low, high].map(rounded);
+    const digits = digitsOf(values);
     writer.whole(digits);
-    const whole = writeNumber(writer, digits, last, 0);
-    writeNumber(writer, digits, low, whole);
-    writeNumber(writer, digits, high, whole);
+    let whole = 0;
+    for (const value of values) whole = writeNumber(writer, digits, value, whole);
   },
   read(reader) {
     const digits = reader.whole();
     const last = readNumber(reader, digits, 0);
     const low = readNumber(reader, digits, last.whole);
-    const high = readNumber(reader, digits, last.whole);
+    const high = readNumber(reader, digits, low.whole);
     if (last.value === null || low.value === null || high.value === null)
       throw new RangeError("An hour has three values.");
     return { last: last.value, low: low.value, high: high.value };
@@ -83,3 +83,8 @@ export const HOUR: Form<Hour> = {
     last: after.last,
   }),
 };
+
+/** Of a month nobody sees the ninth digit, and it would take half of the room. */
+function rounded(value: number): number {
+  return Number(value.toPrecision(8));
+}

@@ -6,7 +6,7 @@ import type { Form } from "./samples.ts";
  * One kind of thing for each tag and stretch of time, in a ring of texts: the text of a stretch lies where that of the same
  * length of time ago lay, so that the store never grows beyond the ring and nothing has to be cleared away.
  *
- *   stretch   … 06:00  06:10  06:20 …          a leaf of 100 tags each
+ *   stretch   … 06:00  06:10  06:20 …          a leaf of 50 tags each
  *   key         "0 s12" "0 s13" "0 s14"        group, letter, stretch modulo the ring's length
  */
 export interface Track<T> {
@@ -31,8 +31,11 @@ export interface TrackOptions<T> {
   readonly length: number;
 }
 
-/** Tags that lie together. */
-export const GROUP = 100;
+/**
+ * Tags that lie together: their leaf stays below the thousand bytes that lie in a row itself, where a longer one takes a
+ * page of its own (https://sqlite.org/fileformat2.html#payload).
+ */
+export const GROUP = 50;
 /** Stretches that wait in memory because nothing can be written; the oldest goes first. */
 const MOST_WAITING = 12;
 

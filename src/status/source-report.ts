@@ -18,7 +18,7 @@ import {
 } from "../sync/snapshot.ts";
 import { type JobReport, jobReports, type Paces } from "./job-report.ts";
 import { knownCount, lastCount, type Reading, readingOf } from "./reading.ts";
-import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import { oncePer, type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
 
 /** What is known of one source. Times are UTC. */
 export interface SourceReport {
@@ -180,8 +180,8 @@ export async function sourceReport(
     watched<HeldLeftOut>(syncSet("left-out", name)),
     live?.lastPolls?.() ?? new Map<string, string>(),
   ]);
-  const times = [...values.values()].map((value) => value.time);
-  const jobs = jobReports({ polls, heard: lastPolls, newestValue: latest(times), paces, ...time });
+  const read = readValues(values);
+  const jobs = jobReports({ polls, heard: lastPolls, newestValue: read.newest, paces, ...time });
   const ofSites = [...unavailable].filter(([subject]) => subject.startsWith(SITE));
   const away = [...unavailable]
     .filter(([subject]) => !subject.startsWith(SITE))
@@ -205,7 +205,7 @@ export async function sourceReport(
     gateways: reading("gateways", present.length),
     alarms: reading("alarms", active.length),
   };
-  const tagsOf = countBy(tags.values(), (held) => held.siteId);
+  const tagsOf = tagsBySite(tags);
   const siteReports = [...sites.values()].map(({ value: site }): SiteReport => {
     const own = present.filter((held) => held.siteId === site.id);
     const raised = countBy(
@@ -252,12 +252,12 @@ export async function sourceReport(
       sites: lastCount(readings.sites),
       tags: lastCount(readings.tags),
       values: values.size,
-      bad: countBy(values.values(), (value) => value.quality).get("bad") ?? 0,
+      bad: read.bad,
       alarms: knownCount(readings.alarms),
     },
     readings,
-    oldestValue: earliest(times),
-    history: historyReport([...history.values()]),
+    oldestValue: read.oldest,
+    history: historyReport(history),
     historyStarvesSince: live?.historyStarvesSince?.() ?? null,
     clockSkewMs: live?.clockSkewMs ?? null,
     setAside: [...setAside].map(([id, { until, reason }]) => ({
@@ -271,7 +271,22 @@ export async function sourceReport(
   };
 }
 
-function historyReport(series: readonly HeldHistory[]): HistoryReport | null {
+const readValues = oncePer((values: ReadonlyMap<string, HeldValue>) => {
+  const all = [...values.values()];
+  const times = all.map(({ time }) => time);
+  return {
+    oldest: earliest(times),
+    newest: latest(times),
+    bad: all.filter(({ quality }) => quality === "bad").length,
+  };
+});
+
+const tagsBySite = oncePer((tags: ReadonlyMap<string, Held<Tag>>) =>
+  countBy(tags.values(), ({ siteId }) => siteId),
+);
+
+const historyReport = oncePer((ledgers: ReadonlyMap<string, HeldHistory>): HistoryReport | null => {
+  const series = [...ledgers.values()];
   if (series.length === 0) return null;
   const followed = series.filter(({ state }) => state === "following");
   return {
@@ -280,7 +295,7 @@ function historyReport(series: readonly HeldHistory[]): HistoryReport | null {
     withoutLog: series.filter(({ state }) => state === "no-log").length,
     toldUntil: earliest(followed.map(({ watermark }) => watermark)),
   };
-}
+});
 
 /** Active as far as anybody knows: an alarm that a listing missed is active until there is evidence. */
 export function isActive(held: HeldAlarm): boolean {

@@ -4,6 +4,7 @@ import { documentSet, type Store } from "../store/store.ts";
 import type { Held, HeldValue } from "../sync/snapshot.ts";
 import type { TagReading } from "../sync/work.ts";
 import type { TagList, TagRow } from "./answers.ts";
+import { ageOf, WATCHED_MS } from "./remembered.ts";
 
 /**
  * All tags that the listings show, searched, filtered, sorted and cut here, so that 30,000 of them cost the page a
@@ -51,13 +52,6 @@ export interface TagIndexOptions {
 const GRACE_SHARE = 0.1;
 const GRACE_MS = 10_000;
 
-/**
- * How old what a choice is made by may be: a second, more where it takes long to make (a hundred times as long, so that it
- * costs a hundredth of a core at most), but 15 s in any case. Milliseconds.
- */
-const LEAST_AGE_MS = 1_000;
-const MOST_AGE_MS = 15_000;
-const AGE_OF_COST = 100;
 /** Choices of which the order is remembered. */
 const LISTS_KEPT = 20;
 
@@ -78,7 +72,6 @@ interface SeenTag {
 
 interface Seen {
   readonly madeMs: number;
-  readonly tookMs: number;
   readonly tags: readonly SeenTag[];
   readonly lists: Map<string, Chosen>;
 }
@@ -99,13 +92,11 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     return last;
   }
 
-  function isFresh({ madeMs, tookMs }: Seen): boolean {
-    const mayBeMs = Math.min(MOST_AGE_MS, Math.max(LEAST_AGE_MS, AGE_OF_COST * tookMs));
-    return clock.monotonic() - madeMs < mayBeMs;
+  function isFresh({ madeMs, tags }: Seen): boolean {
+    return clock.monotonic() - madeMs < Math.max(WATCHED_MS, ageOf(tags.length));
   }
 
   async function look(): Promise<Seen> {
-    const startedMs = clock.monotonic();
     const nowMs = clock.now();
     const tags = await namedTags();
     const values = new Map(
@@ -120,8 +111,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       const reading = readingOf(named.source, named.tag.id);
       return { named, value, reading, stale: isStale(value, reading, nowMs) };
     });
-    const madeMs = clock.monotonic();
-    return { madeMs, tookMs: madeMs - startedMs, tags: all, lists: new Map() };
+    return { madeMs: clock.monotonic(), tags: all, lists: new Map() };
   }
 
   /** Read and sorted again only when a listing has changed something. */

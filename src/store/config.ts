@@ -32,7 +32,7 @@ export const StateConfig = z
       }),
     plots: z.boolean().default(true).meta({
       description:
-        "Keep series for the plots of the status page: of each tag a day as it was read and a month by the hour, some 9 kB a tag. False clears them away.",
+        "Keep series for the plots of the status page: of each tag a day as it was read and a month by the hour, some 14 kB a tag. False clears them away.",
     }),
   })
   .meta({ description: "The state: what is remembered over restarts." });

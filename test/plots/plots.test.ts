@@ -60,7 +60,7 @@ describe("numbers as bytes", () => {
 });
 
 describe("a leaf", () => {
-  const leaf = fc.dictionary(fc.integer({ min: 0, max: 99 }).map(String), samples);
+  const leaf = fc.dictionary(fc.integer({ min: 0, max: 49 }).map(String), samples);
 
   test("gives back what each tag had, whole or one by one", () => {
     fc.assert(
@@ -77,8 +77,9 @@ describe("a leaf", () => {
   test("of hours as well", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const parts = new Map([[7, { low, high, last }]]);
-        expect(readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, parts))).toEqual(parts);
+        const found = readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
+        const rounded = (value: number) => Number(value.toPrecision(8));
+        expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),
     );
   });
@@ -102,8 +103,8 @@ describe("places", () => {
     const places = createPlaces();
     for (let n = 0; n < 150; n++) expect(places.take(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
     const again = createPlaces();
-    for (const group of [0, 1]) again.load(group, places.pack(group), 140);
-    expect([again.find("t149"), again.find("t3"), again.groups()]).toEqual([149, 3, 2]);
+    for (const group of [0, 1, 2]) again.load(group, places.pack(group), 140);
+    expect([again.find("t149"), again.find("t3"), again.groups()]).toEqual([149, 3, 3]);
     const place = again.take("new", 140);
     expect(place).toBeLessThan(10);
     expect(again.find(`t${place}`)).toBeUndefined();
@@ -113,7 +114,7 @@ describe("places", () => {
   test("of a damaged group are nobody's", () => {
     const places = createPlaces();
     places.load(0, undefined, 100);
-    expect(places.take("t", 100)).toBe(100);
+    expect(places.take("t", 100)).toBe(50);
   });
 });
 
