@@ -77,7 +77,9 @@ describe("a leaf", () => {
   test("of hours as well", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const found = readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
+        const found = readLeaf(HOUR, BEGIN, writeLeaf(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(
+          7,
+        );
         const rounded = (value: number) => Number(value.toPrecision(8));
         expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),

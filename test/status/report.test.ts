@@ -325,7 +325,7 @@ describe("rows", () => {
 });
 
 describe("the cost of being looked at", () => {
-  test("ten pages that look at 4,000 tags at once read the state once, and see what changed within a second", async () => {
+  test("ten pages that look at 4,000 tags at once read the state once, and see what changed within four seconds", async () => {
     const clock = createVirtualClock(Date.parse(NOW));
     const store = await emptyStore(clock);
     await fillSource(store, "north", { tagNames: Array.from({ length: 4_000 }, (_, n) => `tag ${n}`) });
@@ -352,7 +352,7 @@ describe("the cost of being looked at", () => {
     expect((user + system) / 1_000, "milliseconds of processor time for ten reports").toBeLessThan(500);
 
     await store.commit({ documents: [{ set: documentSet("value", "north"), remove: ["10001"] }] });
-    await clock.advance(1_001);
+    await clock.advance(4_001);
     expect((await status.report()).sources[0]?.counts.values).toBe(3_999);
   });
 });
