@@ -26,14 +26,14 @@ interface Point {
 /** More are not drawn on any screen. */
 const MOST_POINTS = 1_500;
 const HOUR_S = 3_600;
-/** A point reaches so many of the usual distances. */
+/** What was read reaches so many of the usual distances; a bucket reaches the next, wherever in it the stamp stands. */
 const REACH = 3;
+const BUCKET_REACH = 1.5;
 
 export interface LineParts {
   readonly read: Samples;
-  /** What was logged at times of which nothing was read, and how many seconds each value of it stands for. */
-  readonly logged: Samples;
-  readonly bucketS: number;
+  /** What was logged at times of which nothing was read, and for how many seconds each value of it stands. */
+  readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
   /** How often it is read by its class, seconds; 0 where it is not. */
   readonly everyS: number;
   readonly fromS: number;
@@ -41,16 +41,16 @@ export interface LineParts {
 }
 
 /** Readings as they are, or in steps where there are more of them than a plot shows. */
-export function lineOf({ bucketS, everyS, fromS, logged, read, toS }: LineParts): Line {
+export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
   const distanceS = usualDistance(read.times);
   const all = [
-    ...pointsOf(logged, REACH * bucketS),
+    ...logged.flatMap(({ bucketS, samples }) => pointsOf(samples, BUCKET_REACH * bucketS)),
     ...pointsOf(read, Math.max(REACH * distanceS, 2 * everyS)),
   ];
   const points = inOrder(all.filter(({ t }) => t >= fromS && t <= toS));
   if (points.length <= MOST_POINTS) {
     const whole = withGaps(points);
-    const stepS = read.times.length > 1 ? distanceS : bucketS;
+    const stepS = read.times.length > 1 ? distanceS : (logged[0]?.bucketS ?? distanceS);
     return { t: whole.map(({ t }) => t), value: whole.map(({ value }) => value), stepS };
   }
   const stepS = Math.ceil((toS - fromS) / MOST_POINTS);

@@ -3,7 +3,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, sourceUri, subjectOf } from "../event.ts";
 import { besides, type Line, lineOf, lineOfHours } from "../plots/fold.ts";
 import type { Plots } from "../plots/plots.ts";
-import type { Hour, Samples } from "../plots/samples.ts";
+import { HOUR, type Hour, type Samples } from "../plots/samples.ts";
 import type { Store } from "../store/store.ts";
 import type { TagReading } from "../sync/work.ts";
 import type { PlotAnswer, TagRow } from "./answers.ts";
@@ -43,6 +43,9 @@ const PASSED_OVER = 75_000;
 const EVENTS = 2_000;
 /** What the log says is looked up so seldom, milliseconds. */
 const LOGGED_MS = 60_000;
+/** What of history is told and says anything about hours, the finest first. */
+const TOLD = ["5m", "1h"] as const satisfies readonly Resolution[];
+const HOUR_S = 3_600;
 const NOTHING: Samples = { times: [], values: [] };
 
 export async function plotAnswer(
@@ -82,23 +85,30 @@ async function draw(
   const { source, tag } = row;
   const { byHour, log } = RULES[span];
   const bucketS = BUCKET_MS[log] / 1_000;
-  const logged = joined(
-    await loggedOf(parts, row, log, fromMs),
-    parts.fetched.samples({ source, id: tag.id, fromMs, toMs, resolution: log }),
-  );
+  const fetched = parts.fetched.samples({ source, id: tag.id, fromMs, toMs, resolution: log });
+  const told = await Promise.all(TOLD.map((resolution) => loggedOf(parts, row, resolution, fromMs)));
   const plots = parts.plots?.tags(source) ?? null;
   if (byHour) {
     const read = (await plots?.hours(tag.id, fromMs, toMs)) ?? [];
-    const filling = besides({ times: read.map(([begin]) => begin), values: [] }, logged, bucketS);
-    const hours = [...read, ...hoursOf(filling)].sort(([a], [b]) => a - b);
-    return { line: lineOfHours(hours), origin: originOf(read.length, filling.times.length) };
+    const known = new Map(read);
+    // What was fetched is of hours; of what was told the finest comes first.
+    for (const [begin, hour] of [...told, fetched].flatMap(hoursOf))
+      if (!known.has(begin) && begin * 1_000 >= fromMs) known.set(begin, hour);
+    const hours = [...known].sort(([one], [other]) => one - other);
+    return { line: lineOfHours(hours), origin: originOf(read.length, hours.length - read.length) };
   }
+  const [fine = NOTHING, coarse = NOTHING] = told;
   const read = (await plots?.samples(tag.id, fromMs, toMs)) ?? NOTHING;
-  const filling = besides(read, logged, bucketS);
+  const finer = besides(read, joined(fine, fetched), bucketS);
+  const hourly = besides(joined(read, finer), coarse, HOUR_S);
+  const logged = [
+    { samples: finer, bucketS },
+    { samples: hourly, bucketS: HOUR_S },
+  ].filter(({ samples }) => samples.times.length > 0);
   const everyS = (parts.readingOf(source, tag.id)?.promisedMs ?? 0) / 1_000;
   const [fromS, toS] = [fromMs / 1_000, toMs / 1_000];
-  const line = lineOf({ read, logged: filling, bucketS, everyS, fromS, toS });
-  return { line, origin: originOf(read.times.length, filling.times.length) };
+  const line = lineOf({ read, logged, everyS, fromS, toS });
+  return { line, origin: originOf(read.times.length, logged.length) };
 }
 
 /** What events of history say of the tag, as far as the log of events has them. */
@@ -134,12 +144,18 @@ function joined(one: Samples, other: Samples): Samples {
   return { times: all.map(([time]) => time), values: all.map(([, value]) => value) };
 }
 
-/** A logged value of an hour is all that is known of it. */
-function hoursOf({ times, values }: Samples): readonly (readonly [number, Hour])[] {
-  return times.flatMap((time, n) => {
+/** By the hour in which each value was logged: of an hour of one value that is all that is known of it. */
+function hoursOf({ times, values }: Samples): readonly (readonly [begin: number, hour: Hour])[] {
+  const hours = new Map<number, Hour>();
+  for (const [n, time] of times.entries()) {
     const value = values[n] ?? null;
-    return value === null ? [] : [[time, { low: value, high: value, last: value }] as const];
-  });
+    if (value === null) continue;
+    const begin = time - (time % HOUR_S);
+    const now = { low: value, high: value, last: value };
+    const before = hours.get(begin);
+    hours.set(begin, before === undefined ? now : HOUR.join(before, now));
+  }
+  return [...hours];
 }
 
 function originOf(read: number, logged: number): PlotAnswer["origin"] {

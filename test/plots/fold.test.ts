@@ -4,7 +4,7 @@ import { besides, lineOf, lineOfHours } from "#src/plots/fold.ts";
 import type { Samples } from "#src/plots/samples.ts";
 
 const NOTHING: Samples = { times: [], values: [] };
-const PARTS = { read: NOTHING, logged: NOTHING, bucketS: 300, everyS: 60, fromS: 0, toS: 21_600 };
+const PARTS = { read: NOTHING, logged: [], everyS: 60, fromS: 0, toS: 21_600 };
 const every = (stepS: number, from: number, count: number): Samples => ({
   times: Array.from({ length: count }, (_, n) => from + n * stepS),
   values: Array.from({ length: count }, (_, n) => n),
@@ -20,7 +20,11 @@ describe("the line of a plot", () => {
   test("rises in time, has columns of one length, invents nothing and is no longer than a screen is wide", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
-        const { high, low, t, value } = lineOf({ ...PARTS, read, logged });
+        const { high, low, t, value } = lineOf({
+          ...PARTS,
+          read,
+          logged: [{ samples: logged, bucketS: 300 }],
+        });
         expect(t.length).toBeLessThanOrEqual(2 * 1_501);
         expect([value.length, low?.length ?? t.length, high?.length ?? t.length]).toEqual(
           Array(3).fill(t.length),
@@ -56,7 +60,7 @@ describe("the line of a plot", () => {
     expect(filling.times).toEqual([
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
-    expect(nulls(lineOf({ ...PARTS, read, logged: filling }))).toBe(0);
+    expect(nulls(lineOf({ ...PARTS, read, logged: [{ samples: filling, bucketS: 300 }] }))).toBe(0);
   });
 
   test("in steps keeps the lowest and the highest", () => {
