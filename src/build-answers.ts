@@ -1,5 +1,5 @@
 import { CATALOG } from "../connectors/catalog.ts";
-import { shownConfig } from "./build-status.ts";
+import type { PageSettings } from "./build-status.ts";
 import type { Clock } from "./clock.ts";
 import type { Commands } from "./commands/commands.ts";
 import { operatorArrival } from "./commands/operator-arrival.ts";
@@ -17,7 +17,9 @@ import type { Store } from "./store/store.ts";
 
 /** What answers the page, view by view. */
 export function buildAnswers(options: {
-  readonly config: Pick<Config, "sources" | "sinks">;
+  readonly config: Pick<Config, "sources">;
+  /** The sinks as they are in force. */
+  readonly page: Pick<PageSettings, "entries" | "sinks" | "wanted">;
   readonly clock: Clock;
   readonly store: Store;
   readonly works: ReadonlyMap<string, SourceWork>;
@@ -27,21 +29,19 @@ export function buildAnswers(options: {
   readonly status: Pick<Status, "sinks">;
   readonly plots: Plots | null;
 }): Answers {
-  const { clock, commands, config, plots, sinks, sources, status, store, works } = options;
-  const shown = shownConfig(config);
+  const { clock, commands, config, page, plots, sinks, sources, status, store, works } = options;
   return createAnswers({
     clock,
     store,
     status,
     plots,
-    sources: shown.sources.map(({ name }) => name),
-    sinks: shown.sinks,
-    wanted: shown.wanted,
+    sources: Object.keys(config.sources),
+    shown: () => page,
     live: {
       reading: (source, id) => works.get(source)?.reading(id) ?? null,
       tag: (source, id) => works.get(source)?.tag(id) ?? null,
       sinks,
-      places: (event) => placesOf(config.sinks, event),
+      places: (event) => placesOf(page.entries, event),
       writable: commands.writable,
       allowed: (source) =>
         sources

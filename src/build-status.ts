@@ -28,6 +28,8 @@ export interface PageSettings extends ShownConfig {
   readonly credentials: Credentials | null;
   /** Whether anything may be written at all. */
   readonly writes: boolean;
+  /** The configured sinks, those that are switched off too. */
+  readonly entries: Config["sinks"];
   change(config: Config, credentials: Credentials | null): void;
 }
 
@@ -36,6 +38,7 @@ export function pageSettings(config: Config, credentials: Credentials | null): P
     ...shownConfig(next),
     credentials: given,
     writes: next.commands.enabled,
+    entries: next.sinks,
   });
   const settings = {
     ...of(config, credentials),

@@ -19,6 +19,9 @@ const commit = manifest.gitHead ?? commitOfCheckout();
 export const VERSION: string =
   commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
 
+/** The version of package.json alone, for what may not change with each commit. */
+export const RELEASE: string = manifest.version;
+
 /** What Plenum says of itself in every HTTP request. */
 export const USER_AGENT = `plenum/${VERSION}`;
 

@@ -205,6 +205,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
   });
   const answers = buildAnswers({
     config,
+    page,
     clock,
     store,
     works,

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { VERSION } from "../version.ts";
+import { RELEASE } from "../version.ts";
 import { factsOf } from "./command-tree.ts";
 import type { CliContext } from "./context.ts";
 import { manualPage } from "./manual.ts";
@@ -11,6 +11,6 @@ export function define(command: Command, context: CliContext): void {
       "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -",
     )
     .action(async () => {
-      context.terminal().text(manualPage(factsOf(await context.allCommands()), VERSION));
+      context.terminal().text(manualPage(factsOf(await context.allCommands()), RELEASE));
     });
 }

@@ -82,9 +82,11 @@ export interface AnswersOptions {
   readonly clock: Clock;
   readonly store: Store;
   readonly sources: readonly string[];
-  readonly sinks: readonly string[];
-  /** What the sinks' filters let through; a sink that is not named gets everything. */
-  readonly wanted: ReadonlyMap<string, Wanted>;
+  /** The configured sinks as they are now, and what their filters let through; one that is not named gets everything. */
+  readonly shown: () => {
+    readonly sinks: readonly string[];
+    readonly wanted: ReadonlyMap<string, Wanted>;
+  };
   readonly live: LiveThings;
   readonly status: Pick<Status, "sinks">;
   /** Null where no series are kept. */
@@ -92,13 +94,13 @@ export interface AnswersOptions {
 }
 
 export function createAnswers(options: AnswersOptions): Answers {
-  const { clock, live, plots, sources, status, store, wanted } = options;
+  const { clock, live, plots, shown, sources, status, store } = options;
   const remembered = createRemembered(store, clock);
   const tags = createTagIndex({ store, clock, sources, readingOf: live.reading });
   const commands = createCommandRows(store);
   const sinks: AlarmParts["sinks"] = () => {
     const running = new Map(live.sinks().map(({ name, connector }) => [name, connector]));
-    return options.sinks.map((name) => ({ name, connector: running.get(name) ?? null }));
+    return shown().sinks.map((name) => ({ name, connector: running.get(name) ?? null }));
   };
 
   const fetched = createFetchedHistory(clock, live.fetchHistory);
@@ -110,7 +112,7 @@ export function createAnswers(options: AnswersOptions): Answers {
     sources,
     async sinkNames() {
       const known = await store.outbox.lag();
-      return [...new Set([...options.sinks, ...known.map(({ sink }) => sink)])];
+      return [...new Set([...shown().sinks, ...known.map(({ sink }) => sink)])];
     },
     tags: tags.list,
     tag: (source, id) =>
@@ -122,7 +124,7 @@ export function createAnswers(options: AnswersOptions): Answers {
         source,
         id,
       ),
-    alarm: (asked) => alarmAnswer({ store, remembered, tags, sinks, wanted }, asked),
+    alarm: (asked) => alarmAnswer({ store, remembered, tags, sinks, wanted: shown().wanted }, asked),
     site: (source, id) =>
       siteAnswer(
         { store, remembered, tags, raised: (name, site) => alarmDays({ source: name, site }) },

@@ -6,7 +6,7 @@ import { factsOf } from "#src/cli/command-tree.ts";
 import { completionScript } from "#src/cli/completion-scripts.ts";
 import { EXIT } from "#src/cli/exit.ts";
 import { EXITS, manualPage } from "#src/cli/manual.ts";
-import { VERSION } from "#src/version.ts";
+import { RELEASE } from "#src/version.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { wholeProgram } from "./whole-program.ts";
 
@@ -22,7 +22,7 @@ function isThere(command: string): boolean {
 
 test("docs/plenum.1 is what the commands say: npm run man", () => {
   const file = readFileSync(join(ROOT, "docs/plenum.1"), "utf8");
-  expect(file === `${manualPage(facts, VERSION).join("\n")}\n`, "npm run man").toBe(true);
+  expect(file === `${manualPage(facts, RELEASE).join("\n")}\n`, "npm run man").toBe(true);
 });
 
 test("the manual page lists every exit code", () => {

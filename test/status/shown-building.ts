@@ -183,8 +183,7 @@ export function answersOver(
     status: statusOver(store, clock),
     plots,
     sources: ["north", "south"],
-    sinks: ["lake"],
-    wanted: new Map(),
+    shown: () => ({ sinks: ["lake"], wanted: new Map() }),
     live: {
       reading: () => ({ className: "comfort", promisedMs: 60_000 }),
       tag: () => null,
