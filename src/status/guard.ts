@@ -21,12 +21,13 @@ const SECURITY_HEADERS: Readonly<Record<string, string>> = {
   "referrer-policy": "no-referrer",
   "cross-origin-resource-policy": "same-origin",
   "cross-origin-opener-policy": "same-origin",
-  "cache-control": "no-store",
 };
 
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
   for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
+  // Answers are of the moment; only an asset says otherwise.
+  if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 
 /** By whose password a request came. */

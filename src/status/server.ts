@@ -1,8 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { fileURLToPath } from "node:url";
 import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
@@ -15,6 +13,7 @@ import { type Actions, actionRoutes } from "./action-routes.ts";
 import { addressTrouble } from "./address.ts";
 import { answerRoutes } from "./answer-routes.ts";
 import type { Answers } from "./answering.ts";
+import { assetRoutes } from "./assets.ts";
 import type { StatusConfig } from "./config.ts";
 import { limitConnections, REQUEST_TIMES } from "./connections.ts";
 import type { Credentials } from "./credentials.ts";
@@ -58,26 +57,6 @@ const FACTS = KINDS.filter((kind) => !isTelemetry(kind));
 /** Rows that are sent to the page; the search finds the others. */
 const VALUES_SHOWN = 200;
 const EVENTS_SHOWN = 50;
-
-const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
-  "/": asset("./page/index.html", "text/html; charset=utf-8"),
-  ...Object.fromEntries(
-    ["app", "order", "overview", "panels", "plan", "silences", "words"].map((name) => [
-      `/${name}.mjs`,
-      asset(`./page/${name}.mjs`, "text/javascript; charset=utf-8"),
-    ]),
-  ),
-  "/style.css": asset("./page/style.css", "text/css; charset=utf-8"),
-  "/favicon.svg": asset("./page/favicon.svg", "image/svg+xml"),
-  "/htm.mjs": {
-    file: fileURLToPath(import.meta.resolve("htm/preact/standalone")),
-    type: "text/javascript; charset=utf-8",
-  },
-};
-
-function asset(file: string, type: string) {
-  return { file: fileURLToPath(new URL(file, import.meta.url)), type };
-}
 
 export function statusRoutes(options: StatusServerOptions): Hono {
   const app = new Hono();
@@ -130,9 +109,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);
     return context.json(latest.map(shownEvent));
   });
-  for (const [path, { file, type }] of Object.entries(ASSETS)) {
-    app.get(path, (context) => context.body(readFileSync(file), 200, { "content-type": type }));
-  }
+  assetRoutes(app);
   return app;
 }
 

@@ -2,6 +2,7 @@ import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
 import { addSilence, beginSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
+import { ASSETS } from "#src/status/assets.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { readCredentials } from "#src/status/credentials.ts";
 import { createGuesses } from "#src/status/guesses.ts";
@@ -14,19 +15,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const LOCAL = { host: "127.0.0.1:9850" };
-const PAGE = [
-  "/",
-  "/app.mjs",
-  "/order.mjs",
-  "/overview.mjs",
-  "/panels.mjs",
-  "/plan.mjs",
-  "/silences.mjs",
-  "/words.mjs",
-  "/style.css",
-  "/favicon.svg",
-  "/htm.mjs",
-];
+const PAGE = Object.keys(ASSETS);
 const DATA = ["/api/status", "/api/alarms", "/api/values", "/api/events", "/metrics"];
 /** What can be changed as well. */
 const SILENCES = "/api/silences";

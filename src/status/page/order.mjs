@@ -1,7 +1,9 @@
+import { t } from "/language.mjs";
+
 const ANSWER_WITHIN_MS = 5000;
 
-/** Asks the worker to change something; answers an empty text, or a sentence that says why it was not done. */
-export async function order(path, body) {
+/** Asks the worker to change something: its answer, or `{ message }`, a sentence that says why it was not done. */
+export async function ordered(path, body) {
   try {
     const answer = await fetch(path, {
       method: "POST",
@@ -10,8 +12,14 @@ export async function order(path, body) {
       signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    return answer.ok ? "" : (await answer.json()).message;
+    const said = await answer.json();
+    return answer.ok ? { ...said, message: null } : { message: said.message };
   } catch {
-    return "The worker did not answer, so nobody knows whether it was done.";
+    return { message: t("The worker did not answer, so nobody knows whether it was done.") };
   }
+}
+
+/** The same where only that matters: an empty text, or why it was not done. */
+export async function order(path, body) {
+  return (await ordered(path, body)).message ?? "";
 }

@@ -1,41 +1,11 @@
-import { html, useState } from "/htm.mjs";
+import { Age, Now, nowMs } from "/clock.mjs";
+import { html } from "/htm.mjs";
+import { t } from "/language.mjs";
 import { order } from "/order.mjs";
-import { ago, at, counted, doubt, shown } from "/words.mjs";
+import { Priorities, Twice } from "/parts.mjs";
+import { ago, counted, doubt, shown } from "/words.mjs";
 
-/** What is seen at first sight: does it work, what needs a person, and the figures. */
-
-export function Header({ report, lost, now }) {
-  const [mood, words] =
-    lost !== null
-      ? ["lost", "no answer"]
-      : report.notices.length > 0
-        ? ["trouble", "needs attention"]
-        : ["well", "all is well"];
-  return html`<header>
-    <h1><img src="/favicon.svg" alt="" /> Plenum</h1>
-    <p class=${`pulse ${mood}`} role="status">${words}</p>
-    <p class="of">
-      ${at(report.now, now)} · ${report.startedAt === null ? "no worker is running" : `started ${ago(report.startedAt, now)}`} · version ${report.version}
-    </p>
-  </header>`;
-}
-
-/** Nobody may take what stands below for the present. */
-export function Lost({ lost, clockMs }) {
-  if (lost === null) return null;
-  const since = new Date(lost.sinceMs).toISOString();
-  return html`<section class="gone" role="alert">
-    <b>The worker ${lost.what} since ${at(since, clockMs)}, ${ago(since, clockMs)}.</b>
-    What you see is old: it is from then, and its ages go on counting.
-  </section>`;
-}
-
-export function Notices({ notices }) {
-  if (notices.length === 0) return null;
-  return html`<section class="notices" aria-label="Attention">
-    <ul>${notices.map((text) => html`<li>${text}</li>`)}</ul>
-  </section>`;
-}
+/** What is seen at first sight: the figures. */
 
 function Tile({ name, value, mood = "", children }) {
   return html`<div class="tile">
@@ -45,40 +15,36 @@ function Tile({ name, value, mood = "", children }) {
   </div>`;
 }
 
-export function Priorities({ counts }) {
-  if (counts === null) return html`<span class="of">unknown</span>`;
-  return Object.entries(counts)
-    .toSorted(([a], [b]) => (a < b ? -1 : 1))
-    .map(([priority, count]) => html`<span class=${`priority p${priority}`}>${priority} ${count}</span>`);
-}
+const isSure = ({ state }) => state === "whole" || state === "part";
 
 /** The sum of a number over all sources with what is in doubt about it: one that is not known is no 0. */
-function summed(sources, name, now) {
+function summed(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
   const states = readings.map(([, { state }]) => state);
   const held = readings.reduce((sum, [, reading]) => sum + reading.held, 0);
-  const isKnown = states.every((state) => state === "whole" || state === "part");
-  const value = !isKnown ? "unknown" : states.includes("part") ? `${shown(held)} +` : shown(held);
-  const doubts = readings.flatMap(([source, reading]) => {
-    const words = doubt(reading, name, now);
-    return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
-  });
-  return { value, isKnown, doubts };
+  const isKnown = readings.every(([, reading]) => isSure(reading));
+  const value = !isKnown ? t("unknown") : states.includes("part") ? `${shown(held)} +` : shown(held);
+  const doubts = (now) =>
+    readings.flatMap(([source, reading]) => {
+      const words = doubt(reading, name, now);
+      return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
+    });
+  return { value, isKnown, isDoubted: doubts(nowMs()).length > 0, doubts: (now) => doubts(now).join("; ") };
 }
 
-function AlarmsTile({ sources, sites, now }) {
-  const { value, isKnown, doubts } = summed(sources, "alarms", now);
+function AlarmsTile({ sources, sites }) {
+  const { value, isKnown, isDoubted, doubts } = summed(sources, "alarms");
   const counts = {};
   for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {}))) {
     counts[priority] = (counts[priority] ?? 0) + count;
   }
-  return html`<${Tile} name="Active alarms" value=${value} mood=${isKnown ? "" : "unknown"}>
+  return html`<${Tile} name=${t("Active alarms")} value=${value} mood=${isKnown ? "" : "unknown"}>
     <${Priorities} counts=${counts} />
-    ${doubts.length > 0 ? html`<b class="warn">${doubts.join("; ")}</b>` : Object.keys(counts).length === 0 && "the service lists none"}<//>`;
+    ${isDoubted ? html`<b class="warn"><${Now} say=${doubts} /></b>` : Object.keys(counts).length === 0 && t("the service lists none")}<//>`;
 }
 
-function GatewaysTile({ report, sites, now }) {
-  const { isKnown, doubts } = summed(report.sources, "gateways", now);
+function GatewaysTile({ report, sites }) {
+  const { isKnown, isDoubted, doubts } = summed(report.sources, "gateways");
   const sum = (of) => sites.reduce((total, site) => total + (of(site.gateways) ?? 0), 0);
   const [online, all, unclear] = [
     sum((each) => each.online),
@@ -88,28 +54,28 @@ function GatewaysTile({ report, sites, now }) {
   const [known, tags] = ["sites", "tags"].map((name) => {
     const counts = report.sources.map((source) => source.counts[name]);
     return counts.includes(null)
-      ? `${name} unknown`
+      ? t(`${name} unknown`)
       : counted(
           counts.reduce((a, b) => a + b, 0),
           name.slice(0, -1),
         );
   });
   const mood = !isKnown ? "unknown" : online < all ? "warn" : "";
-  return html`<${Tile} name="Gateways online" value=${isKnown ? `${shown(online)} / ${shown(all)}` : "unknown"} mood=${mood}>
-    ${doubts.length > 0 && html`<b class="warn">${doubts.join("; ")}</b> · `}${unclear > 0 && isKnown ? `${unclear} do not say · ` : ""}${known} · ${tags}<//>`;
+  return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${shown(online)} / ${shown(all)}` : t("unknown")} mood=${mood}>
+    ${isDoubted && html`<b class="warn"><${Now} say=${doubts} /></b> · `}${unclear > 0 && isKnown ? `${t("{count} do not say", { count: shown(unclear) })} · ` : ""}${known} · ${tags}<//>`;
 }
 
-function ValuesTile({ sources, now }) {
+function ValuesTile({ sources }) {
   const sum = (of) => sources.reduce((total, source) => total + of(source), 0);
   const values = sum((source) => source.counts.values);
   const bad = sum((source) => source.counts.bad);
   const oldest = sources.flatMap((source) => source.oldestValue ?? []).toSorted()[0];
   const live = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
-  const late = live[0]?.lastSuccess;
-  return html`<${Tile} name="Values" value=${shown(values)} mood=${live.length > 0 ? "unknown" : ""}>
-    ${values === 0 ? "none was read yet" : bad > 0 ? html`<b class="warn">${shown(bad)} unreadable</b>` : "all readable"}${
-      live.length > 0 && html` · <b class="warn">read last ${ago(late, now)}</b>`
-    }${oldest === undefined ? "" : ` · oldest ${ago(oldest, now)}`}<//>`;
+  return html`<${Tile} name=${t("Values")} value=${shown(values)} mood=${live.length > 0 ? "unknown" : ""}>
+    ${values === 0 ? t("none was read yet") : bad > 0 ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: shown(bad) })}</a>` : t("all readable")}${
+      live.length > 0 &&
+      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(live[0].lastSuccess, now) })} /></b>`
+    }${oldest !== undefined && html` · ${t("oldest")} <${Age} of=${oldest} />`}<//>`;
 }
 
 function ServiceTile({ sources }) {
@@ -117,14 +83,14 @@ function ServiceTile({ sources }) {
   const late = sources.some((source) => source.jobs.some((job) => job.late));
   const asked = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
   const [value, mood] = away
-    ? ["in trouble", "bad"]
+    ? [t("in trouble"), "bad"]
     : late
-      ? ["late", "warn"]
+      ? [t("late"), "warn"]
       : asked
-        ? ["answers", "good"]
-        : ["unknown", "unknown"];
-  return html`<${Tile} name="Service" value=${value} mood=${mood}>
-    ${asked || away || late ? "" : "it has not answered yet · "}<${Requests} sources=${sources} /><//>`;
+        ? [t("answers"), "good"]
+        : [t("unknown"), "unknown"];
+  return html`<${Tile} name=${t("Monitoring service")} value=${value} mood=${mood}>
+    ${asked || away || late ? "" : `${t("it has not answered yet")} · `}<${Requests} sources=${sources} /><//>`;
 }
 
 function SinksTile({ sinks }) {
@@ -133,21 +99,21 @@ function SinksTile({ sinks }) {
   const lag = Math.max(0, ...behind.map((events) => events ?? 0));
   const isExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < lag);
   const words = behind.includes(null)
-    ? "how far they are behind is unknown"
+    ? t("how far they are behind is unknown")
     : lag === 0
-      ? "everything is delivered"
-      : `${isExact ? "up to" : "at most"} ${counted(lag, "event")} behind`;
-  return html`<${Tile} name="Sinks" value=${sinks.length === 0 ? "none" : `${working} / ${sinks.length}`}
+      ? t("everything is delivered")
+      : t(isExact ? "up to {events} behind" : "at most {events} behind", { events: counted(lag, "event") });
+  return html`<${Tile} name=${t("Sinks")} value=${sinks.length === 0 ? t("none") : `${working} / ${sinks.length}`}
     mood=${working < sinks.length ? "warn" : ""}>${words}<//>`;
 }
 
-export function Overview({ report, now }) {
+export function Overview({ report }) {
   const { sources, sinks } = report;
   const sites = sources.flatMap((source) => source.sites);
-  return html`<section class="tiles" aria-label="Overview">
-    <${AlarmsTile} sources=${sources} sites=${sites} now=${now} />
-    <${ValuesTile} sources=${sources} now=${now} />
-    <${GatewaysTile} report=${report} sites=${sites} now=${now} />
+  return html`<section class="tiles" aria-label=${t("Overview")}>
+    <${AlarmsTile} sources=${sources} sites=${sites} />
+    <${ValuesTile} sources=${sources} />
+    <${GatewaysTile} report=${report} sites=${sites} />
     <${ServiceTile} sources=${sources} />
     <${SinksTile} sinks=${sinks} />
     <${Writing} commands=${report.commands} />
@@ -155,35 +121,29 @@ export function Overview({ report, now }) {
 }
 
 function Requests({ sources }) {
-  if (sources.some((source) => source.quota === null)) return "quota unknown";
+  if (sources.some((source) => source.quota === null)) return t("quota unknown");
   const allowances = sources.flatMap((source) => source.quota.buckets);
   const used = allowances.reduce((total, allowance) => total + allowance.used, 0);
   const allowed = allowances.reduce((total, allowance) => total + allowance.perMinute, 0);
-  return allowed === 0 ? "no tag request yet" : `${used} of ${allowed} requests used`;
+  return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
 }
 
 /** Asks once more before it stops, and says when it may not; letting go again is for a person at the machine. */
 function StopWriting() {
-  const [asked, ask] = useState(false);
-  const [refusal, refuse] = useState("");
-  const stop = async () => {
-    if (!asked) return ask(true);
-    refuse(await order("/api/writes/stop"));
-  };
-  return html`<button type="button" class="stop" onClick=${stop} onBlur=${() => ask(false)}>
-    ${asked ? "click again to stop" : "stop writing"}</button> ${refusal}`;
+  return html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")}
+    done=${() => order("/api/writes/stop")} />`;
 }
 
 function Writing({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled
-    ? ["off", "", "nothing is ever written"]
+    ? [t("switched off"), "", t("nothing is ever written")]
     : commands.stopped
-      ? ["stopped", "bad", "by the kill switch"]
+      ? [t("stopped"), "bad", t("by the kill switch")]
       : commands.rehearsal
-        ? ["rehearsal", "", "checked and answered, not written"]
-        : ["armed", "warn", `${counted(commands.writable, "tag")} may be written`];
-  return html`<${Tile} name="Writing" value=${value} mood=${mood}>
-    ${words}${commands.waiting > 0 ? ` · ${commands.waiting} waiting` : ""}
+        ? [t("rehearsal"), "", t("checked and answered, not written")]
+        : [t("armed"), "warn", t("{tags} may be written", { tags: counted(commands.writable, "tag") })];
+  return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
+    ${words}${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: shown(commands.waiting) })}` : ""}
     ${commands.enabled && !commands.stopped && html`<${StopWriting} />`}<//>`;
 }

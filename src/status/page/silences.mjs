@@ -1,6 +1,9 @@
+import { nowMs } from "/clock.mjs";
 import { html, useState } from "/htm.mjs";
+import { t } from "/language.mjs";
 import { order } from "/order.mjs";
-import { at, until } from "/words.mjs";
+import { Stale, Twice } from "/parts.mjs";
+import { at, shown, until } from "/words.mjs";
 
 /** Agreed times in which people are not told of alarms: what there is, beginning one and ending one. */
 
@@ -19,7 +22,7 @@ export function BeginSilence({ what, name, done }) {
   const [reason, setReason] = useState("");
   const [refusal, refuse] = useState("");
   if (!isOpen) {
-    return html`<button type="button" class="mute" aria-label=${`silence ${name}`} onClick=${() => setOpen(true)}>silence …</button>`;
+    return html`<button type="button" class="mute" aria-label=${t("silence {name}", { name })} onClick=${() => setOpen(true)}>${t("silence …")}</button>`;
   }
   const close = () => {
     setOpen(false);
@@ -32,43 +35,39 @@ export function BeginSilence({ what, name, done }) {
     close();
     done();
   };
-  return html`<span class="begin" role="group" aria-label=${`silence ${name}`}>
-    <input placeholder="why?" aria-label="reason" maxlength=${LONGEST_REASON} value=${reason} autocomplete="off"
+  return html`<span class="begin" role="group" aria-label=${t("silence {name}", { name })}>
+    <input placeholder=${t("why?")} aria-label=${t("reason")} maxlength=${LONGEST_REASON} value=${reason} autocomplete="off"
       onInput=${(event) => setReason(event.target.value)} />
     ${LENGTHS.map(
       ([minutes, length]) => html`<button type="button" class="mute" disabled=${reason.trim() === ""}
-        onClick=${() => begin(minutes)}>for ${length}</button>`,
+        onClick=${() => begin(minutes)}>${t("for {length}", { length })}</button>`,
     )}
-    <button type="button" class="mute" onClick=${close}>cancel</button>
+    <button type="button" class="mute" onClick=${close}>${t("cancel")}</button>
     ${refusal !== "" && html`<b class="problem">${refusal}</b>`}
   </span>`;
 }
 
 /** What stands in the row of an alarm that people are not told of. */
-export function Silenced({ silenced, now }) {
-  return html`<span class="of"><b class="muted">silenced</b> until ${at(silenced.to, now)} by ${silenced.madeBy}: ${silenced.reason}</span>`;
+export function Silenced({ silenced }) {
+  return html`<span class="of"><b class="muted">${t("silenced")}</b> ${t("until {time} by {name}: {reason}", { time: at(silenced.to, nowMs()), name: silenced.madeBy, reason: silenced.reason })}</span>`;
 }
 
 /** Asks once more before it ends, because what is active is told to people then. */
 function EndSilence({ id, done }) {
-  const [asked, ask] = useState(false);
-  const [refusal, refuse] = useState("");
   const end = async () => {
-    if (!asked) return ask(true);
     const why = await order(`/api/silences/${encodeURIComponent(id)}/end`);
-    refuse(why);
     done();
+    return why;
   };
-  return html`<button type="button" class="mute" onClick=${end} onBlur=${() => ask(false)}>
-    ${asked ? "click again to end" : "end"}</button> ${refusal !== "" && html`<b class="problem">${refusal}</b>`}`;
+  return html`<${Twice} name=${t("end")} again=${t("click again to end")} done=${end} />`;
 }
 
-export function Silences({ silences, done, now }) {
+export function Silences({ silences, done }) {
   const rows = silences.data;
   return html`<section class="panel silences">
-    <h2>Silences <span class="of">no tickets, messages and pages are made of these alarms</span></h2>
-    ${silences.failed !== null && html`<p class="problem">The worker did not answer this. ${silences.failed}</p>`}
-    ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">None.</p>`}
+    <h2>${t("Silences")} <span class="of">${t("no tickets, messages and pages are made of these alarms")}</span></h2>
+    <${Stale} answer=${silences} />
+    ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}
     <ul class="scroll">${rows.slice(0, MOST_SHOWN).map(
       ({
         id,
@@ -80,11 +79,11 @@ export function Silences({ silences, done, now }) {
         isActive,
       }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
         <b>${alarms}</b>
-        <span class="of">${isActive ? "" : `from ${at(from, now)} `}until ${at(to, now)}, ${until(isActive ? to : from, now)} · by ${madeBy}</span>
+        <span class="of">${isActive ? "" : `${t("from {time}", { time: at(from, nowMs()) })} `}${t("until {time}", { time: at(to, nowMs()) })}, ${until(isActive ? to : from, nowMs())} · ${t("by {name}", { name: madeBy })}</span>
         <span class="of">${reason}</span>
         <${EndSilence} id=${id} done=${done} />
       </li>`,
     )}</ul>
-    ${rows.length > MOST_SHOWN && html`<p class="quiet">and ${rows.length - MOST_SHOWN} more</p>`}
+    ${rows.length > MOST_SHOWN && html`<p class="quiet">${t("and {count} more", { count: shown(rows.length - MOST_SHOWN) })}</p>`}
   </section>`;
 }

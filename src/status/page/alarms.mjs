@@ -1,0 +1,100 @@
+import { Age, nowMs } from "/clock.mjs";
+import { html } from "/htm.mjs";
+import { t } from "/language.mjs";
+import { alarmAddress, Doubt, Stale } from "/parts.mjs";
+import { BeginSilence, Silenced } from "/silences.mjs";
+import { useStillOrder } from "/still.mjs";
+import { at, shown } from "/words.mjs";
+
+/** Lists of alarms: those that are active, and those of a site or a tag. */
+
+const MOST_SHOWN = 100;
+
+/** A description that begins with the name above it need not say it twice. */
+function without(description, name) {
+  return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
+}
+
+/** Alarms of one priority alone, or of all. `priority` is null for all. */
+function PriorityChoice({ rows, priority, choose }) {
+  const all = [...new Set(rows.map(({ alarm }) => alarm.trigger.priority))].toSorted();
+  if (all.length < 2 && priority === null) return null;
+  return html`<div class="filters"><span class="chips" role="group" aria-label=${t("priority")}>
+    <button type="button" class="chip" aria-pressed=${priority === null} onClick=${() => choose(null)}>${t("all")} <b>${shown(rows.length)}</b></button>
+    ${all.map(
+      (
+        each,
+      ) => html`<button type="button" class="chip" aria-pressed=${each === priority} onClick=${() => choose(each)}>
+        ${each} <b>${shown(rows.filter(({ alarm }) => alarm.trigger.priority === each).length)}</b></button>`,
+    )}</span></div>`;
+}
+
+/** `site` ({ source, id }) narrows to one; null shows all. */
+export function Alarms({ alarms, sources, site = null, priority, choose, silenced }) {
+  const shownSources = sources.filter((source) => site === null || source.name === site.source);
+  const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
+  const all = alarms.data.filter(
+    ({ source, alarm }) => site === null || (source === site.source && alarm.site.id === site.id),
+  );
+  const fit = all.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
+  const order = useStillOrder(fit.slice(0, MOST_SHOWN), keyOf, `${priority}`);
+  return html`<section class="panel alarms">
+    <h2>${t("Active alarms")} <span class="of">${isWhole ? shown(all.length) : ""}</span>
+      <span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span></h2>
+    <${PriorityChoice} rows=${all} priority=${priority} choose=${choose} />
+    <${Stale} answer=${alarms} />
+    ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
+    ${all.length === 0 && isWhole && html`<p class="quiet">${t("The service lists none.")}</p>`}
+    ${
+      order.rows.length > 0 &&
+      html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${order.hold}>${order.rows.map(
+        (row) => html`<${Row} key=${keyOf(row)} row=${row} silenced=${silenced} />`,
+      )}</ul>`
+    }
+    ${fit.length > MOST_SHOWN && html`<p class="quiet">${t("and {count} more", { count: shown(fit.length - MOST_SHOWN) })}</p>`}
+  </section>`;
+}
+
+const keyOf = ({ source, alarm }) => `${source} ${alarm.id}`;
+
+function Row({ row, silenced }) {
+  const { source, alarm, state, tickets, silenced: silence } = row;
+  const { displayName, priority } = alarm.trigger;
+  return html`<li>
+    <span class=${`priority p${priority}`}>${priority}</span>
+    <div>
+      <b><a href=${alarmAddress(source, alarm.id)}>${displayName}</a></b>
+      <span class="of">${alarm.site.displayName} · ${t("since")} <${Age} of=${alarm.triggeredAt} />${
+        alarm.acknowledged
+          ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}`
+          : ""
+      }${state === "active" ? "" : ` · ${t(state)}`} ${
+        silence === null &&
+        html`<${BeginSilence} name=${displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
+      }</span>
+      <span class="of">${without(alarm.description, displayName)}</span>
+      ${tickets.length > 0 && html`<span class="of">${t("told at")} ${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
+      ${silence !== null && html`<${Silenced} silenced=${silence} />`}
+    </div>
+  </li>`;
+}
+
+/** Where people find an alarm at a receiver. */
+export function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
+  const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
+  return link === null
+    ? html`<span class="ticket">${name}</span> `
+    : html`<a class="ticket" href=${link} target="_blank" rel="noreferrer noopener">${name}</a> `;
+}
+
+/** Alarms in short, of a tag or a site, whether they are over or not. */
+export function AlarmBriefs({ alarms, none, hasSite = false }) {
+  if (alarms.length === 0) return html`<p class="quiet">${none}</p>`;
+  return html`<ul class="briefs">${alarms.map(
+    (each) => html`<li key=${`${each.id} ${each.episode}`}>
+      <span class=${`priority p${each.priority}`}>${each.priority}</span>
+      <a href=${alarmAddress(each.source, each.id, each.episode)}>${each.name}</a>
+      <span class="of">${hasSite ? `${each.site} · ` : ""}${t(each.state)} · ${at(each.raisedAt, nowMs())}${each.endedAt === null ? "" : ` – ${at(each.endedAt, nowMs())}`}</span>
+    </li>`,
+  )}</ul>`;
+}

@@ -1,0 +1,2 @@
+/** The page in Norwegian (bokmål): by the English sentence. */
+export const NORWEGIAN = {};

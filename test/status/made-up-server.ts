@@ -1,0 +1,85 @@
+import type { Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { createAdaptorServer } from "@hono/node-server";
+import { Hono } from "hono";
+import { onTestFinished } from "vitest";
+import { statusRoutes } from "#src/status/server.ts";
+import * as madeUp from "./made-up-answers.ts";
+import { browserOfTests, type ViewedPage } from "./page-in-browser.ts";
+import { fillSource, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
+
+/** What the views of the page ask for, by path. */
+export type Answers = Readonly<Record<string, (query: URLSearchParams) => unknown>>;
+
+export interface MadeUpPage extends ViewedPage, ShownBuilding {
+  readonly url: string;
+  /** Paths that were asked for, with their queries, and what was sent to be done. */
+  readonly asked: string[];
+  readonly ordered: { readonly path: string; readonly body: unknown }[];
+}
+
+export const ANSWERS: Answers = {
+  "/api/tags": (query) => madeUp.tagList(query, 3_000),
+  "/api/tag": (query) => madeUp.tagAnswer(query.get("id") ?? "10001"),
+  "/api/plot": madeUp.plotAnswer,
+  "/api/alarm": () => madeUp.alarmAnswer(),
+  "/api/site": () => madeUp.siteAnswer(),
+  "/api/sink": (query) => madeUp.sinkAnswer(query.get("name") ?? "lake"),
+  "/api/source": (query) => madeUp.sourceAnswer(query.get("name") ?? "north"),
+  "/api/commands": () => Array.from({ length: 12 }, (_, n) => madeUp.commandRow(n)),
+  "/api/alarm-days": () => madeUp.dayBars(),
+};
+
+/** The real page and the real report of a small building; the views' answers are made up, and orders only noted. */
+export function madeUpPages(): (
+  width?: number,
+  answers?: Answers,
+  orders?: (path: string, body: unknown) => object,
+) => Promise<MadeUpPage> {
+  const view = browserOfTests();
+  return async (width = 1280, answers = {}, orders = () => ({})) => {
+    const building = await shownBuilding();
+    await fillSource(building.store, "north", {
+      tagNames: ["Supply", "Return", "Outdoor"],
+      alarms: [
+        {},
+        { trigger: { id: 89, displayName: "Fan stopped", description: null, priority: "B", enabled: true } },
+      ],
+    });
+    await fillSource(building.store, "south", { tagNames: ["Supply"] });
+    const asked: string[] = [];
+    const ordered: { path: string; body: unknown }[] = [];
+    const app = new Hono();
+    for (const [path, answer] of Object.entries({ ...ANSWERS, ...answers })) {
+      app.get(path, (context) => {
+        const { pathname, search, searchParams } = new URL(context.req.url);
+        asked.push(pathname + search);
+        const said = answer(searchParams);
+        return said === null
+          ? context.json({ message: "Nothing of this kind is known." }, 404)
+          : context.json(said);
+      });
+    }
+    for (const path of ["/api/write", "/api/sink/retry"]) {
+      app.post(path, async (context) => {
+        const body: unknown = await context.req.json();
+        ordered.push({ path, body });
+        const said = orders(path, body);
+        return context.json(said, "message" in said ? 409 : 200);
+      });
+    }
+    const real = statusRoutes(serverOptions(building));
+    app.all("*", (context) => real.fetch(context.req.raw, context.env));
+    const server = createAdaptorServer({ fetch: app.fetch }) as Server;
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    onTestFinished(
+      () =>
+        new Promise<void>((resolve) => {
+          server.close(() => resolve());
+          server.closeAllConnections();
+        }),
+    );
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    return { ...building, ...(await view(url, width)), url, asked, ordered };
+  };
+}
