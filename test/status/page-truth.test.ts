@@ -25,7 +25,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await tile(page, "Gateways online").innerText()).toMatch(
       /unknown[\s\S]*sites unknown · tags unknown/,
     );
-    expect(await tile(page, "Service").locator(".figure").innerText()).toBe("unknown");
+    expect(await tile(page, "Monitoring service").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Values").innerText()).toContain("none was read yet");
     expect(await plain(page, ".alarms")).toContain(
       "Not all active alarms are known: nothing of the list was read yet.",
@@ -70,7 +70,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     const { page, open, store } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
-    await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
+    await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
     const read = () => page.locator(".values tbody tr td").last().innerText();
     await expect.poll(read).toMatch(/^\d s ago$/);
     // As a stopped process does: the connection stands, and nothing comes.
@@ -84,7 +84,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
       .poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 })
       .toBeGreaterThan(before + 2);
     await page.unroute("**/api/**");
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("all is well");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("Plenum works");
     expect(await page.locator(".gone").count()).toBe(0);
   }, 60_000);
 
@@ -92,11 +92,11 @@ describe.skipIf(absent("chromium"))("the page", () => {
     // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
     const { clock, page, open } = await opened();
     await open();
-    await expect.poll(() => page.locator(".pulse").innerText()).toBe("all is well");
+    await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("no answer");
     expect(await plain(page, ".gone")).toMatch(/^The worker answers with an old time since /);
     await clock.advance(15_000);
-    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("all is well");
+    await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   }, 60_000);
 
   test("names each bar of the quota where read, write and history are counted apart", async () => {

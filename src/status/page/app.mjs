@@ -101,7 +101,7 @@ function Loaded({ view, ...props }) {
 
 /** What one view cannot draw leaves the others as they are. */
 function Shown({ address, ...props }) {
-  const [broken] = useErrorBoundary();
+  const [broken] = useErrorBoundary((error) => console.error(error));
   const { view, parts, query } = address;
   if (broken)
     return html`<p class="problem">${t("This cannot be shown:")} ${String(broken.message ?? broken)}</p>`;

@@ -20,7 +20,7 @@ export function Source({ source, isLinked = true }) {
     ${quota?.buckets.map((allowance) => html`<${Allowance} key=${allowance.name} allowance=${allowance} />`)}
     <dl class="facts">
       ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${Until} time=${token.expiresAt} />`}</dd></div>`}
-      ${health && html`<div><dt>${t("health")}</dt><dd>${t("the service's own health check says: {status}", { status: health.status })}${health.time !== null && html`, <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
+      ${health && html`<div><dt>${t("health")}</dt><dd>${t("the service's own health check says: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
       ${history && html`<div><dt>${t("history")}</dt><dd>${t("{complete} of {series} series complete", { complete: shown(history.complete), series: shown(history.series) })}${history.withoutLog > 0 ? `, ${t("{count} without a log", { count: shown(history.withoutLog) })}` : ""}${history.toldUntil === null ? "" : `, ${t("told until {time}", { time: at(history.toldUntil, nowMs()) })}`}</dd></div>`}
     </dl>
     <table class="jobs">

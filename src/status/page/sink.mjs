@@ -73,7 +73,7 @@ function Dead({ sink, done }) {
     ${
       dead.length > 0 &&
       html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Dead letters")}><table>
-      <thead><tr><th>${t("time")}</th><th class="minor">${t("kind")}</th><th>${t("what")}</th><th>${t("why")}</th><th></th></tr></thead>
+      <thead><tr><th>${t("time")}</th><th class="minor">${t("kind")}</th><th>${t("what")}</th><th>${t("why")}</th><td></td></tr></thead>
       <tbody>${dead.map(
         (
           each,
@@ -81,6 +81,6 @@ function Dead({ sink, done }) {
         <td class="problem" lang="en">${each.reason}</td><td class="n"><${Twice} name=${t("send again")} again=${t("click again")} done=${() => send([each.id])} /></td></tr>`,
       )}</tbody></table></div>`
     }
-    ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: shown(deadTotal - dead.length) })}. <code>plenum dead-letters ${sink.sink}</code> <${Copy} text=${`plenum dead-letters ${sink.sink}`} /></p>`}
+    ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: shown(deadTotal - dead.length) })}. <code>plenum outbox dead ${sink.sink}</code> <${Copy} text=${`plenum outbox dead ${sink.sink}`} /></p>`}
   </section>`;
 }

@@ -4,8 +4,8 @@ import { usePolled } from "/asking.mjs";
 import { DayBars } from "/bars.mjs";
 import { html } from "/htm.mjs";
 import { t } from "/language.mjs";
-import { CopyAddress, Head, Missing, Stale } from "/parts.mjs";
-import { BeginSilence } from "/silences.mjs";
+import { CopyAddress, Head, Missing, Stale, unknown } from "/parts.mjs";
+import { BeginSilence, Silences } from "/silences.mjs";
 import { Tags, wishOf } from "/tags.mjs";
 import { counted, shown } from "/words.mjs";
 
@@ -17,6 +17,11 @@ const LISTS_MS = 4000;
 export function View({ parts: [source = "", id = ""], query, report, said }) {
   const answer = usePolled(`/api/site?${new URLSearchParams({ source, id })}`, null, EVERY_MS);
   const alarms = usePolled("/api/alarms", [], LISTS_MS);
+  const silences = usePolled("/api/silences", [], EVERY_MS);
+  const silenced = () => {
+    silences.again();
+    alarms.again();
+  };
   const site = answer.data;
   if (site === null || answer.missing) return html`<${Missing} answer=${answer} what="site" />`;
   const wish = { ...wishOf(query), source, site: id };
@@ -25,17 +30,18 @@ export function View({ parts: [source = "", id = ""], query, report, said }) {
       <p>${[counted(site.tags.all, "tag"), counted(site.gateways.length, "gateway"), counted(site.systems.length, "system")].join(" · ")}
         ${site.tags.bad > 0 && html` · <b class="warn">${t("{count} unreadable", { count: shown(site.tags.bad) })}</b>`}</p>
       <p class="of">${t("site {id}", { id })} · <a href=${to("source", [source])}>${source}</a> <${CopyAddress} />
-        <${BeginSilence} name=${site.displayName} what=${{ source, site: site.id }} done=${alarms.again} /></p>
+        <${BeginSilence} name=${site.displayName} what=${{ source, site: site.id }} done=${silenced} /></p>
     </${Head}>
     <${Stale} answer=${answer} />
     <div class="columns">
       <div>
-        <${Alarms} alarms=${said(alarms)} sources=${report.sources} site=${{ source, id: site.id }} silenced=${alarms.again}
+        <${Alarms} alarms=${said(alarms)} sources=${report.sources} site=${{ source, id: site.id }} silenced=${silenced}
           priority=${query.get("priority")} choose=${(priority) => amend({ priority })} />
         <${Tags} query=${wish} amend=${amend} />
       </div>
       <div>
         <section class="panel days"><h2>${t("Alarms by day")} <span class="of">${t("raised in the last 30 days")}</span></h2><${DayBars} bars=${site.raised} /></section>
+        <${Silences} silences=${said(silences)} done=${silenced} />
         <${Gateways} gateways=${site.gateways} />
         <${Systems} systems=${site.systems} />
       </div>
@@ -71,7 +77,7 @@ function Systems({ systems }) {
       systems.length > 0 &&
       html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Systems")}><table class="listed"><tbody>${systems.map(
         (each) =>
-          html`<tr key=${each.id}><td>${each.displayName}</td><td class="n">${counted(each.tags, "tag")}</td></tr>`,
+          html`<tr key=${each.id}><td>${each.displayName}</td><td class="n">${each.tags === null ? unknown() : counted(each.tags, "tag")}</td></tr>`,
       )}</tbody></table></div>`
     }</section>`;
 }

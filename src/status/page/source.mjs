@@ -36,13 +36,13 @@ export function View({ parts: [name = ""], report }) {
     </div>`;
 }
 
-/** Each lane on top of those before it; the highest is drawn first. */
+/** Each lane on top of those before it; the highest is drawn first. A minute that nobody knows is a gap in all. */
 function stacked({ t: times, lanes }) {
   const columns = [];
   let below = times.map(() => 0);
   for (const [lane] of LANES) {
     const requests = lanes[lane] ?? [];
-    below = below.map((sum, n) => sum + (requests[n] ?? 0));
+    below = below.map((sum, n) => (sum === null || requests[n] === null ? null : sum + (requests[n] ?? 0)));
     columns.unshift(below);
   }
   return [times, ...columns];

@@ -32,8 +32,9 @@ export function useStillOrder(rows, keyOf, question) {
     hold: {
       onPointerEnter: holding("pointer", true),
       onPointerLeave: holding("pointer", false),
-      onFocusIn: holding("focus", true),
-      onFocusOut: holding("focus", false),
+      // In small letters: no element has a property of these names, by which Preact would find the event.
+      onfocusin: holding("focus", true),
+      onfocusout: holding("focus", false),
     },
   };
 }

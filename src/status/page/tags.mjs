@@ -12,7 +12,8 @@ const AT_ONCE = 100;
 const EVERY_MS = 4000;
 /** Whoever types is asked for once a word is written, not at every letter. */
 const TYPED_MS = 250;
-const SHOW = ["all", "bad", "stale", "unread"];
+/** What the worker calls them, and what people do. */
+const SHOW = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
 const COLUMNS = [
   ["name", "name", ""],
   ["value", "value", "n"],
@@ -81,11 +82,12 @@ function Search({ value, found }) {
 }
 
 function Show({ counts, chosen, choose }) {
-  return html`<span class="chips" role="group" aria-label=${t("show")}>${SHOW.map(
-    (
+  return html`<span class="chips" role="group" aria-label=${t("show")}>${Object.entries(SHOW).map(
+    ([
       name,
-    ) => html`<button type="button" class="chip" aria-pressed=${name === chosen} onClick=${() => choose(name)}>
-      ${t(name)} <b>${counts === null ? "" : shown(counts[name])}</b></button>`,
+      words,
+    ]) => html`<button type="button" class="chip" aria-pressed=${name === chosen} onClick=${() => choose(name)}>
+      ${t(words)} <b>${counts === null ? "" : shown(counts[name])}</b></button>`,
   )}</span>`;
 }
 
@@ -113,21 +115,21 @@ function Column({ by, name, kind, sort, amend }) {
 
 /** Why a value cannot be taken for the present; null where it can. */
 export function trouble({ quality, stale, time }) {
-  if (time === null) return "unread";
-  if (quality === "bad") return "unreadable";
+  if (time === null) return SHOW.unread;
+  if (quality === "bad") return SHOW.bad;
   if (quality === "uncertain") return "uncertain";
-  return stale ? "stale" : null;
+  return stale ? SHOW.stale : null;
 }
 
 function Row({ row, hasSite }) {
   const { tag, source, siteId } = row;
   const what = trouble(row);
-  return html`<tr class=${what ?? ""}>
+  return html`<tr class=${row.quality === "bad" ? "unreadable" : what === null ? "" : "doubted"}>
     <td class="minor of">${tag.id}</td>
     <td><a href=${tagAddress(source, tag.id)} title=${tag.description ?? ""}>${tag.displayName}</a>
       ${what !== null && html` <span class="mark">${t(what)}</span>`}
       ${hasSite && row.site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${row.site}</a>`}</td>
-    <td class="n value">${what === "unreadable" ? "–" : shown(row.value)}</td>
+    <td class="n value">${row.quality === "bad" ? "–" : shown(row.value)}</td>
     <td class="unit">${tag.unit ?? ""}</td>
     <td class="n">${row.time === null ? "–" : html`<${Age} of=${row.time} />`}</td>
   </tr>`;

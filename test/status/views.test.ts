@@ -1,0 +1,389 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
+import { readdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import type { AxeResults } from "axe-core";
+import type { Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
+import { absent } from "../real-servers.ts";
+import * as madeUp from "./made-up-answers.ts";
+import { madeUpPages } from "./made-up-server.ts";
+
+/** The views of one thing each, in a real browser, over answers that are made up. */
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+const VIEWS = {
+  overview: "#/",
+  tags: "#/tags",
+  tag: "#/tag/north/10001",
+  alarm: "#/alarm/north/500001",
+  site: "#/site/north/1",
+  sink: "#/sink/lake",
+  source: "#/source/north",
+  commands: "#/commands",
+};
+
+/** What axe finds on the page, as it stands. */
+async function findings(page: Page): Promise<readonly string[]> {
+  await page.evaluate(AXE);
+  const { violations } = (await page.evaluate("axe.run()")) as AxeResults;
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ""}`),
+  );
+}
+
+const head = (page: Page) => page.locator(".head h2");
+const names = (page: Page) => page.locator(".values tbody tr td:nth-child(2) a:first-child");
+const overflow = (page: Page) => page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
+/** Everything that the view asked for is there, the plot too. */
+async function settled(page: Page, view: string): Promise<void> {
+  await page.locator("main .panel").first().waitFor();
+  if (["tag", "alarm", "sink", "source"].includes(view))
+    await page.locator(".uplot canvas").first().waitFor();
+  else if (view !== "commands") await names(page).nth(20).waitFor();
+}
+
+describe.skipIf(absent("chromium"))("each view", () => {
+  const opened = madeUpPages();
+
+  test.each(["light", "dark"] as const)(
+    "has no finding of axe in %s, and asks nothing of another host",
+    async (colorScheme) => {
+      const { page, url, complaints, elsewhere } = await opened();
+      await page.emulateMedia({ colorScheme });
+      for (const [view, hash] of Object.entries(VIEWS)) {
+        await page.goto(url + hash);
+        await settled(page, view);
+        expect(await findings(page), view).toEqual([]);
+      }
+      expect([complaints, elsewhere]).toEqual([[], []]);
+    },
+  );
+
+  test.each([390, 1280, 3840])("fits a width of %i, with names that are long", async (width) => {
+    const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
+    const brief = { ...madeUp.alarmBrief(0), name: long, site: long };
+    const { page, url } = await opened(width, {
+      "/api/tags": (query) => madeUp.tagList(query, 300, [long]),
+      "/api/tag": () =>
+        madeUp.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
+      "/api/alarm": () => madeUp.alarmAnswer({ brief }),
+      "/api/site": () =>
+        madeUp.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
+      "/api/commands": () => [madeUp.commandRow(0, long)],
+    });
+    for (const [view, hash] of Object.entries(VIEWS)) {
+      await page.goto(url + hash);
+      await settled(page, view);
+      expect(await overflow(page), view).toBeLessThanOrEqual(0);
+    }
+  });
+
+  test("shows hostile names as text and nothing else", async () => {
+    const evil =
+      "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>${window.broken = 1}";
+    const brief = { ...madeUp.alarmBrief(0), name: evil, site: evil, priority: evil, state: evil };
+    const { page, url, complaints } = await opened(1280, {
+      "/api/tags": (query) => madeUp.tagList(query, 300, [evil]),
+      "/api/tag": () => ({
+        ...madeUp.tagAnswer("10001", { site: evil, class: evil, gatewayOffline: evil, alarms: [brief] }),
+        tag: { id: "10001", displayName: evil, description: evil, unit: evil },
+        next: { at: null, why: evil },
+        places: [{ sink: evil, connector: evil, text: evil }],
+        systems: [{ id: "1", displayName: evil }],
+        log: [{ resolution: evil, state: evil, knownUntil: null, holes: 1 }],
+      }),
+      "/api/alarm": () =>
+        madeUp.alarmAnswer({
+          brief,
+          life: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }],
+          tag: { source: "north", id: "10001", displayName: evil },
+          sinks: [{ sink: evil, connector: evil, state: evil, words: evil, link: null }],
+        }),
+      "/api/site": () =>
+        madeUp.siteAnswer({
+          displayName: evil,
+          gateways: [{ id: "7", displayName: evil, online: null }],
+          systems: [{ id: "1", displayName: evil, tags: 1 }],
+        }),
+      "/api/sink": () =>
+        madeUp.sinkAnswer(evil, {
+          problem: evil,
+          dead: [{ id: "d", type: evil, at: "2026-11-21T01:00:00.000Z", reason: evil, gist: evil }],
+        }),
+      "/api/source": () =>
+        madeUp.sourceAnswer("north", {
+          refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }],
+        }),
+      "/api/commands": () => [{ ...madeUp.commandRow(0, evil), tag: evil, by: evil, state: evil }],
+    });
+    for (const [view, hash] of Object.entries({
+      ...VIEWS,
+      evil: `#/tag/north/${encodeURIComponent(evil)}`,
+    })) {
+      await page.goto(url + hash);
+      await settled(page, view === "evil" ? "tag" : view);
+      await expect.poll(() => page.locator("main").innerText(), view).toContain(evil.slice(0, 30));
+      const foreign = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
+      expect(await page.locator(foreign).count(), view).toBe(0);
+    }
+    expect(await page.evaluate("window.broken")).toBeUndefined();
+    expect(complaints).toEqual([]);
+  });
+
+  test("of something that nobody knows says so", async () => {
+    const { page, url } = await opened(1280, { "/api/tag": () => null, "/api/alarm": () => null });
+    for (const what of ["tag", "alarm"]) {
+      await page.goto(`${url}#/${what}/north/9`);
+      await expect.poll(() => page.locator("main").innerText()).toContain(`There is no such ${what}.`);
+    }
+  });
+});
+
+describe.skipIf(absent("chromium"))("the list of all tags", () => {
+  const opened = madeUpPages();
+
+  test("searches 30,000 by the worker, once for a word, and shows a hundred at a time", async () => {
+    const { page, url, asked } = await opened(1280, {
+      "/api/tags": (query) => madeUp.tagList(query, 30_000),
+    });
+    await page.goto(`${url}#/tags`);
+    await expect.poll(() => names(page).count()).toBe(100);
+    expect(await page.locator(".values h2").innerText()).toContain("1–100 of 30,000");
+    asked.length = 0;
+    await page.getByLabel("search tags").pressSequentially("co2", { delay: 20 });
+    await expect.poll(() => page.locator(".values h2").innerText()).toContain("1–100 of 6,000");
+    expect(asked.filter((path) => /search=c(o)?(&|$)/.test(path))).toEqual([]);
+    await page.getByRole("button", { name: "next 100" }).click();
+    await expect.poll(() => page.locator(".values h2").innerText()).toContain("101–200 of 6,000");
+    expect(new URL(page.url()).hash).toBe("#/tags?search=co2&page=1");
+    await page.getByRole("button", { name: /^unreadable/ }).click();
+    await expect.poll(() => page.locator(".values h2").innerText()).not.toContain("–");
+    expect(await page.locator(".values tbody .mark").allInnerTexts()).toEqual(
+      Array.from({ length: await names(page).count() }, () => "unreadable"),
+    );
+  });
+
+  test("sorts by its heads, and what was opened is come back to as it was left", async () => {
+    const { page, url } = await opened();
+    await page.goto(`${url}#/tags`);
+    await page.getByRole("button", { name: "value" }).click();
+    await page.getByRole("button", { name: "value" }).click();
+    await expect.poll(() => page.locator("th[aria-sort=descending]").innerText()).toContain("value");
+    await page.getByLabel("search tags").fill("pressure");
+    await expect.poll(() => page.locator(".values h2").innerText()).toContain("of 600");
+    const first = await names(page).first().innerText();
+    await names(page).first().click();
+    await expect.poll(() => head(page).innerText()).toBe(first);
+    await page.goBack();
+    await expect.poll(() => names(page).first().innerText()).toBe(first);
+    expect(await page.getByLabel("search tags").inputValue()).toBe("pressure");
+  });
+
+  test("stays still under the pointer while the order changes, and says so", async () => {
+    let isTurned = false;
+    const { page, url } = await opened(1280, {
+      "/api/tags": (query) => {
+        const list = madeUp.tagList(query, 30);
+        return isTurned ? { ...list, rows: list.rows.toReversed() } : list;
+      },
+    });
+    await page.goto(`${url}#/tags`);
+    await expect.poll(() => names(page).count()).toBe(30);
+    const before = await names(page).allInnerTexts();
+    await names(page).nth(3).hover();
+    isTurned = true;
+    await page.locator(".moved button").waitFor();
+    expect(await names(page).allInnerTexts()).toEqual(before);
+    await page.mouse.move(5, 5);
+    await expect.poll(() => names(page).allInnerTexts()).toEqual(before.toReversed());
+    expect(await page.locator(".moved button").count()).toBe(0);
+    await names(page).nth(2).focus();
+    isTurned = false;
+    await page.locator(".moved button").waitFor();
+    expect(await names(page).allInnerTexts()).toEqual(before.toReversed());
+    await page.locator(".moved button").dispatchEvent("click");
+    await expect.poll(() => names(page).allInnerTexts()).toEqual(before);
+  });
+});
+
+describe.skipIf(absent("chromium"))("a plot", () => {
+  const opened = madeUpPages();
+
+  test("is loaded with the first view that shows one, and no request goes elsewhere", async () => {
+    const { page, url, elsewhere } = await opened();
+    const loaded: string[] = [];
+    page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
+    await page.goto(url);
+    await settled(page, "overview");
+    expect(loaded.filter((path) => path.includes("uplot"))).toEqual([]);
+    await names(page).first().click();
+    await page.locator(".uplot canvas").waitFor();
+    expect(loaded.filter((path) => path.includes("uplot"))).toEqual(["/uplot.mjs", "/uplot.css"]);
+    expect(elsewhere).toEqual([]);
+  });
+
+  test("keeps its span in the address, and tells its points to whoever uses the keyboard", async () => {
+    const { page, url, asked } = await opened();
+    await page.goto(`${url}#/tag/north/10001`);
+    await page.getByRole("button", { name: "7 days" }).click();
+    await expect.poll(() => asked.at(-1)).toContain("span=7d");
+    expect(new URL(page.url()).hash).toBe("#/tag/north/10001?span=7d");
+    await expect.poll(() => page.locator(".readout").innerText()).toMatch(/336 points, one for 30 min/);
+    await page.locator(".canvas").focus();
+    await page.keyboard.press("ArrowRight");
+    await expect.poll(() => page.locator(".readout").innerText()).toMatch(/14 Nov .*°C\s+between/s);
+    const first = await page.locator(".readout").innerText();
+    await page.keyboard.press("ArrowRight");
+    await expect.poll(() => page.locator(".readout").innerText()).not.toBe(first);
+  });
+
+  test("joins nothing over a gap", async () => {
+    const { page, url } = await opened();
+    await page.goto(`${url}#/tag/north/10001?span=24h`);
+    await page.locator(".uplot canvas").waitFor();
+    // From 45 % to 52 % of the time nothing is known: no drop of the line's colour may be there.
+    const drawn = (from: number, to: number) =>
+      page.evaluate(`(() => {
+        const canvas = document.querySelector(".uplot canvas");
+        const over = document.querySelector(".u-over");
+        const scale = canvas.width / canvas.getBoundingClientRect().width;
+        const left = (over.offsetLeft + over.offsetWidth * ${from}) * scale;
+        const width = over.offsetWidth * ${to - from} * scale;
+        const { data } = canvas.getContext("2d").getImageData(left, over.offsetTop * scale, width, over.offsetHeight * scale);
+        let count = 0;
+        for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 128 && data[n + 1] - data[n] > 60) count += 1;
+        return count;
+      })()`);
+    expect(await drawn(0.2, 0.4)).toBeGreaterThan(100);
+    expect(await drawn(0.46, 0.51)).toBe(0);
+  });
+
+  test("asks the log when a person wants it, and comes again until it has answered", async () => {
+    let times = 0;
+    const { page, url } = await opened(1280, {
+      "/api/plot": (query) => {
+        if (query.get("fetch") === "1") times += 1;
+        const plot = madeUp.plotAnswer(query);
+        return times < 2
+          ? plot
+          : { ...plot, history: { state: "refused", why: "the token may not read history" } };
+      },
+    });
+    await page.goto(`${url}#/tag/north/10001`);
+    await page.getByRole("button", { name: "ask the log" }).click();
+    await expect.poll(() => page.locator(".curve").innerText()).toContain("The log is being asked");
+    await expect
+      .poll(() => page.locator(".curve").innerText())
+      .toContain("The log was not had: the token may not read history");
+  });
+});
+
+describe.skipIf(absent("chromium"))("what changes something", () => {
+  const opened = madeUpPages();
+
+  test("a write says what it does before it is sent, with the value that was seen", async () => {
+    const { page, url, ordered } = await opened(1280, {}, () => ({ id: "cmd-77" }));
+    await page.goto(`${url}#/tag/north/10001`);
+    const form = page.locator(".write");
+    await form.getByLabel("new value").fill("25");
+    expect(await form.getByRole("button", { name: "write …" }).isDisabled()).toBe(true);
+    await form.getByLabel("new value").fill("21,5");
+    await page.keyboard.press("Enter");
+    expect(await form.innerText()).toContain(
+      "Write 21.5 °C to 360.00000 RT601 Temperature Corridor? It is 20 °C now.",
+    );
+    expect(ordered).toEqual([]);
+    await form.getByRole("button", { name: "write 21.5 °C" }).click();
+    await expect.poll(() => form.innerText()).toContain("as command cmd-77");
+    expect(ordered).toEqual([
+      { path: "/api/write", body: { source: "north", tag: "10001", value: 21.5, expect: 20 } },
+    ]);
+  });
+
+  test("a refusal is shown in its own words", async () => {
+    const { page, url } = await opened(1280, {}, () => ({ message: "The value changed meanwhile." }));
+    await page.goto(`${url}#/tag/north/10001`);
+    await page.getByLabel("new value").fill("21");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "write 21 °C" }).click();
+    await expect.poll(() => page.locator(".write").innerText()).toContain("The value changed meanwhile.");
+  });
+
+  test("where nothing can be written there is no form, and where it is not named nothing is said", async () => {
+    const limits = {
+      type: "number",
+      min: 16,
+      max: 24,
+      step: 2,
+      closed: "A viewer may look, and change nothing.",
+    } as const;
+    const { page, url } = await opened(1280, {
+      "/api/tag": (query) => madeUp.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
+    });
+    await page.goto(`${url}#/tag/north/1`);
+    await expect
+      .poll(() => page.locator(".write").innerText())
+      .toContain("A viewer may look, and change nothing.");
+    expect(await page.locator(".write :is(input, button)").count()).toBe(0);
+    await page.goto(`${url}#/tag/north/2`);
+    await page.locator(".places").waitFor();
+    await expect.poll(() => page.locator(".write").count()).toBe(0);
+  });
+
+  test("dead letters are sent again, one or all, after a second press", async () => {
+    const { page, url, ordered } = await opened(1280, {}, () => ({ again: 5 }));
+    await page.goto(`${url}#/sink/lake`);
+    await page.getByRole("button", { name: "send again" }).first().click();
+    expect(ordered).toEqual([]);
+    await page.getByRole("button", { name: "click again" }).click();
+    await expect
+      .poll(() => ordered)
+      .toEqual([{ path: "/api/sink/retry", body: { name: "lake", ids: ["d1"] } }]);
+    await page.getByRole("button", { name: "send all again" }).click();
+    await page.getByRole("button", { name: "click again to send 5 events" }).click();
+    await expect.poll(() => ordered.at(-1)).toEqual({ path: "/api/sink/retry", body: { name: "lake" } });
+    await expect.poll(() => page.locator(".dead").innerText()).toContain("5 events sent again.");
+  });
+});
+
+describe("Norwegian", () => {
+  const folder = join(import.meta.dirname, "../../src/status/page");
+  const sources = readdirSync(folder)
+    .filter((name) => name.endsWith(".mjs") && name !== "norwegian.mjs")
+    .map((name) => readFileSync(join(folder, name), "utf8"))
+    .join("\n");
+  const table = import("#src/status/page/norwegian.mjs" as string) as Promise<{
+    readonly NORWEGIAN: Readonly<Record<string, string>>;
+  }>;
+
+  test("has every sentence of the page, with what is put into it", async () => {
+    const { NORWEGIAN } = await table;
+    const said = [...sources.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text);
+    expect(said.length).toBeGreaterThan(200);
+    expect(said.filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
+    const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
+    const wrong = Object.entries(NORWEGIAN).filter(([en, nb]) => `${places(en)}` !== `${places(nb)}`);
+    expect(wrong).toEqual([]);
+  });
+
+  describe.skipIf(absent("chromium"))("in a browser", () => {
+    const opened = madeUpPages();
+
+    test("is chosen by a button, remembered, and stays on the view", async () => {
+      const { page, url, complaints } = await opened();
+      await page.goto(`${url}#/tag/north/10001`);
+      await page.getByRole("button", { name: "Norsk" }).click();
+      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
+      expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
+      await expect.poll(() => page.locator("main").innerText()).toContain("Hvor den er å få");
+      await page.reload();
+      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum virker");
+      expect(await page.getByRole("link", { name: "Oversikt" }).count()).toBeGreaterThan(0);
+      await page.getByRole("button", { name: "English" }).click();
+      await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
+      expect(complaints).toEqual([]);
+    });
+  });
+});
