@@ -5,7 +5,6 @@ import { dayOf, minuteOf } from "/words.mjs";
 /** A drawing of columns by uPlot, which is loaded with the first one. */
 
 const DAY_S = 86_400;
-const HEIGHT = 260;
 
 let library;
 /** The style sheet comes along: nothing of it is needed before. */
@@ -51,29 +50,51 @@ function timeWords(times, step) {
   });
 }
 
-/** Vertical lines at times that mean something, such as when an alarm was raised. */
-function marksOn(marks, colour) {
+/** Lines across at heights that mean something, such as what is allowed. */
+function levelsOn(levels, colour) {
   return (plot) => {
-    const { ctx, bbox } = plot;
-    for (const mark of marks) {
-      const x = Math.round(plot.valToPos(mark.t, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
-      ctx.save();
-      ctx.strokeStyle = colour(mark.colour);
-      ctx.lineWidth = 2 * devicePixelRatio;
-      ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-      ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
-      ctx.restore();
+    const { left, width } = plot.bbox;
+    for (const level of levels) {
+      const y = Math.round(plot.valToPos(level, "y", true));
+      dashed(plot, colour("text"), [left, y], [left + width, y]);
     }
   };
 }
 
-function optionsFor(uPlot, { box, from, to, series, bands, marks, floor, told, whole }) {
+function dashed({ ctx }, colour, [fromX, fromY], [toX, toY]) {
+  ctx.save();
+  ctx.strokeStyle = colour;
+  ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(fromX, fromY);
+  ctx.lineTo(toX, toY);
+  ctx.stroke();
+  ctx.restore();
+}
+
+/** How large things are: with the root, whose letters grow on a wall. */
+function sizes(box) {
+  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+  return { rem, width: Math.max(120, box.clientWidth), height: Math.max(120, box.clientHeight) };
+}
+
+/** Vertical lines at times that mean something, such as when an alarm was raised. */
+function marksOn(marks, colour) {
+  return (plot) => {
+    const { bbox } = plot;
+    for (const mark of marks) {
+      const x = Math.round(plot.valToPos(mark.t, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      dashed(plot, colour(mark.colour), [x, bbox.top], [x, bbox.top + bbox.height]);
+    }
+  };
+}
+
+function optionsFor(uPlot, { box, from, to, series, bands, marks, levels, floor, told, whole }) {
   const colour = (name, alpha) => colourOf(box, name, alpha);
-  const font = `12px ${getComputedStyle(box).fontFamily}`;
+  const { rem, width, height } = sizes(box);
+  const font = `${0.75 * rem}px ${getComputedStyle(box).fontFamily}`;
   const axis = {
     stroke: colour("quiet"),
     font,
@@ -81,14 +102,14 @@ function optionsFor(uPlot, { box, from, to, series, bands, marks, floor, told, w
     ticks: { stroke: colour("line"), width: 1, size: 4 },
   };
   return {
-    width: Math.max(120, box.clientWidth),
-    height: HEIGHT,
+    width,
+    height,
     legend: { show: false },
     // Drawn over to look closer; twice pressed to see all again.
     cursor: { points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: () => whole } },
     scales: {
       x: { time: true, auto: false, min: from, max: to },
-      y: { range: (_, low, high) => rangeOf(low, high, floor) },
+      y: { range: (_, low, high) => rangeOf(low, highestOf(high, levels), floor) },
     },
     series: [
       {},
@@ -104,11 +125,20 @@ function optionsFor(uPlot, { box, from, to, series, bands, marks, floor, told, w
     ],
     bands: bands.map(([high, low, name]) => ({ series: [high, low], fill: colour(name, 0.22) })),
     axes: [
-      { ...axis, size: 32, space: 70, values: (_, times, __, ___, step) => timeWords(times, step) },
-      { ...axis, size: axisSize, values: (_, values) => values.map((value) => numberWords(value)) },
+      {
+        ...axis,
+        size: 2 * rem,
+        space: 4.4 * rem,
+        values: (_, times, __, ___, step) => timeWords(times, step),
+      },
+      {
+        ...axis,
+        size: (plot, values) => axisSize(plot, values, rem),
+        values: (_, values) => values.map((value) => numberWords(value)),
+      },
     ],
     hooks: {
-      draw: [marksOn(marks, colour)],
+      draw: [marksOn(marks, colour), levelsOn(levels, colour)],
       setCursor: [(plot) => told(plot.cursor.idx ?? null)],
     },
   };
@@ -117,12 +147,15 @@ function optionsFor(uPlot, { box, from, to, series, bands, marks, floor, told, w
 const numberWords = (value) => (value === null ? "" : value.toLocaleString(document.documentElement.lang));
 
 /** As wide as its longest number, so that none is cut. */
-function axisSize(plot, values) {
+function axisSize(plot, values, rem) {
   const longest = (values ?? []).reduce((most, each) => (each.length > most.length ? each : most), "");
-  if (longest === "") return 44;
+  if (longest === "") return 2.75 * rem;
   plot.ctx.font = plot.axes[1].font[0];
-  return Math.max(44, Math.ceil(plot.ctx.measureText(longest).width / devicePixelRatio) + 18);
+  const text = plot.ctx.measureText(longest).width / devicePixelRatio;
+  return Math.max(2.75 * rem, Math.ceil(text) + 1.1 * rem);
 }
+
+const highestOf = (high, levels) => (high === null ? null : Math.max(high, ...levels));
 
 /** A steady value lies in the middle, and a count begins at 0. */
 function rangeOf(low, high, floor) {
@@ -135,15 +168,15 @@ function rangeOf(low, high, floor) {
 /**
  * `data`: seconds since 1970, then a column for each of `series` ({ label, colour, fill?, width?, isStepped? });
  * `bands`: pairs of series between which is filled; `marks`: lines at times; `say(n)`: words about the nth point;
- * `floor`: where the axis begins at the latest.
+ * `levels`: lines across; `floor`: where the axis begins at the latest.
  */
-export function Chart({ data, from, to, series, bands = [], marks = [], floor, say, name }) {
+export function Chart({ data, from, to, series, bands = [], marks = [], levels = [], floor, say, name }) {
   const box = useRef(null);
   const plot = useRef(null);
   const [failed, fail] = useState(false);
   const [point, setPoint] = useState(null);
   const [isFocused, setFocused] = useState(false);
-  const shape = JSON.stringify([series, bands, marks, floor]);
+  const shape = JSON.stringify([series, bands, marks, levels, floor]);
   const scheme = useScheme();
   const latest = useRef(data);
   latest.current = data;
@@ -156,11 +189,23 @@ export function Chart({ data, from, to, series, bands = [], marks = [], floor, s
     uPlotLoaded().then(
       (uPlot) => {
         if (over) return;
-        const options = { box: box.current, from, to, series, bands, marks, floor, told: setPoint, whole };
+        const options = {
+          box: box.current,
+          from,
+          to,
+          series,
+          bands,
+          marks,
+          levels,
+          floor,
+          told: setPoint,
+          whole,
+        };
         plot.current = new uPlot(optionsFor(uPlot, options), latest.current, box.current);
         sized = new ResizeObserver(() => {
-          const width = Math.max(120, box.current.clientWidth);
-          if (width !== plot.current.width) plot.current.setSize({ width, height: HEIGHT });
+          const { width, height } = sizes(box.current);
+          if (width !== plot.current.width || height !== plot.current.height)
+            plot.current.setSize({ width, height });
         });
         sized.observe(box.current);
       },

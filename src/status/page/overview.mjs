@@ -144,6 +144,6 @@ function Writing({ commands }) {
         ? [t("rehearsal"), "", t("checked and answered, not written")]
         : [t("armed"), "warn", t("{tags} may be written", { tags: counted(commands.writable, "tag") })];
   return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
-    ${words}${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: shown(commands.waiting) })}` : ""}
+    ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: shown(commands.waiting) })}` : ""}${" "}
     ${commands.enabled && !commands.stopped && html`<${StopWriting} />`}<//>`;
 }

@@ -58,6 +58,8 @@ function Quota({ told }) {
     width: 0.5,
     isStepped: true,
   }));
+  // Where the service refused something, a line stands.
+  const marks = told.refused.map((each) => ({ t: Date.parse(each.at) / 1000, colour: "bad" }));
   const say = (n) => {
     if (n === null)
       return html`<span class="of">${t("requests a minute of the last 24 hours; {allowed} are allowed", { allowed: shown(allowed) })}</span>`;
@@ -70,7 +72,7 @@ function Quota({ told }) {
     ${
       times.length === 0
         ? html`<p class="canvas empty">${t("Nothing is known of this time.")}</p>`
-        : html`<${Chart} name=${t("{name}, curve; arrow keys read it point by point", { name: t("Quota over time") })} data=${data} from=${times[0]} to=${times.at(-1)} series=${series} floor=${0} say=${say} />`
+        : html`<${Chart} name=${t("{name}, curve; arrow keys read it point by point", { name: t("Quota over time") })} data=${data} from=${times[0]} to=${times.at(-1)} series=${series} levels=${[allowed]} marks=${marks} floor=${0} say=${say} />`
     }</section>`;
 }
 
