@@ -59,6 +59,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
       }
       expect([complaints, elsewhere]).toEqual([[], []]);
     },
+    180_000,
   );
 
   test.each([390, 1280, 3840])("fits a width of %i, with names that are long", async (width) => {
@@ -124,12 +125,28 @@ describe.skipIf(absent("chromium"))("each view", () => {
     })) {
       await page.goto(url + hash);
       await settled(page, view === "evil" ? "tag" : view);
-      await expect.poll(() => page.locator("main").innerText(), view).toContain(evil.slice(0, 30));
+      await expect
+        .poll(() => page.locator("main").innerText(), { message: view })
+        .toContain(evil.slice(0, 30));
       const foreign = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
       expect(await page.locator(foreign).count(), view).toBe(0);
     }
     expect(await page.evaluate("window.broken")).toBeUndefined();
     expect(complaints).toEqual([]);
+  });
+
+  test("of a worker that is away turns grey, says since when, and stays readable", async () => {
+    const { page, url } = await opened();
+    await page.goto(`${url}#/tag/north/10001`);
+    await page.locator(".uplot canvas").waitFor();
+    await page.route("**/api/**", (route) => route.abort());
+    await expect.poll(() => page.locator("main.old").count()).toBe(1);
+    expect(await page.locator(".gone").innerText()).toMatch(/does not answer since [\d:]+, \d+ s ago/);
+    const filter = "getComputedStyle(document.querySelector('.halves')).filter";
+    expect(await page.evaluate(filter)).toBe("grayscale(1)");
+    expect(await findings(page)).toEqual([]);
+    await page.unroute("**/api/**");
+    await expect.poll(() => page.locator("main.old").count()).toBe(0);
   });
 
   test("of something that nobody knows says so", async () => {

@@ -13,7 +13,7 @@ import { Silences } from "/silences.mjs";
 import { Tags, wishOf } from "/tags.mjs";
 
 const STATUS_MS = 2000;
-const LISTS_MS = 4000;
+const LISTS_MS = 6000;
 const SELDOM_MS = 10_000;
 const LOOK_MS = 1000;
 

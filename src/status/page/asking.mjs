@@ -1,3 +1,4 @@
+import { untilBeat } from "/clock.mjs";
 import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 
@@ -75,7 +76,7 @@ export function usePolled(path, start, everyMs) {
         if (!over) fail(error);
       }
       clearTimeout(timer);
-      if (!over) timer = setTimeout(ask, everyMs);
+      if (!over) timer = setTimeout(ask, untilBeat(everyMs));
     };
     asking.current = ask;
     const look = () => void (document.hidden || ask());

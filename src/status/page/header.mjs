@@ -1,7 +1,7 @@
 import { Now } from "/clock.mjs";
 import { html } from "/htm.mjs";
 import { LANGUAGES, spoken, t } from "/language.mjs";
-import { ago, at, counted, shown } from "/words.mjs";
+import { ago, at, counted, minuteOf, shown } from "/words.mjs";
 
 /** What stands above every view: how Plenum is, how the buildings are, and where one can go. */
 
@@ -31,7 +31,7 @@ export function Header({ report, lost, view, choose }) {
     <p class=${lost === null ? "buildings" : "buildings of"}><${Buildings} sources=${report.sources} /></p>
     <p class="of">
       <${Now} say=${(now) =>
-        `${at(new Date(now).toISOString(), now)} · ${
+        `${minuteOf(now)} · ${
           report.startedAt === null
             ? t("no worker is running")
             : t("started {ago}", { ago: ago(report.startedAt, now) })

@@ -50,7 +50,14 @@ const COUNTS = {
   ...{ "until {time}": "til {time}", "from {time}": "fra {time}", "after {time}": "etter {time}", at: "kl." },
   ...{ "lasted {time}": "varte {time}", "for {length}": "i {length}", time: "tid", since: "siden" },
   ...{ "active alarm": "aktiv alarm", "active alarms": "aktive alarmer", alarm: "alarm", alarms: "alarmer" },
-  ...{ event: "hendelse", events: "hendelser", request: "forespørsel", requests: "forespørsler" },
+  ...{
+    point: "punkt",
+    points: "punkter",
+    event: "hendelse",
+    events: "hendelser",
+    request: "forespørsel",
+    requests: "forespørsler",
+  },
   ...{ tag: "tagg", tags: "tagger", site: "eiendom", sites: "eiendommer", gateway: "gateway" },
   ...{
     gateways: "gatewayer",
@@ -246,7 +253,7 @@ const TAGS = {
   "Nothing is known of this time.": "Ingenting er kjent om dette tidsrommet.",
   "between {low} and {high}": "mellom {low} og {high}",
   "{low} to {high}": "{low} til {high}",
-  "{count} points, one for {step}, {origin}": "{count} punkter, ett per {step}, {origin}",
+  "{points}, one for {step}, {origin}": "{points}, ett per {step}, {origin}",
   "{name}, curve; arrow keys read it point by point": "{name}, kurve; piltastene leser den punkt for punkt",
   "The log is being asked, in what the quota has to spare …":
     "Loggen blir spurt, med det kvoten har til overs …",

@@ -4,7 +4,7 @@ import { nowMs } from "/clock.mjs";
 import { html, useMemo } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { Stale } from "/parts.mjs";
-import { at, lasting, shown } from "/words.mjs";
+import { at, counted, lasting, shown } from "/words.mjs";
 
 /** How the values of a tag went, from what was read and what the log of the service has. */
 
@@ -81,7 +81,7 @@ function plotWords({ t: times, value, low, high, stepSeconds, origin, unit }) {
   const least = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
   const most = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
   return html`<span>${t("{low} to {high}", { low: shown(least), high: shown(most) })} ${unit ?? ""}</span>
-    <span class="of">${t("{count} points, one for {step}, {origin}", { count: shown(times.length), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) })}</span>`;
+    <span class="of">${t("{points}, one for {step}, {origin}", { points: counted(times.length, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) })}</span>`;
 }
 
 /** Where the log of the service could fill what is missing. */

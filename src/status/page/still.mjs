@@ -3,11 +3,11 @@ import { useRef, useState } from "/htm.mjs";
 /**
  * Rows that do not jump under a hand or an eye: while the pointer or the focus is among them they keep their places and
  * only their contents change; `hasMoved` says that there is a newer order, which `renew` takes. Another `question`
- * is another list.
+ * is another list. `version` is another one whenever the places are.
  */
 export function useStillOrder(rows, keyOf, question) {
   const held = useRef({ pointer: false, focus: false });
-  const last = useRef({ rows: [], question: null });
+  const last = useRef({ rows: [], question: null, version: 0 });
   const [, draw] = useState(0);
   const isHeld = held.current.pointer || held.current.focus;
   const isSame = last.current.question === question;
@@ -16,7 +16,10 @@ export function useStillOrder(rows, keyOf, question) {
   const placed = keeps ? last.current.rows.map((row) => next.get(keyOf(row)) ?? row) : rows;
   const hasMoved =
     keeps && (placed.length !== rows.length || placed.some((row, n) => keyOf(row) !== keyOf(rows[n])));
-  last.current = { rows: placed, question };
+  const isMoved =
+    placed.length !== last.current.rows.length ||
+    placed.some((row, n) => keyOf(row) !== keyOf(last.current.rows[n]));
+  last.current = { rows: placed, question, version: last.current.version + (isMoved ? 1 : 0) };
 
   const holding = (what, value) => () => {
     held.current[what] = value;
@@ -25,8 +28,9 @@ export function useStillOrder(rows, keyOf, question) {
   return {
     rows: placed,
     hasMoved,
+    version: last.current.version,
     renew() {
-      last.current = { rows: [], question };
+      last.current = { ...last.current, rows: [] };
       draw((n) => n + 1);
     },
     hold: {

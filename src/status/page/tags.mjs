@@ -1,6 +1,6 @@
 import { usePolled } from "/asking.mjs";
 import { Age } from "/clock.mjs";
-import { html, useEffect, useRef, useState } from "/htm.mjs";
+import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 import { Stale, siteAddress, tagAddress } from "/parts.mjs";
 import { useStillOrder } from "/still.mjs";
@@ -30,8 +30,17 @@ export function Tags({ query, amend, sites }) {
   const asked = new URLSearchParams({ show, sort, offset: String(page * AT_ONCE), limit: String(AT_ONCE) });
   for (const [name, value] of Object.entries({ source, site, search })) if (value) asked.set(name, value);
   const answer = usePolled(`/api/tags?${asked}`, null, EVERY_MS);
+  const hasSite = sites !== undefined;
   const list = answer.data ?? { total: 0, rows: [], counts: null };
   const order = useStillOrder(list.rows, ({ source, tag }) => `${source} ${tag.id}`, answer.of);
+  // What is the same list is not compared row by row.
+  const rows = useMemo(
+    () =>
+      order.rows.map(
+        (row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${hasSite} />`,
+      ),
+    [answer.data, order.version, hasSite],
+  );
   return html`<section class="panel values" aria-label=${t("Tags")}>
     <h2>${t("Tags")} <${Found} list=${list} page=${page} isRead=${answer.data !== null} />
       <${Search} value=${search ?? ""} found=${(words) => amend({ search: words, page: null })} /></h2>
@@ -47,7 +56,7 @@ export function Tags({ query, amend, sites }) {
           ([by, name, kind]) =>
             html`<${Column} by=${by} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
         )}</tr></thead>
-        <tbody>${order.rows.map((row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${sites !== undefined} />`)}</tbody>
+        <tbody>${rows}</tbody>
       </table>
     </div>
     ${answer.data !== null && list.rows.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("Nothing fits.") : t("No tag is known yet.")}</p>`}

@@ -1,0 +1,67 @@
+import type { CDPSession, Page } from "playwright-core";
+import { describe, expect, test } from "vitest";
+import { absent } from "../real-servers.ts";
+import { madeUpPages } from "./made-up-server.ts";
+
+/** What the page costs those who look at it: bytes until the first view is there, and the processor from then on. */
+
+const FIRST_VIEW_BYTES = 150_000;
+/** Of one core. A machine with other work counts some of that as the page's, so the test allows three times the aim. */
+const SHARE_MAX = 0.03;
+const WATCHED_MS = 15_000;
+
+/** Bytes as they came over the wire, heads included; `paths` by what was asked for. */
+async function counted(session: CDPSession) {
+  const seen = { bytes: 0, unchanged: 0 };
+  await session.send("Network.enable");
+  session.on("Network.loadingFinished", ({ encodedDataLength }) => {
+    seen.bytes += encodedDataLength;
+  });
+  session.on("Network.responseReceivedExtraInfo", ({ statusCode }) => {
+    if (statusCode === 304) seen.unchanged += 1;
+  });
+  return seen;
+}
+
+/** Seconds that all processes of the page have had so far: drawing and network go along with the script. */
+async function processorSeconds(page: Page): Promise<number> {
+  const session = await page.context().browser()?.newBrowserCDPSession();
+  const { processInfo } = (await session?.send("SystemInfo.getProcessInfo")) ?? { processInfo: [] };
+  await session?.detach();
+  return processInfo.filter(({ type }) => type === "renderer").reduce((sum, { cpuTime }) => sum + cpuTime, 0);
+}
+
+describe.skipIf(absent("chromium"))("the page costs", () => {
+  const opened = madeUpPages();
+
+  test("at most 150 kB until the first view is there, and next to nothing when it is opened again", async () => {
+    const { page, url } = await opened();
+    const session = await page.context().newCDPSession(page);
+    const first = await counted(session);
+    await page.goto(url);
+    await page.locator(".values tbody tr").nth(99).waitFor();
+    await page.locator(".bars .day").first().waitFor();
+    expect(first.bytes).toBeLessThan(FIRST_VIEW_BYTES);
+    await page.reload();
+    await page.locator(".values tbody tr").nth(99).waitFor();
+    expect(first.unchanged).toBeGreaterThan(15);
+  });
+
+  test("at most 1 % of a core while it is open, and nothing while nobody sees it", async () => {
+    const { page, url, asked, clock } = await opened();
+    await page.goto(url);
+    await page.locator(".values tbody tr").nth(99).waitFor();
+    await page.waitForLoadState("networkidle");
+    const before = await processorSeconds(page);
+    for (let past = 0; past < WATCHED_MS; past += 1_000) {
+      await clock.advance(1_000);
+      await new Promise((done) => setTimeout(done, 1_000));
+    }
+    expect((1_000 * ((await processorSeconds(page)) - before)) / WATCHED_MS).toBeLessThan(SHARE_MAX);
+    await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })");
+    await page.evaluate("new Promise((done) => setTimeout(done, 100))");
+    asked.length = 0;
+    await page.evaluate("new Promise((done) => setTimeout(done, 9000))");
+    expect(asked).toEqual([]);
+  });
+});
