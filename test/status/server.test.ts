@@ -1,3 +1,4 @@
+import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
@@ -350,9 +351,38 @@ describe("what is served", () => {
     for (const path of PAGE) {
       const response = await get(path);
       expect(response.status, path).toBe(200);
-      if (path !== "/htm.mjs" && path !== "/favicon.svg")
+      // Where a library or a format names its home, nothing is fetched from there; a browser test sees to that.
+      if (!["/htm.mjs", "/uplot.mjs", "/favicon.svg"].includes(path))
         expect(await response.text()).not.toMatch(/https?:\/\//);
     }
+  });
+
+  test("parts of the page compressed as the browser takes them, and only when they changed", async () => {
+    const { get } = await routes();
+    const whole = await (await get("/uplot.mjs")).text();
+    for (const [accepted, encoding] of [
+      ["gzip, deflate, br", "br"],
+      ["gzip", "gzip"],
+      ["br;q=0, gzip;q=0.5", "gzip"],
+      ["identity", null],
+    ] as const) {
+      const first = await get("/uplot.mjs", { ...LOCAL, "accept-encoding": accepted });
+      const { headers } = first;
+      expect([headers.get("content-encoding"), headers.get("vary"), headers.get("cache-control")]).toEqual([
+        encoding,
+        "accept-encoding",
+        "no-cache",
+      ]);
+      const bytes = Buffer.from(await first.arrayBuffer());
+      const text =
+        encoding === "br" ? brotliDecompressSync(bytes) : encoding === "gzip" ? gunzipSync(bytes) : bytes;
+      expect(text.toString()).toBe(whole);
+      const etag = headers.get("etag") ?? "";
+      const asked = { ...LOCAL, "accept-encoding": accepted, "if-none-match": etag };
+      const again = await get("/uplot.mjs", asked);
+      expect([again.status, await again.text()]).toEqual([304, ""]);
+    }
+    expect((await get("/api/status")).headers.get("cache-control")).toBe("no-store");
   });
 
   test("data, and events without their data", async () => {
