@@ -67,7 +67,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
   });
 
   test("notices a worker that takes the question and never answers, and counts on", async () => {
-    const { page, open, store } = await opened();
+    const { clock, page, open, store } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
@@ -83,6 +83,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     await expect
       .poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 })
       .toBeGreaterThan(before + 2);
+    await clock.advance(1_000);
     await page.unroute("**/api/**");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("Plenum works");
     expect(await page.locator(".gone").count()).toBe(0);
