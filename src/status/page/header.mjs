@@ -30,12 +30,11 @@ export function Header({ report, lost, view, choose }) {
     <p class=${`pulse ${mood}`} role="status">${words}</p>
     <p class=${lost === null ? "buildings" : "buildings of"}><${Buildings} sources=${report.sources} /></p>
     <p class="of">
-      <${Now} say=${(now) =>
-        `${minuteOf(now)} · ${
-          report.startedAt === null
-            ? t("no worker is running")
-            : t("started {ago}", { ago: ago(report.startedAt, now) })
-        }`} /> · ${t("version {version}", { version: report.version })}
+      <${Now} say=${minuteOf} /> · ${
+        report.startedAt === null
+          ? `${t("no worker is running")} · `
+          : html`<span class="wide"><${Now} say=${(now) => t("started {ago}", { ago: ago(report.startedAt, now) })} /> · </span>`
+      }${t("version {version}", { version: report.version })}
     </p>
     <button type="button" class="mute" lang=${other} onClick=${() => choose(other)}>${LANGUAGES[other]}</button>
   </header>`;

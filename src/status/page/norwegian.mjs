@@ -46,9 +46,16 @@ const FRAME = {
 
 /** Times and counts. */
 const COUNTS = {
-  ...{ "{span} ago": "for {span} siden", "in {span}": "om {span}", never: "aldri", days: "dager", for: "i" },
+  ...{
+    "{span} ago": "for {span} siden",
+    "in {span}": "om {span}",
+    never: "aldri",
+    h: "t",
+    days: "dager",
+    for: "i",
+  },
   ...{ "until {time}": "til {time}", "from {time}": "fra {time}", "after {time}": "etter {time}", at: "kl." },
-  ...{ "lasted {time}": "varte {time}", "for {length}": "i {length}", time: "tid", since: "siden" },
+  ...{ "lasted {time}": "varte {time}", "for {length}": "i {length}", time: "tid", since: "utløst" },
   ...{ "active alarm": "aktiv alarm", "active alarms": "aktive alarmer", alarm: "alarm", alarms: "alarmer" },
   ...{
     point: "punkt",
@@ -159,7 +166,7 @@ const SOURCES = {
     write: "skriving",
     "on-demand": "på forespørsel",
     spare: "til overs",
-    read: "lesing",
+    read: "lest",
   },
   "{name} requests that count at present": "{name}: forespørsler som teller nå",
   "{used} of {allowed} requests a minute in use": "{used} av {allowed} forespørsler i minuttet i bruk",

@@ -35,14 +35,20 @@ export function counted(count, noun) {
 export function span(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} ${t("h")}`;
   return `${Math.round(seconds / 86400)} ${t("days")}`;
 }
 
 /** A length of time as exact as a wish is written; the same figures as `spanText` of the worker. */
 export function lasting(seconds) {
   const [unit, size] =
-    seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? ["h", 3600] : ["d", 86400];
+    seconds < 120
+      ? ["s", 1]
+      : seconds < 7200
+        ? ["min", 60]
+        : seconds < 172800
+          ? [t("h"), 3600]
+          : ["d", 86400];
   return `${number().format(Number((seconds / size).toFixed(1)))} ${unit}`;
 }
 
