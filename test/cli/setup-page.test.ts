@@ -3,6 +3,7 @@ import { get } from "node:http";
 import { describe, expect, test } from "vitest";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
+import { findings } from "../status/axe.ts";
 import { browserOfTests } from "../status/page-in-browser.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
@@ -40,6 +41,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await press("Enter");
 
     await heading("Where is the building?");
+    expect(await findings(page)).toEqual([]);
     await press("Tab");
     await page.keyboard.type(`${service.url}/api/v1`);
     await press("Tab");
@@ -52,6 +54,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await heading("What was seen");
     await page.getByText("/api/v1 at the end of the address is left out").waitFor();
     await page.getByText("141 tags (kWh").waitFor();
+    expect(await findings(page)).toEqual([]);
     const share = page.locator(".plan b");
     const before = await share.textContent();
     expect(before).toMatch(/^These wishes take \d+ % of the quota/);
@@ -81,6 +84,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await press("Enter");
 
     await heading("The configuration is written");
+    expect(await findings(page)).toEqual([]);
     const token = place.path("secrets/buildings_token");
     expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([
       `${DEFAULT_TOKEN}\n`,

@@ -1,17 +1,14 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: a hostile name that looks like a template.
 import { readdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { join } from "node:path";
-import type { AxeResults } from "axe-core";
 import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { absent } from "../real-servers.ts";
+import { findings } from "./axe.ts";
 import * as madeUp from "./made-up-answers.ts";
 import { madeUpPages } from "./made-up-server.ts";
 
 /** The views of one thing each, in a real browser, over answers that are made up. */
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const VIEWS = {
   overview: "#/",
@@ -23,15 +20,6 @@ const VIEWS = {
   source: "#/source/north",
   commands: "#/commands",
 };
-
-/** What axe finds on the page, as it stands. */
-async function findings(page: Page): Promise<readonly string[]> {
-  await page.evaluate(AXE);
-  const { violations } = (await page.evaluate("axe.run()")) as AxeResults;
-  return violations.flatMap(({ id, nodes }) =>
-    nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ""}`),
-  );
-}
 
 const head = (page: Page) => page.locator(".head h2");
 const names = (page: Page) => page.locator(".values tbody tr td:nth-child(2) a:first-child");
