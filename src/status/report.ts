@@ -5,7 +5,7 @@ import type { DamagedRows, SeenCopy, Store, Wanted } from "../store/store.ts";
 import { diskSpace } from "./disk.ts";
 import { noticesOf } from "./notices.ts";
 import { createRemembered, WATCHED_MS } from "./remembered.ts";
-import { type AlarmRow, alarmRows, type ValueFilter, type ValueRows, valueRows } from "./rows.ts";
+import { type AlarmRow, alarmRows } from "./rows.ts";
 import { isActive, type SilenceRow, silenceRows } from "./silence-rows.ts";
 import { type LiveSink, type SinkReport, sinkReports } from "./sink-report.ts";
 import { type LiveSource, type ShownSource, type SourceReport, sourceReport } from "./source-report.ts";
@@ -75,7 +75,6 @@ export interface StatusOptions {
 export interface Status {
   report(): Promise<StatusReport>;
   alarms(): Promise<readonly AlarmRow[]>;
-  values(filter: ValueFilter): Promise<ValueRows>;
   sinks(): Promise<readonly SinkReport[]>;
   /** Those that are active or to come; never from memory, so that one sees what one has just done. */
   silences(): Promise<readonly SilenceRow[]>;
@@ -135,6 +134,5 @@ export function createStatus(options: StatusOptions): Status {
     async silences() {
       return silenceRows(remembered, names, await silencesIn(store), isoUtc(clock.now()));
     },
-    values: (filter) => valueRows(remembered, names, filter),
   };
 }

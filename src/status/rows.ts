@@ -1,10 +1,10 @@
-import type { Alarm, Tag } from "../building.ts";
+import type { Alarm } from "../building.ts";
 import type { AnyEvent } from "../event.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../receiver/tickets.ts";
 import type { Silence } from "../silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../store/store.ts";
-import type { Held, HeldAlarm, HeldValue } from "../sync/snapshot.ts";
-import { type Remembered, STEADY_MS, WATCHED_MS } from "./remembered.ts";
+import type { HeldAlarm } from "../sync/snapshot.ts";
+import { type Remembered, WATCHED_MS } from "./remembered.ts";
 import { type Silenced, silencedBy } from "./silence-rows.ts";
 
 /** An alarm that is active, or whose fate is not known. */
@@ -50,62 +50,6 @@ export async function alarmRows(
       a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
       Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
   );
-}
-
-export interface ValueFilter {
-  readonly source?: string;
-  readonly site?: number;
-  /** Part of a name, description or id, in any case. */
-  readonly search?: string;
-  readonly limit: number;
-}
-
-export interface ValueRow extends HeldValue {
-  readonly source: string;
-  readonly siteId: number | null;
-  readonly tag: Tag;
-}
-
-export interface ValueRows {
-  /** How many fit the filter, beyond the limit too. */
-  readonly total: number;
-  readonly rows: readonly ValueRow[];
-}
-
-/** Read last first; values of one reading by their tags' ids. */
-export async function valueRows(
-  remembered: Remembered,
-  sources: readonly string[],
-  filter: ValueFilter,
-): Promise<ValueRows> {
-  const wanted = filter.search?.trim().toLowerCase() ?? "";
-  const rows: ValueRow[] = [];
-  for (const source of sources) {
-    if (filter.source !== undefined && filter.source !== source) continue;
-    const [values, tags] = await Promise.all([
-      remembered.documents<HeldValue>(documentSet("value", source), WATCHED_MS),
-      remembered.documents<Held<Tag>>(documentSet("tag", source), STEADY_MS),
-    ]);
-    for (const [id, value] of values) {
-      const held = tags.get(id);
-      const tag = held?.value ?? { id, displayName: id, description: null, unit: null };
-      const siteId = held?.siteId ?? null;
-      if (filter.site !== undefined && siteId !== filter.site) continue;
-      if (!`${id} ${tag.displayName} ${tag.description ?? ""}`.toLowerCase().includes(wanted)) continue;
-      rows.push({ ...value, source, siteId, tag });
-    }
-  }
-  const sorted = rows.toSorted((a, b) => order(b.time, a.time) || byId(a.tag.id, b.tag.id));
-  return { total: rows.length, rows: sorted.slice(0, filter.limit) };
-}
-
-/** Ids are numbers as text: the shorter is the smaller. */
-function byId(a: string, b: string): number {
-  return a.length - b.length || order(a, b);
-}
-
-function order(a: string, b: string): number {
-  return a < b ? -1 : a > b ? 1 : 0;
 }
 
 /** An event as one line; its data can be large and stay where they are. */

@@ -54,8 +54,6 @@ export interface StatusServer extends Service {
 /** Values and history come by the hundred a minute and have panels of their own. */
 const FACTS = KINDS.filter((kind) => !isTelemetry(kind));
 
-/** Rows that are sent to the page; the search finds the others. */
-const VALUES_SHOWN = 200;
 const EVENTS_SHOWN = 50;
 
 export function statusRoutes(options: StatusServerOptions): Hono {
@@ -86,17 +84,6 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
   app.get("/api/status", async (context) => context.json(await options.status.report()));
   app.get("/api/alarms", async (context) => context.json(await options.status.alarms()));
-  app.get("/api/values", async (context) => {
-    const { source, site, search } = context.req.query();
-    return context.json(
-      await options.status.values({
-        limit: VALUES_SHOWN,
-        ...(source === undefined ? {} : { source }),
-        ...(site !== undefined && /^\d+$/.test(site) ? { site: Number(site) } : {}),
-        ...(search === undefined ? {} : { search }),
-      }),
-    );
-  });
   app.post("/api/writes/stop", sameOriginOnly, (context) => {
     if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
     options.stopWrites(namedIn(context, options.config.trusted_proxy));

@@ -43,7 +43,7 @@ async function everythingOf(place: Workplace, page: URL, password: string): Prom
     "/metrics",
     "/api/status",
     "/api/alarms",
-    "/api/values",
+    "/api/tags",
     "/api/events",
     "/healthz",
     "/readyz",
