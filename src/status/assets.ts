@@ -34,6 +34,7 @@ const MODULES = [
   "clock",
   "command-rows",
   "commands",
+  "configuration",
   "header",
   "language",
   "norwegian",

@@ -3,12 +3,14 @@ import type { Page } from "playwright-core";
 import { describe, expect, test } from "vitest";
 import { makeEvent, sourceUri } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
+import type { ConfigurationState, ReloadReport } from "#src/reload-facts.ts";
 import { addSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
 import { planReport } from "#src/sync/plan/report.ts";
 import { absent } from "../real-servers.ts";
 import { ALARM } from "../sample-events.ts";
+import { findings } from "./axe.ts";
 import { pagesInBrowser } from "./page-in-browser.ts";
-import { fillSource, LIVE, LIVE_SOURCE, PLAN_FACTS } from "./shown-building.ts";
+import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building.ts";
 
 /** Names that would run code, load something or leave their place if they were ever taken for markup. */
 const HOSTILE = [
@@ -81,6 +83,28 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".events li").innerText()).toContain("alarm-raised");
     expect(await page.locator(".pulse").innerText()).toBe("Plenum works");
     expect([complaints, elsewhere]).toEqual([[], []]);
+  });
+
+  test("shows what the configuration file changed, what waits for a restart, and what is wrong with it", async () => {
+    const change = (path: string, effect: "alone" | "restart") =>
+      ({ path, before: "1m", after: HOSTILE[0] ?? "", effect, how: "as it says" }) as const;
+    const last: ReloadReport = {
+      ...{ by: "file" as const, at: NOW, file: "plenum.yaml", isDryRun: false, refused: null, failures: [] },
+      ...{ changes: [change("sources.main.read.rooms.every", "alone")], pending: [] },
+    };
+    const configuration = (): ConfigurationState => ({
+      ...{ file: "plenum.yaml", last, pending: [change("state.folder", "restart")] },
+      refused: ["plenum.yaml:3:1 This key is not known here."],
+    });
+    const { page, open, complaints } = await opened(1280, { ...LIVE, configuration });
+    await open();
+    const panel = page.locator(".panel", { has: page.getByRole("heading", { name: "Configuration" }) });
+    await expect.poll(() => panel.innerText()).toContain("plenum.yaml:3:1 This key is not known here.");
+    const text = await panel.innerText();
+    expect(text).toMatch(/Waits for a restart:\s+state\.folder\s+1m → <script>/);
+    expect(text).toMatch(/Changed while the worker ran: .*sources\.main\.read\.rooms\.every/s);
+    expect(await findings(page)).toEqual([]);
+    expect(complaints).toEqual([]);
   });
 
   test("a search and the choice of a site narrow what is shown; sites of two sources with one id stay two", async () => {

@@ -3,6 +3,7 @@ import { Alarms } from "/alarms.mjs";
 import { lostSince, useMoved, usePolled } from "/asking.mjs";
 import { AlarmDays } from "/bars.mjs";
 import { setClock } from "/clock.mjs";
+import { Configuration } from "/configuration.mjs";
 import { Header, Lost, Notices } from "/header.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
 import { preferred, remember, speak, spoken, t } from "/language.mjs";
@@ -68,6 +69,7 @@ function OverviewView({ report, query, said }) {
         <${Sites} sources=${sources} />
         <${AlarmDays} />
         <${Silences} silences=${said(silences)} done=${silenced} />
+        <${Configuration} configuration=${report.configuration ?? null} />
         ${sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${sources.length > 1} />`)}
         <${Sinks} sinks=${sinks} />
         ${sources.map((source) => html`<${Source} key=${source.name} source=${source} />`)}

@@ -84,6 +84,11 @@ const COUNTS = {
 };
 
 const OVERVIEW = {
+  Configuration: "Konfigurasjon",
+  "The file is wrong and changes nothing; what was in force before goes on.":
+    "Filen har en feil og endrer ingenting; det som gjaldt før, gjelder fortsatt.",
+  "Waits for a restart:": "Venter på en omstart:",
+  "Changed while the worker ran:": "Endret mens Plenum kjørte:",
   ...{ Overview: "Oversikt", Tags: "Tagger", Commands: "Kommandoer", Values: "Verdier", Sinks: "Mottakere" },
   ...{
     Sites: "Eiendommer",
