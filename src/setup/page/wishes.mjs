@@ -38,14 +38,15 @@ function usePlan(wishes, first, ask) {
   useEffect(() => {
     if (asked.current === wishes) return undefined;
     let over = false;
-    const timer = setTimeout(async () => {
+    const refresh = async () => {
       try {
         const answer = await ask("/api/plan", wishes);
         if (!over) setPlan({ ...answer, problem: null });
       } catch (error) {
         if (!over) setPlan((last) => ({ ...last, problem: error.message }));
       }
-    }, REST_MS);
+    };
+    const timer = setTimeout(() => void refresh(), REST_MS);
     return () => {
       over = true;
       clearTimeout(timer);
