@@ -684,3 +684,64 @@ describe("a polite client", () => {
     expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
   });
 });
+
+describe("another share while it runs", () => {
+  const asked = (rig: Rig, count: number, lane: Lane = "on-demand") => {
+    for (let i = 0; i < count; i += 1) void rig.ask(lane);
+  };
+
+  test("that is less counts at once", async () => {
+    const rig = createRig();
+    asked(rig, 20);
+    await rig.clock.run(10_000);
+    rig.quota.change({ perMinute: 10, polite: 1, reserve: 0 });
+    asked(rig, 15);
+    await rig.clock.run(59_000);
+    expect(rig.left).toHaveLength(20);
+    await rig.clock.run(119_000);
+    expect(rig.left).toHaveLength(30);
+    await rig.clock.run(181_000);
+    expect(rig.left).toHaveLength(35);
+  });
+
+  test("that is more lets wait no longer than what was spent makes it, and is never more than the service's 20", async () => {
+    const rig = createRig({ perMinute: 10 });
+    asked(rig, 30);
+    await rig.clock.run(30_000);
+    expect(rig.left).toHaveLength(10);
+    rig.quota.change({ perMinute: 100, polite: 1, reserve: 0 });
+    await rig.clock.run(31_000);
+    expect(rig.left).toHaveLength(20);
+    await rig.clock.run(180_000);
+    expect(rig.left).toHaveLength(30);
+    expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
+  });
+
+  test("keeps a reserve for writes, also where endpoints are counted apart", async () => {
+    for (const sharing of ["shared", "separate"] as const) {
+      const rig = createRig({ sharing });
+      const first = rig.ask("live");
+      await rig.clock.run(1_000);
+      await first;
+      rig.quota.change({ perMinute: 20, polite: 1, reserve: 5 });
+      asked(rig, 25);
+      await rig.clock.run(30_000);
+      expect(rig.left).toHaveLength(sharing === "separate" ? 20 : 15);
+      void rig.ask("write", "write", { endpoint: "write" });
+      await rig.clock.run(31_000);
+      expect(names(rig)).toContain("write");
+    }
+  });
+
+  test("does not go beyond what the service has stated since", async () => {
+    const rig = createRig();
+    const first = rig.ask("live");
+    await rig.clock.run(1_000);
+    await first;
+    rig.quota.observe("read", { limit: 10, remaining: 10 }, rig.clock.monotonic());
+    rig.quota.change({ perMinute: 20, polite: 1, reserve: 0 });
+    asked(rig, 20);
+    await rig.clock.run(59_000);
+    expect(rig.left).toHaveLength(10);
+  });
+});
