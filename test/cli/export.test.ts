@@ -72,9 +72,11 @@ describe("an export", () => {
     const { here } = await place({ history: { no_log: { tags: ["10169"] } }, faults: [refused] });
     const { code, stdout } = await here.plenum(...EXPORT);
     expect(stdout).toMatch(/^\d+ values and \d+ intervals without one, of 8 tags, .* 0 days are sealed\.$/m);
-    expect(stdout).toMatch(/^not had.*: 10169 .*the service says that it has no log of it; at 20\S+: /m);
     expect(stdout).toMatch(
-      /^not had.*: 10170 .*asked for and refused; at 20\S+: .*Not this one\..*; asked again after 20/m,
+      /^not had.*: 10169 .*the service says that it has no log of it; at 20[\d :+-]+ \([^)]+\): /m,
+    );
+    expect(stdout).toMatch(
+      /^not had.*: 10170 .*asked for and refused; at 20[\d :+-]+ \([^)]+\): .*Not this one\..*; asked again after 20/m,
     );
     expect([code, stdout]).toEqual([3, expect.stringContaining("It is not complete; the same command")]);
     expect(existsSync(here.path("lake/.export"))).toBe(true);

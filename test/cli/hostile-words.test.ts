@@ -182,6 +182,8 @@ test("nothing is printed past the place that cleans it", () => {
     "cli/terminal.ts": /process\.std(out|err)/g,
     // Asked only, whether a person is there; and taken away from whoever else prints.
     "cli/run.ts": /process\.stderr\.isTTY/g,
+    // Questions, cleaned there, and what the person types.
+    "cli/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
     "cli/log-stream.ts": /console\[method\]/g,
   };
   const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })

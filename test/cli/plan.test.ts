@@ -46,7 +46,7 @@ describe("before anything runs", () => {
     expect(stdout).toMatch(/^Reading every one of them once takes \d+ s\.$/m);
     expect(stdout).toMatch(/^ +log +141 +5m +\d\.\d{3} +0$/m);
     expect(stdout).toMatch(
-      /^The backfill takes \d+ requests, [\d.]+ a minute, and is done at 20\d\d-\S+Z\.$/m,
+      /^The backfill takes \d+ requests, [\d.]+ a minute, and is done at 20[\d-]+ [\d:]+ [+-]\d\d:\d\d \(in [^)]+\)\.$/m,
     );
     const [, atBest] =
       /^If the service bears larger replies than it has shown, it takes (\d+) and is done at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?\.$/m.exec(
