@@ -20,7 +20,8 @@ export interface Availability {
   sitesDown(): ReadonlyMap<number, string>;
   /** `since` is when the loss was noticed, UTC. */
   siteDown(siteId: number, since: string, reason: string): Promise<void>;
-  siteUp(siteId: number): Promise<void>;
+  /** `known` is what is remembered of the token with it: a restart must not take an earlier loss for a new one. */
+  siteUp(siteId: number, known: readonly DocumentChange[]): Promise<void>;
   /** Nobody waits for it any more; nothing is told. */
   siteGone(siteId: number): Promise<void>;
   /**
@@ -104,8 +105,9 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
       const subject = siteSubject(siteId);
       if (!held().has(subject)) await holding.commit(loss(subject, reason, since, siteId));
     },
-    async siteUp(siteId) {
-      await holding.commit(news(siteSubject(siteId), siteId));
+    async siteUp(siteId, known) {
+      const { documents, events } = news(siteSubject(siteId), siteId);
+      await holding.commit({ documents: [...documents, ...known], events });
     },
     async siteGone(siteId) {
       await holding.commit({ documents: [{ set, remove: [siteSubject(siteId)] }] });

@@ -1,13 +1,13 @@
 import type { Site } from "../building.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
-import { documentSet } from "../store/store.ts";
+import { type DocumentChange, documentSet } from "../store/store.ts";
 import { abortable, loop } from "../waiting.ts";
 import type { Availability } from "./availability.ts";
 import type { Holding } from "./holding.ts";
 import type { Outage } from "./outage.ts";
 import type { TokenScope } from "./scope.ts";
-import type { Held } from "./snapshot.ts";
+import type { Held, HeldToken } from "./snapshot.ts";
 
 /**
  * Tells that the token does not see a site any more, as what it is: nothing of that site is read from then on, its tags
@@ -32,6 +32,18 @@ export function createLostSites(options: {
   const { source, availability, outage, scope, holding, clock, log } = options;
   const sites = () => holding.get<Held<Site>>(documentSet("site", source));
 
+  /** The token as it was polled last knows only the loss; the next poll of it may come after a restart. */
+  function seenAgain(siteId: number): readonly DocumentChange[] {
+    const set = documentSet("token", source);
+    const token = holding.get<HeldToken>(set).get("token");
+    if (token === undefined) return [];
+    const site = sites().get(String(siteId))?.value ?? { id: siteId, displayName: String(siteId) };
+    const { [String(siteId)]: _, ...lost } = token.lost ?? {};
+    const others = token.info.sites.filter(({ id }) => id !== siteId);
+    const next: HeldToken = { ...token, info: { ...token.info, sites: [...others, site] }, lost };
+    return [{ set, put: [["token", next]] }];
+  }
+
   async function tell(): Promise<void> {
     if (scope.known() === null) return;
     const lost = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
@@ -44,7 +56,7 @@ export function createLostSites(options: {
     }
     for (const siteId of down.keys()) {
       if (scope.sees(siteId)) {
-        await availability.siteUp(siteId);
+        await availability.siteUp(siteId, seenAgain(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lost.some(([id]) => Number(id) === siteId)) {
         // It is taken for gone, and nobody waits for it any more.

@@ -79,7 +79,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
     const down = availability.sitesDown();
     const sites = lastToken.info.sites.filter(({ id }) => !down.has(id));
     scope.learn({ ...lastToken.info, sites });
-    scope.recall({ ...Object.fromEntries(down), ...lastToken.lost });
+    scope.recall({ ...lastToken.lost, ...Object.fromEntries(down) });
   }
 
   const knowsTags = holding.get(documentSet("tag", source.name)).size > 0;
