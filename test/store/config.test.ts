@@ -7,6 +7,7 @@ test("the state has defaults, and a replay window that protects", () => {
     max_bytes: 2 ** 30,
     max_age: 7 * 86_400_000,
     replay_window: 86_400_000,
+    plots: true,
   });
   expect(StateConfig.parse({ replay_window: "15m" }).replay_window).toBe(900_000);
   expect(() => StateConfig.parse({ replay_window: "14m" })).toThrow("15m or longer");
