@@ -1,4 +1,5 @@
 import { defineConfig } from "vitest/config";
+import { LongestFirst } from "./test/longest-first.ts";
 
 /**
  * Rooms where a branch that no test walks is a promise that nobody has checked, and the share of branches, in per cent,
@@ -39,6 +40,7 @@ export default defineConfig(({ mode }) => ({
     pool: "forks",
     // One more than the cores of a small machine: a third of the time tests wait for the quota of real minutes.
     maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     coverage: {
       ...(mode === "whole" ? ofAll : ofRooms),
       reporter: [["text", { skipFull: true }]],

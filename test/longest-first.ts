@@ -1,0 +1,27 @@
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/** Minutes each, where all tests run; whatever begins last is waited for by idle workers. */
+const LONGEST = [
+  "world/world",
+  "losses/losses",
+  "clock/campaign",
+  "recorded-run/recorded-run",
+  "cli/export",
+  "commands/mosquitto",
+  "sync/history",
+  "parquet/kill/kill",
+  "receivers/battery",
+  "status/views",
+];
+
+/** Begins with the longest files, and goes on as vitest would. */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const sorted = await super.sort(files);
+    const rank = ({ moduleId }: TestSpecification) => {
+      const found = LONGEST.findIndex((name) => moduleId.endsWith(`/${name}.test.ts`));
+      return found < 0 ? LONGEST.length : found;
+    };
+    return sorted.toSorted((a, b) => rank(a) - rank(b));
+  }
+}
