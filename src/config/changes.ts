@@ -11,6 +11,7 @@ import { isPlain, isSecret, shownValue } from "./shown-value.ts";
 /** What is used when the worker starts and at no other time, by path; `*` is a name of one's own. */
 const AT_A_START: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
+  "state.plots": "what is kept for plots is settled at a start",
   "status.host": "the page takes its address at a start",
   "status.port": "the page takes its port at a start",
   "status.trusted_proxy": "who is believed about visitors is settled at a start",
@@ -34,11 +35,17 @@ const COMMANDS_WITH_SOURCES =
   "what may be written names sources, and those are others only from the next start on";
 const STATUS_AS_A_WHOLE = "the passwords belong to an address that changes only at a start";
 
-/** How the rest takes effect; the longest path that fits counts. */
+const LOGGED_IN = "at once; whoever is logged in is asked again";
+
+/** How the rest takes effect; the longest path that fits counts. What is in neither list is a mistake of ours. */
 const ALONE: Readonly<Record<string, string>> = {
-  state: "at once",
-  log: "from the next line on",
-  status: "at once; whoever is logged in is asked again",
+  "state.max_bytes": "at once",
+  "state.max_age": "at once",
+  "state.replay_window": "at once",
+  "log.level": "from the next line on",
+  "status.password": LOGGED_IN,
+  "status.viewer_password": LOGGED_IN,
+  "status.metrics_token": LOGGED_IN,
   "sources.*.read": "with the next request",
   "sources.*.history": "with the next request",
   "sources.*.schedules": "at the next due time; nothing is asked again for it",
@@ -68,7 +75,7 @@ export function changesBetween(before: Config, after: Config): readonly ConfigCh
 export function inForceAfter(before: Config, after: Config): Config {
   return {
     ...after,
-    state: { ...after.state, folder: before.state.folder },
+    state: withKept(["state"], before.state, after.state) as Config["state"],
     status: isStatusKept(before, after) ? before.status : after.status,
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
@@ -118,7 +125,7 @@ function howAlone(path: readonly string[], before: Config, after: Config): strin
     const how = ALONE[patternOf(path.slice(0, length))];
     if (how !== undefined) return how;
   }
-  return "at once";
+  throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
 }
 
 function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined): string {

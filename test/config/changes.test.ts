@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 import { changesBetween, inForceAfter } from "#src/config/changes.ts";
 import { Config } from "#src/config/config.ts";
 
@@ -38,11 +39,53 @@ function configured(change: (whole: Parts) => void = () => undefined): Config {
 // biome-ignore lint/suspicious/noExplicitAny: a test writes into any part of a configuration
 type Parts = Record<string, any>;
 
+interface Schema {
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly additionalProperties?: Schema;
+}
+
+/** The configuration with something else at a path, whether it may stand there or not. */
+function withAnother(path: readonly string[]): Config {
+  const whole = structuredClone(configured()) as Parts;
+  const last = path.at(-1) ?? "";
+  const place = path.slice(0, -1).reduce<Parts>((at, key) => at[key], whole);
+  place[last] = "another";
+  return whole as Config;
+}
+
 const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
 
 describe("what a change of the file would do", () => {
   test("the same says nothing", () => {
     expect(changed(() => undefined)).toEqual([]);
+  });
+
+  test("is said of every option there is: what nobody has thought of would change in the file and nowhere else", () => {
+    const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
+    const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
+      Object.keys(schema?.properties ?? {}).map((key) => [...at, key]);
+    const source = properties?.sources?.additionalProperties;
+    const paths = [
+      ...["state", "log", "status", "commands"].flatMap((section) =>
+        optionsOf([section], properties?.[section]),
+      ),
+      ...optionsOf(["sources", "main"], source),
+      ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
+    ];
+    expect(paths.length).toBeGreaterThan(45);
+    expect(Object.keys(properties ?? {}).toSorted()).toEqual([
+      ...["commands", "log", "sinks", "sources", "state", "status"],
+    ]);
+    for (const path of paths) {
+      const changes = changesBetween(configured(), withAnother(path));
+      expect(changes.map((each) => each.path)).toEqual([path.join(".")]);
+    }
+  });
+
+  test("plots are kept or not from a start on, as the store is opened there", () => {
+    const after = configured((whole) => (whole.state.plots = false));
+    expect(changesBetween(configured(), after)).toMatchObject([{ path: "state.plots", effect: "restart" }]);
+    expect(inForceAfter(configured(), after).state.plots).toBe(true);
   });
 
   test("a class is named by its name, and a duration said as it is written", () => {
