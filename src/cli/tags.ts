@@ -64,6 +64,7 @@ export function define(command: Command, context: CliContext): void {
       refuseUnknownClass(options.class, entry);
       const known = await knownOf(config.state.folder, name);
       const found = await inventoryOf(context, "tag", options, askFor(options, entry));
+      refuseUnknownSystem(options, entry, found.items, known);
       refuseUnknownUnit(options.unit, found.items);
       const rows = rowsOf(found, known, entry, options);
       showChosen({ ...found, items: rows }, "tag", ids, (chosen) => {
@@ -154,6 +155,21 @@ function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): vo
       ? `There is no class ${name}: nothing is read (\`read\` is empty).`
       : `There is no class ${name} under \`read\`; there are ${names.join(", ")}.`,
   );
+}
+
+/** Where the service was asked for the system it has listed nothing else; otherwise the state knows who belongs to it. */
+function refuseUnknownSystem(
+  { system }: TagOptions,
+  { inventory }: SourceEntry,
+  listed: readonly Placed<Tag>[],
+  { places }: Known,
+): void {
+  if (system === undefined) return;
+  const belongs = (id: string) => !inventory.tags_of_systems || places.get(id)?.systemIds.includes(system);
+  if (listed.some(({ value }) => belongs(value.id))) return;
+  throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
+    hint: "`plenum systems` lists the systems.",
+  });
 }
 
 const UNITS_NAMED = 12;

@@ -71,6 +71,11 @@ test("what there is not is named, and what there is is shown all the same", asyn
     78,
     'No tag has the unit "C"; there are °C (4), none (2), l/s (1), W (1).',
   ]);
+  const system = await place.plenum("tags", "--system", "999999");
+  expect([system.code, onlyLine(system.stderr)]).toEqual([
+    78,
+    "No tag that fits belongs to the system 999999. `plenum systems` lists the systems.",
+  ]);
   const wrong = await place.plenum("tags", "--class", "cold");
   expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
     78,
