@@ -28,7 +28,7 @@ export const STATUS_PORT = 9850;
 /** Says of a plan, in a line, what the wishes take; null while none is made. */
 export type ShareText = string | null;
 
-/** A configuration of about 25 lines that fits what was seen; `plenum check` accepts it. */
+/** A configuration of about 30 lines that fits what was seen; `plenum check` accepts it. */
 export function plenumYaml(frame: Frame, wishes: Wishes, seen: SeenBuilding, share: ShareText): string {
   const lines = [
     ...heading(frame, seen),

@@ -25,8 +25,9 @@ import { silenceRoutes } from "./silences.ts";
 import { namedIn } from "./visitor.ts";
 
 /**
- * Health, metrics and the status page. The page shows, and changes nothing but two things: it stops all writing, and it
- * begins and ends silences. What operates the worker is the operator's door, which is no part of it.
+ * Health, metrics and the status page. The page shows, and changes four things: it stops all writing, begins and ends
+ * silences, hands a write to the gate, and has dead letters sent again. What else operates the worker is the operator's
+ * door, which is no part of it.
  */
 export interface StatusServerOptions {
   readonly config: StatusConfig;
