@@ -1,34 +1,7 @@
-import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/errors.ts";
-
-/** Codes that a person has to do something about; everything else may pass by itself. */
-const SETTINGS: Readonly<Record<string, string>> = {
-  EACCES: "Give the user that runs Plenum the right to write there.",
-  EPERM: "Give the user that runs Plenum the right to write there.",
-  EROFS: "The file system is read-only; choose a folder on a writable one.",
-  ENOTDIR: "A part of the path is a file; choose another folder.",
-  EEXIST: "There is a file of that name; choose another folder.",
-  EISDIR: "There is a folder where a file should be; choose another folder or name.",
-  ELOOP: "A symbolic link stands where a file should be; remove it.",
-  ENAMETOOLONG: "The path is too long; choose a shorter one.",
-};
+import type { Failure } from "../../src/errors.ts";
+import { folderFailure } from "../../src/folder-trouble.ts";
 
 /** What a failed file operation means, as a sentence. */
 export function meaning(error: unknown, folder: string): Failure {
-  const code = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
-  if (code === undefined) return meaningOf(error);
-  if (code === "ENOSPC" || code === "EDQUOT") {
-    return new Retryable(`The disk below ${folder} is full.`, {
-      hint: "Free some space, or lower max_total_mb; the events wait.",
-      cause: error,
-    });
-  }
-  const hint = SETTINGS[code];
-  if (hint !== undefined) {
-    return new ConfigError(`The files in ${folder} cannot be written (${code}).`, {
-      field: "folder",
-      hint,
-      cause: error,
-    });
-  }
-  return new Retryable(`The files in ${folder} could not be written (${code}).`, { cause: error });
+  return folderFailure(error, folder, "Free some space, or lower max_total_mb");
 }

@@ -7,7 +7,7 @@ import { compacting } from "./book.ts";
 import { replacementOf } from "./changing.ts";
 import type { Columns } from "./columns.ts";
 import { compact } from "./compaction.ts";
-import type { AddedFile } from "./delta/change.ts";
+import { type AddedFile, NOTHING } from "./delta/change.ts";
 import { statisticsOf } from "./delta/statistics.ts";
 import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
 import type { Change, Portion } from "./hand.ts";
@@ -22,15 +22,6 @@ const CONFLICTS = 5;
 
 /** Files that are removed in one go: 5 s of a storage far away. */
 const MOST_REMOVED = 100;
-
-const NO_CHANGE = {
-  add: [],
-  remove: [],
-  txn: null,
-  operation: "WRITE",
-  dataChange: true,
-  basedOn: null,
-} as const;
 
 /**
  * A file counts by the Delta log of its table. Each table is committed for itself: a crash in the middle of a landing
@@ -86,7 +77,7 @@ export function createDeltaFormat(
     for (const { key, bytes, portion, rows } of files) {
       add.push(await added(key, bytes, portion.partition, portion.columns, rows));
     }
-    const { outcome } = await deltaOf(table).commit({ ...NO_CHANGE, add, txn: txnOf(positions) }, signal);
+    const { outcome } = await deltaOf(table).commit({ ...NOTHING, add, txn: txnOf(positions) }, signal);
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
@@ -200,7 +191,7 @@ export function createDeltaFormat(
           const isTheSame = rows.length === columns.length;
           const { outcome } = await deltaOf(partition.table).commit(
             {
-              ...NO_CHANGE,
+              ...NOTHING,
               add: [await added(result, bytes.length, partition, columns, rows)],
               remove: sources,
               operation: isTheSame ? "OPTIMIZE" : "MERGE",

@@ -3,8 +3,8 @@ import { constants, type Dirent } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/errors.ts";
+import { folderFailure } from "../../src/folder-trouble.ts";
 import { systemCodeOf } from "../../src/own-trouble.ts";
-import { meaning } from "./folder-trouble.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
 /** What a crash leaves of a file that was being written; readers of `*.parquet` do not see it. */
@@ -76,7 +76,7 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
     } catch (error) {
       // Somebody may have taken the folder away.
       known.clear();
-      throw meaning(error, root);
+      throw folderFailure(error, root, "Free some space");
     }
   }
 
@@ -107,7 +107,7 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
         return await readFile(pathOf(key), { signal });
       } catch (error) {
         if (systemCodeOf(error) === "ENOENT") return null;
-        throw signal.aborted ? signal.reason : meaning(error, root);
+        throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
       }
     },
 
@@ -127,7 +127,7 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
         }
         return found.sort((a, b) => byBytes(a.key, b.key));
       } catch (error) {
-        throw meaning(error, root);
+        throw folderFailure(error, root, "Free some space");
       }
     },
 
@@ -138,7 +138,7 @@ export function createFolderStore(folder: string, mode: number): ObjectStore {
         await unlink(path);
         await syncFolder(dirname(path));
       } catch (error) {
-        if (systemCodeOf(error) !== "ENOENT") throw meaning(error, root);
+        if (systemCodeOf(error) !== "ENOENT") throw folderFailure(error, root, "Free some space");
       }
     },
   };
@@ -159,7 +159,7 @@ export async function probeFolder(folder: string): Promise<void> {
     if (!found.isDirectory()) throw new ConfigError(`${path} is not a folder.`, { field: "folder" });
     await access(path, constants.W_OK | constants.X_OK);
   } catch (error) {
-    throw meaning(error, path);
+    throw folderFailure(error, path, "Free some space");
   }
 }
 

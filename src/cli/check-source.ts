@@ -1,16 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { buildSource } from "../build-source.ts";
 import { planSettings } from "../build-sync.ts";
 import type { TokenInfo } from "../building.ts";
 import { systemClock } from "../clock.ts";
 import type { Config, SourceEntry } from "../config/config.ts";
 import type { Places } from "../config/places.ts";
-import { createLog } from "../log.ts";
-import { createMetrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
-import { openStore } from "../store/open.ts";
 import { factsFromState, factsFromTags } from "../sync/facts-for-plan.ts";
 import { planReport } from "../sync/plan/report.ts";
 import {
@@ -22,6 +15,7 @@ import {
 import { compareSource, planLine } from "./check-building.ts";
 import { type CheckLine, trouble, within } from "./check-line.ts";
 import { checkToken } from "./check-token.ts";
+import { withLoneSource } from "./lone-source.ts";
 import { lookAtStateIfAny } from "./look-at-state.ts";
 
 export interface SourceToCheck {
@@ -42,35 +36,22 @@ export interface CheckedSource {
   readonly sites: ListedBuilding["sites"] | null;
 }
 
-/** Records in a page, the most that lists may be asked for: 30,000 tags are 60 requests then, and not 300. */
-const LISTED_AT_ONCE = 500;
-
 /** The token of a source, and what its configuration means in the building. No tag request is sent. */
 export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
   const { name, entry, config, signal } = check;
   const what = `source ${name}`;
-  // A state of its own, thrown away: the real one may belong to a running worker.
-  const folder = mkdtempSync(join(tmpdir(), "plenum-check-"));
-  const store = await openStore({ folder, clock: systemClock });
-  const log = createLog({ level: "silent" });
-  const { source } = buildSource({
-    ...{ name, store, clock: systemClock, log, metrics: createMetrics() },
-    entry: { ...entry, page_size: { ...entry.page_size, others: LISTED_AT_ONCE } },
-  });
   const lines: CheckLine[] = [];
   let sites: TokenInfo["sites"] | null = null;
   try {
-    const me = await within(signal, (limited) => source.me(limited));
-    sites = me.sites;
-    lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
-    if (check.lists && sites.length > 0) lines.push(...(await compared(check, source, me)));
+    await withLoneSource(name, entry, process.env, async (source) => {
+      const me = await within(signal, (limited) => source.me(limited));
+      sites = me.sites;
+      lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
+      if (check.lists && me.sites.length > 0) lines.push(...(await compared(check, source, me)));
+    });
   } catch (error) {
     signal.throwIfAborted();
     lines.push(trouble(what, error));
-  } finally {
-    await source.close();
-    await store.close();
-    rmSync(folder, { recursive: true, force: true });
   }
   return { lines, sites };
 }

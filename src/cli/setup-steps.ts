@@ -26,9 +26,6 @@ export interface Reach {
 /** The variable is one of the look alone, and never in this process's environment. */
 const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
 
-/** Pages of lists that this takes; a service that refuses or shortens them is asked for what it gives. */
-const PAGE_SIZE = 500;
-
 export async function lookAtBuilding(
   { baseUrl, allowPlainHttp, caFile, token }: Reach,
   signal: AbortSignal,
@@ -42,7 +39,6 @@ export async function lookAtBuilding(
         ...(caFile === null ? {} : { ca_file: caFile }),
         token: "file" in token ? { file: token.file } : { env: TOKEN_VARIABLE },
         time_zone: "UTC",
-        page_size: { others: PAGE_SIZE },
       },
     },
   });

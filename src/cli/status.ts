@@ -1,12 +1,10 @@
 import type { Command } from "commander";
-import { shownConfig } from "../build-status.ts";
-import { systemClock } from "../clock.ts";
 import { Rejected, Retryable } from "../errors.ts";
 import { askReady, askReport, type FoundWorker, findWorker } from "../operator/remote.ts";
-import { createStatus, type StatusReport } from "../status/report.ts";
-import { VERSION } from "../version.ts";
+import type { StatusReport } from "../status/report.ts";
 import type { CliContext } from "./context.ts";
 import { lookAtState } from "./look-at-state.ts";
+import { rememberedStatus } from "./remembered-status.ts";
 import { statusLines } from "./status-lines.ts";
 
 export function define(command: Command, context: CliContext): void {
@@ -50,13 +48,5 @@ async function reportOf(
 
 async function fromStore(context: CliContext): Promise<StatusReport> {
   const config = context.config();
-  return lookAtState(config.state.folder, (store) =>
-    createStatus({
-      version: VERSION,
-      clock: systemClock,
-      store,
-      ...shownConfig(config),
-      live: null,
-    }).report(),
-  );
+  return lookAtState(config.state.folder, (store) => rememberedStatus(store, config));
 }

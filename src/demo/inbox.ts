@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { z } from "zod";
+import { PAGE_HEADERS } from "../page-headers.ts";
 
 /**
  * The demo's chat channel: the worker's webhook posts an alarm here, edits it and closes it, and a page shows it. It
@@ -51,18 +52,8 @@ const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: st
   "/": { file: "inbox.html", type: "text/html; charset=utf-8" },
   "/inbox.mjs": { file: "inbox.mjs", type: "text/javascript; charset=utf-8" },
   "/favicon.svg": { file: "../../status/page/favicon.svg", type: "image/svg+xml" },
+  "/colours.css": { file: "../../status/page/colours.css", type: "text/css; charset=utf-8" },
   "/inbox.css": { file: "inbox.css", type: "text/css; charset=utf-8" },
-};
-
-/** No inline code, nothing from elsewhere, not inside a frame. */
-const SECURITY_HEADERS = {
-  "content-security-policy":
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-  "x-content-type-options": "nosniff",
-  "referrer-policy": "no-referrer",
-  "cross-origin-resource-policy": "same-origin",
-  "cache-control": "no-store",
 };
 
 interface Answer {
@@ -173,7 +164,9 @@ function told(status: number, message: string): Answer {
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {
   if (response.destroyed) return;
-  response.writeHead(status, { ...SECURITY_HEADERS, "content-type": type }).end(body);
+  response
+    .writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type })
+    .end(body);
 }
 
 /** Null when it is larger than a message can be. */

@@ -47,6 +47,7 @@ const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: st
   "/": asset("./page/setup.html", "text/html; charset=utf-8"),
   "/setup.mjs": asset("./page/setup.mjs", "text/javascript; charset=utf-8"),
   "/wishes.mjs": asset("./page/wishes.mjs", "text/javascript; charset=utf-8"),
+  "/colours.css": asset("../status/page/colours.css", "text/css; charset=utf-8"),
   "/setup.css": asset("./page/setup.css", "text/css; charset=utf-8"),
   "/favicon.svg": asset("../status/page/favicon.svg", "image/svg+xml"),
   "/htm.mjs": {

@@ -59,7 +59,7 @@ export const ASSETS: Readonly<Record<string, Asset>> = {
   "/": own("index.html", "text/html; charset=utf-8"),
   ...Object.fromEntries(MODULES.map((name) => [`/${name}.mjs`, own(`${name}.mjs`, SCRIPT)])),
   ...Object.fromEntries(
-    ["style", "overview", "views"].map((name) => [`/${name}.css`, own(`${name}.css`, STYLE)]),
+    ["colours", "style", "overview", "views"].map((name) => [`/${name}.css`, own(`${name}.css`, STYLE)]),
   ),
   "/favicon.svg": own("favicon.svg", "image/svg+xml"),
   "/htm.mjs": packaged("htm/preact/standalone", SCRIPT),

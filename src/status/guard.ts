@@ -1,5 +1,6 @@
 import type { Context, MiddlewareHandler } from "hono";
 import type { Clock } from "../clock.ts";
+import { PAGE_HEADERS } from "../page-headers.ts";
 import type { StatusConfig } from "./config.ts";
 import { type Credentials, type Role, roleOf } from "./credentials.ts";
 import { createGuesses } from "./guesses.ts";
@@ -12,20 +13,9 @@ export interface Guard {
   readonly clock: Pick<Clock, "monotonic">;
 }
 
-/** No inline code, nothing from elsewhere, not inside a frame. */
-const SECURITY_HEADERS: Readonly<Record<string, string>> = {
-  "content-security-policy":
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-  "x-content-type-options": "nosniff",
-  "referrer-policy": "no-referrer",
-  "cross-origin-resource-policy": "same-origin",
-  "cross-origin-opener-policy": "same-origin",
-};
-
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
-  for (const [name, value] of Object.entries(SECURITY_HEADERS)) context.header(name, value);
+  for (const [name, value] of Object.entries(PAGE_HEADERS)) context.header(name, value);
   // Answers are of the moment; only an asset says otherwise.
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };

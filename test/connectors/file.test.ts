@@ -198,7 +198,7 @@ describe("file", () => {
     await appender.close();
     expect(meaning(error, "/data")).toMatchObject({ kind: "retryable" });
     expect(sentence(meaning(error, "/data"))).toBe(
-      "The disk below /data is full. Free some space, or lower max_total_mb; the events wait.",
+      "The disk below /data is full (ENOSPC). Free some space, or lower max_total_mb; the events wait.",
     );
   });
 

@@ -40,6 +40,16 @@ export interface Change {
   readonly basedOn: number | null;
 }
 
+/** A change of nothing: what one is made from. */
+export const NOTHING: Change = {
+  add: [],
+  remove: [],
+  txn: null,
+  operation: "WRITE",
+  dataChange: true,
+  basedOn: null,
+};
+
 /** `conflict`: nothing was changed; what the change was made from is not so any more, and has to be read anew. */
 export type Committed =
   | { readonly outcome: "committed"; readonly version: number }

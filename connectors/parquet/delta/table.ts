@@ -5,7 +5,7 @@ import type { Table } from "../../../src/lake/table.ts";
 import type { Log } from "../../../src/log.ts";
 import type { ObjectStore } from "../object-store.ts";
 import { type Action, actionsIn, commitBytes } from "./actions.ts";
-import { actionsOf, type Change, type Committed, endOf } from "./change.ts";
+import { actionsOf, type Change, type Committed, endOf, NOTHING } from "./change.ts";
 import { checkpointOf } from "./checkpoint.ts";
 import { createLog } from "./log.ts";
 import { checkpointName, commitName, LAST_CHECKPOINT } from "./log-files.ts";
@@ -81,14 +81,6 @@ const CHECKPOINT_EVERY = 100;
 const RETENTION_MS = 7 * 86_400_000;
 /** Whoever loses so often in a row has found something else than others who write. */
 const MOST_RACES = 100;
-const NOTHING: Change = {
-  add: [],
-  remove: [],
-  txn: null,
-  operation: "WRITE",
-  dataChange: true,
-  basedOn: null,
-};
 const hasMetaData = (actions: readonly Action[]) => actions.some(({ metaData }) => metaData);
 
 /** Reads nothing yet: a table that cannot be written into says so at the first call. */

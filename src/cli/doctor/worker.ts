@@ -1,12 +1,10 @@
 import { createServer } from "node:net";
-import { shownConfig } from "../../build-status.ts";
-import { systemClock } from "../../clock.ts";
 import type { Config } from "../../config/config.ts";
 import { sentence } from "../../errors.ts";
 import { askLog, askReady, askReport, findWorker } from "../../operator/remote.ts";
-import { createStatus, type StatusReport } from "../../status/report.ts";
-import { VERSION } from "../../version.ts";
+import type { StatusReport } from "../../status/report.ts";
 import { lookAtStateIfAny } from "../look-at-state.ts";
+import { rememberedStatus } from "../remembered-status.ts";
 
 export interface WorkerFacts {
   readonly found: "running" | "silent" | "none" | "unknown";
@@ -64,15 +62,7 @@ async function takenPort(config: Config | null): Promise<string | null> {
 async function remembered(folder: string, config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
-    return await lookAtStateIfAny(folder, (store) =>
-      createStatus({
-        version: VERSION,
-        clock: systemClock,
-        store,
-        ...shownConfig(config),
-        live: null,
-      }).report(),
-    );
+    return await lookAtStateIfAny(folder, (store) => rememberedStatus(store, config));
   } catch {
     return null;
   }

@@ -4,11 +4,11 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { S3Config } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
-import { meaning } from "#connectors/parquet/folder-trouble.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
 import { systemClock } from "#src/clock.ts";
 import { sentence } from "#src/errors.ts";
+import { folderFailure } from "#src/folder-trouble.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { never } from "../context.ts";
@@ -129,7 +129,7 @@ describe("a folder", () => {
     ],
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
   ])("says what %s means", (code, kind, words) => {
-    const failure = meaning(Object.assign(new Error(code), { code }), "/lake");
+    const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
     expect([failure.kind, sentence(failure)]).toEqual([kind, words]);
   });
 });

@@ -1,5 +1,5 @@
 import { parquetWriteBuffer, type SchemaElement } from "hyparquet-writer";
-import type { AddedFile, Change } from "#connectors/parquet/delta/change.ts";
+import { type AddedFile, type Change, NOTHING } from "#connectors/parquet/delta/change.ts";
 import { statisticsOf } from "#connectors/parquet/delta/statistics.ts";
 import { type DeltaTable, type DeltaTableOptions, openDeltaTable } from "#connectors/parquet/delta/table.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
@@ -123,14 +123,7 @@ export function openMeter(
 }
 
 /** Files that come, and nothing else. */
-export const ADDED: Change = {
-  add: [],
-  remove: [],
-  txn: null,
-  operation: "WRITE",
-  dataChange: true,
-  basedOn: null,
-};
+export const ADDED: Change = NOTHING;
 
 /** The same rows in other files. */
 export const REARRANGED: Change = { ...ADDED, operation: "OPTIMIZE", dataChange: false };

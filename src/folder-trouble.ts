@@ -1,5 +1,5 @@
-import { ConfigError, type Failure, meaningOf, Retryable } from "../../src/errors.ts";
-import { systemCodeOf } from "../../src/own-trouble.ts";
+import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
+import { systemCodeOf } from "./own-trouble.ts";
 
 /** Codes that a person has to do something about; everything else may pass by itself. */
 const SETTINGS: Readonly<Record<string, string>> = {
@@ -9,17 +9,20 @@ const SETTINGS: Readonly<Record<string, string>> = {
   ENOTDIR: "A part of the path is a file; choose another folder.",
   EEXIST: "A part of the path is a file; choose another folder.",
   EISDIR: "There is a folder where a file should be; choose another folder.",
-  ELOOP: "Symbolic links lead in a circle; remove one.",
+  ELOOP: "A symbolic link stands where a file should be; remove it.",
   ENAMETOOLONG: "The path is too long; choose a shorter one.",
 };
 
-/** What a failed file operation means, as a sentence. */
-export function meaning(error: unknown, folder: string): Failure {
+/**
+ * What a failed operation on the files of a sink means, as a sentence. `room` says what gives a full disk room, as in
+ * `Free some space`.
+ */
+export function folderFailure(error: unknown, folder: string, room: string): Failure {
   const code = systemCodeOf(error);
   if (code === "") return meaningOf(error);
   if (code === "ENOSPC" || code === "EDQUOT") {
     return new Retryable(`The disk below ${folder} is full (${code}).`, {
-      hint: "Free some space; the events wait.",
+      hint: `${room}; the events wait.`,
       cause: error,
     });
   }
