@@ -29,7 +29,7 @@ const ofAll = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: ELSEWHE
 /** `npm run coverage` runs the tests of the rooms and looks at the rooms; `npm run coverage:all` runs all and looks at all. */
 export default defineConfig(({ mode }) => ({
   test: {
-    globalSetup: "test/one-temporary-folder.ts",
+    globalSetup: "test/before-all.ts",
     setupFiles: ["test/one-seed.ts"],
     include: ["test/**/*.test.ts"],
     reporters: ["default", "./test/plain-reporter.ts"],
@@ -38,6 +38,9 @@ export default defineConfig(({ mode }) => ({
     // Guards against hanging, not expectations: a busy machine takes its time.
     expect: { poll: { timeout: 30_000, interval: 100 } },
     pool: "forks",
+    // The worker with all it needs is loaded once in each process and not once for each of some hundred files, which is a
+    // third of the whole. What a file changes of its process (an environment variable, say) it has to change back.
+    isolate: false,
     // One more than the cores of a small machine: a third of the time tests wait for the quota of real minutes.
     maxWorkers: 3,
     sequence: { sequencer: LongestFirst },

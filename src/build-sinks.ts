@@ -7,6 +7,7 @@ import type {
   CommandSource,
   ConnectorContext,
   ConnectorDefinition,
+  FleetShare,
   Picture,
   Sink,
 } from "./connector.ts";
@@ -38,6 +39,7 @@ export interface SinkParts {
   readonly metrics: Metrics;
   readonly store: Store;
   readonly picture: Picture;
+  readonly share?: FleetShare;
 }
 
 const NONE: BuiltSinks = new Map();
@@ -80,6 +82,7 @@ async function buildSink(
   const context: ConnectorContext = {
     name,
     ...(copy === undefined ? {} : { identity: copy.identity }),
+    ...(parts.share === undefined ? {} : { share: parts.share }),
     log: parts.log.child({ sink: name }),
     clock,
     metrics,
@@ -89,7 +92,7 @@ async function buildSink(
   const sink = parts.standIn?.(name) ?? (await definition.sink?.(options, context));
   const configured = sink === undefined ? null : { name, connector, sink, delivery: entry };
   const isSame = before !== undefined && isDeepStrictEqual(before.entry[connector], options);
-  const listener = isSame ? before.listener : (definition.commands?.(options, context) ?? null);
+  const listener = isSame ? before.listener : ((await definition.commands?.(options, context)) ?? null);
   return { entry, configured, listener };
 }
 

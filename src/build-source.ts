@@ -6,6 +6,7 @@ import type { Metrics } from "./metrics.ts";
 import { createSource } from "./source/client.ts";
 import { createQuota, type Quota } from "./source/quota/quota.ts";
 import { type RequestTrace, traced } from "./source/request-trace.ts";
+import type { Leaving } from "./source/send.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import type { Store } from "./store/store.ts";
@@ -30,6 +31,9 @@ export function buildSource(options: {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly transport?: Transport;
   readonly clockDoubt?: ClockDoubt;
+  readonly leaving?: Leaving;
+  /** See `QuotaOptions`. */
+  readonly longestWayMs?: number;
 }): BuiltSource {
   const { name, entry, store, clock, metrics } = options;
   const log = options.log.child({ source: name });
@@ -44,6 +48,7 @@ export function buildSource(options: {
     sharing: separate_endpoints ? "separate" : "auto",
     log,
     metrics,
+    ...(options.longestWayMs === undefined ? {} : { longestWayMs: options.longestWayMs }),
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });
   const client = createSource({
@@ -55,6 +60,7 @@ export function buildSource(options: {
     log,
     ...(options.environment === undefined ? {} : { environment: options.environment }),
     ...(options.clockDoubt === undefined ? {} : { clockDoubt: options.clockDoubt }),
+    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
     ...(options.transport === undefined ? {} : { transport: options.transport }),
   });
   return { name, entry, quota, ...traced(client, clock) };

@@ -299,12 +299,26 @@ export interface Arrival {
   readonly receivedAtMs: number;
 }
 
+/**
+ * In a fleet each source has sinks of its own, wherever it is held: the same one source at another machine later, and
+ * other sources at the same time elsewhere. So a name at the far end has to name the source, and not the machine.
+ */
+export interface FleetShare {
+  /** Tells this fleet from others: 8 hexadecimal digits, the same in all members. */
+  readonly fleet: string;
+  readonly source: string;
+  /** A wall clock that all members have in common, milliseconds since 1970: for what one remembers and another compares. */
+  now(): number;
+}
+
 /** What the engine hands to a connector; there are no globals. */
 export interface ConnectorContext {
   /** The instance's name in the configuration. */
   readonly name: string;
   /** Tells this worker from the one whose state it was copied from; absent where it was not. */
   readonly identity?: string;
+  /** Which part of its work this is; absent where one worker does all of it. */
+  readonly share?: FleetShare;
   readonly log: Log;
   readonly clock: Clock;
   readonly metrics: Metrics;
@@ -331,7 +345,7 @@ export interface ConnectorDefinition<C = unknown> {
    * copied; null where it keeps no such event.
    */
   whereIs?(config: C, event: Event): string | null;
-  /** A promise where the client library is large: it is loaded only where such a sink is configured. */
+  /** A promise where more than a few files belong to it: they are loaded only where such a sink is configured. */
   sink?(config: C, context: ConnectorContext): Sink | Promise<Sink>;
-  commands?(config: C, context: ConnectorContext): CommandSource;
+  commands?(config: C, context: ConnectorContext): CommandSource | Promise<CommandSource>;
 }

@@ -222,7 +222,10 @@ export interface DeliveryGap {
 export interface Event<K extends Kind = Kind> {
   /** The same fact has the same id after every retry, restart and lost state: fold by it. */
   readonly id: string;
-  /** Where it comes from: `/sources/<name>` for a monitored service, `/plenum` for the worker itself. */
+  /**
+   * Where it comes from: `/sources/<name>` for a monitored service, `/plenum` for the worker itself, and in a fleet
+   * `/plenum/<name>` for whoever works for that source.
+   */
   readonly source: string;
   /** The kind. */
   readonly type: K;
@@ -366,6 +369,14 @@ export function toCloudEvent(event: Event, further: object = {}): Record<string,
 /** How events name a configured source. */
 export function sourceUri(name: string): string {
   return `/sources/${name}`;
+}
+
+/** How a worker names itself in events of its own. */
+const WORKER = "/plenum";
+
+/** The same event; where it is a worker's own, of the one that works for this source. */
+export function ofWorkerFor<E extends Pick<Event, "source">>(source: string, event: E): E {
+  return event.source === WORKER ? { ...event, source: `${WORKER}/${source}` } : event;
 }
 
 /** The configured source that an event comes from; null for the worker itself. */

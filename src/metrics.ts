@@ -38,6 +38,9 @@ export function createMetrics() {
     metrics.auditLimitBytes,
     metrics.diskFreeBytes,
     metrics.diskBytes,
+    metrics.fleetMembers,
+    metrics.fleetRenewed,
+    metrics.fleetSources,
     metrics.logBytes,
     metrics.logPendingBytes,
     metrics.logLimitBytes,
@@ -260,6 +263,27 @@ function describedMetrics(registers: Registry[]) {
     auditLimitBytes: new Gauge({
       name: "plenum_audit_log_limit_bytes",
       help: "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
+      registers,
+    }),
+    fleetMembers: new Gauge({
+      name: "plenum_fleet_members",
+      help: "Members of the fleet that are alive, as this one saw last; absent for a lone worker.",
+      registers,
+    }),
+    fleetSources: new Gauge({
+      name: "plenum_fleet_sources",
+      help: "Sources that this member holds; absent for a lone worker.",
+      registers,
+    }),
+    fleetTakeovers: new Counter({
+      name: "plenum_fleet_takeovers_total",
+      help: "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start).",
+      labelNames: ["reason"],
+      registers,
+    }),
+    fleetRenewed: new Gauge({
+      name: "plenum_fleet_renewed_timestamp_seconds",
+      help: "When this member last renewed its leases; absent for a lone worker.",
       registers,
     }),
   };

@@ -1,53 +1,36 @@
-import { buildActions, buildAnswers } from "./build-answers.ts";
-import { buildPlots } from "./build-plots.ts";
-import { boundsOf, reconfigurableParts } from "./build-reload.ts";
-import { buildSinks, listenersOf, listening, type StandIn, sinksOf, ticketMakers } from "./build-sinks.ts";
-import { buildSource } from "./build-source.ts";
-import { buildStatus, noticesOf, pageSettings } from "./build-status.ts";
-import { buildSync } from "./build-sync.ts";
+import { buildActions } from "./build-answers.ts";
+import { buildPipeline } from "./build-pipeline.ts";
+import type { StandIn } from "./build-sinks.ts";
+import { pageSettings } from "./build-status.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createClockDoubt, watching } from "./clock-doubt.ts";
-import { createCommands } from "./commands/commands.ts";
+import { folderGuards } from "./commands/guards.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
 import type { Accept } from "./connector.ts";
-import { createBackPressure } from "./delivery/back-pressure.ts";
-import { createDispatcher } from "./delivery/dispatcher.ts";
-import { createLogSpace } from "./delivery/log-space.ts";
-import { createPruning } from "./delivery/pruning.ts";
-import { inOrder, Stopping, sideBySide } from "./lifecycle.ts";
+import { inOrder, Stopping } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
-import { addProcessMetrics, createMetrics, type Metrics } from "./metrics.ts";
+import { addProcessMetrics, createMetrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
 import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
-import { createPicture } from "./picture.ts";
-import { withTickets } from "./receiver/tickets.ts";
-import { createReloader } from "./reload/reloader.ts";
+import { createReloader, type Reloader } from "./reload/reloader.ts";
 import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
-import { createSilenceKeeper } from "./silence/keeper.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
-import { type CommitTrouble, commitNotices, watchCommits } from "./status/commits.ts";
 import { readCredentials } from "./status/credentials.ts";
-import { refreshGauges } from "./status/gauges.ts";
 import { createReadiness } from "./status/readiness.ts";
 import { createStatusServer } from "./status/server.ts";
-import { counted } from "./store/counted.ts";
 import { openStore } from "./store/open.ts";
 import type { QuotaMemory, Store } from "./store/store.ts";
-import { createTogether } from "./sync/read/together.ts";
 import { clockTicker } from "./sync/schedule.ts";
 import { refuseUnverifiedTls } from "./verified-tls.ts";
 import { VERSION } from "./version.ts";
 
 /**
  * The story: everything is built here, wired here, started bottom-up (what receives before what sends) and stopped
- * top-down. There is no logic of its own in this file.
- *
- *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
- *     ▲                                    │
- *     └── sync ◄── source ◄── service ◄────┘
+ * top-down. There is no logic of its own in this file. The way from the services to the sinks and back is one pipeline
+ * (`build-pipeline`); here stands what a process has once.
  */
 export interface Worker {
   readonly store: Store;
@@ -95,129 +78,51 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
   const { config } = options;
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  const metrics = createMetrics();
-  // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
-  if (options.clock === undefined) addProcessMetrics(metrics);
   const opened = await openStore({ folder: config.state.folder, clock, log });
   const { quotaMemory = opened.quotaMemory } = options;
-  const { store, trouble: commitTrouble } = watchCommits({ ...opened, quotaMemory }, clock);
-  const shared = { store: counted(store, metrics), commitTrouble, clock, log, metrics };
   try {
-    return await build(options, shared);
+    return await build(options, { ...opened, quotaMemory }, clock, log);
   } catch (error) {
     await opened.close();
     throw error;
   }
 }
 
-interface Shared {
-  readonly store: Store;
-  readonly commitTrouble: () => CommitTrouble | null;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-}
-
-async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
-  const { config, environment, transport } = options;
-  const { store, clock, log, metrics, commitTrouble } = shared;
+async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log): Promise<Worker> {
+  const { config, environment, transport, standIn } = options;
+  const metrics = createMetrics();
+  // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
+  if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
-  const [latest] = await store.outbox.latest(1);
+  const [latest] = await opened.outbox.latest(1);
   const lastKnownMs = Date.parse(latest?.committedAt ?? "1970-01-01T00:00:00Z");
   const clockDoubt = createClockDoubt({ clock, log, metrics, lastKnownMs });
-  const ticker = clockTicker(clock, clockDoubt);
-
-  const sources = Object.entries(config.sources).map(([name, entry]) =>
-    buildSource({
-      ...shared,
-      name,
-      entry,
-      clockDoubt,
-      ...(environment === undefined ? {} : { environment }),
-      ...(transport === undefined ? {} : { transport }),
-    }),
-  );
-  const byName = new Map(sources.map(({ name, source }) => [name, source]));
-  const { max_bytes: maxBytes } = config.state;
-  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes, clock, log });
-  const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
-  const picture = createPicture(store, new Map(zones));
-  const { standIn } = options;
-  const sinkParts = { ...shared, picture, ...(standIn === undefined ? {} : { standIn }) };
-  const sinks = { built: await buildSinks(config.sinks, sinkParts) };
-  const ticketed = withTickets(store, () => ticketMakers(sinks.built));
-  const together = createTogether(ticketed, clock);
-  const { state } = config;
-  const forSync = { ...shared, store: ticketed, clockDoubt, ticker, together, backPressure, state };
-  const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });
-  const onRead = plots?.read ?? (() => {});
-  const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built, onRead })));
-  const syncsByName = new Map(syncs.map((sync, i) => [sources[i]?.name ?? "", sync]));
-  const works = new Map([...syncsByName].map(([name, { work }]) => [name, work]));
-
-  const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
-  const dispatcher = createDispatcher({ ...delivered, picture });
-  const silences = createSilenceKeeper({ store, clock, log });
-  const space = createLogSpace({ outbox: store.outbox, metrics, log });
-  const pruning = createPruning({ ...delivered, clockDoubt, bounds: boundsOf(config.state), space });
-
-  const commands = await createCommands({
-    ...shared,
-    clockDoubt,
-    config: config.commands,
-    sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
-    stateFolder: config.state.folder,
-    armAtStart: options.armWriting ?? false,
-    around: aroundWriting(config),
-  });
-
+  const shared = { clock, clockDoubt, log, metrics };
   const page = pageSettings(config, readCredentials(config.status, environment));
-  const listens = listening(listenersOf(sinks.built), commands.accept);
-  const parts = reconfigurableParts({
-    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts },
-    listening: listens,
-    syncs: syncsByName,
+
+  let reloader: Reloader | undefined;
+  const pipeline = await buildPipeline({
+    ...shared,
+    ...{ config, environment, transport, standIn, startedAtMs, page },
+    store: opened,
+    ticker: clockTicker(clock, clockDoubt),
+    guards: folderGuards(config.state.folder),
+    around: aroundWriting(config),
+    armWriting: options.armWriting ?? false,
+    beside: {
+      configuration: () => reloader?.state() ?? null,
+      notices: () => [...(reloader?.notices() ?? []), ...clockDoubt.notices()],
+    },
   });
+  const { answers, commands, commitTrouble, parts, sources, status, store, works } = pipeline;
   const { configFile } = options;
-  const reloader = configFile && createReloader({ ...shared, ...configFile, config, parts });
+  if (configFile !== undefined) reloader = createReloader({ ...shared, ...configFile, config, store, parts });
+  const reload = reloader?.reload;
 
   let ready = false;
-  const notices = await noticesOf(store);
-  const status = buildStatus({
-    ...shared,
-    startedAtMs,
-    page,
-    sources: byName,
-    works,
-    dispatcher,
-    commands,
-    configuration: () => reloader?.state() ?? null,
-    notices: () => [
-      ...notices,
-      ...(reloader?.notices() ?? []),
-      ...clockDoubt.notices(),
-      ...commitNotices(commitTrouble()),
-      ...commands.notices(),
-      ...space.notices(),
-      ...backPressure.notices(),
-      ...dispatcher.notices(),
-    ],
-  });
-  const answers = buildAnswers({
-    config,
-    page,
-    clock,
-    store,
-    works,
-    sinks: dispatcher.status,
-    commands,
-    plots,
-    sources: byName,
-    status,
-  });
   const notReady = () => (ready ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
-    sources: byName,
+    sources,
     accept: commands.accept,
     expectedWaitMs: commands.expectedWaitMs,
     clock,
@@ -225,7 +130,7 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
     notReady,
     log: options.recentLog ?? (() => []),
     work: { sources: works, lastPolls: (name) => lastPolls(metrics, name) },
-    ...(reloader && { reload: (isDryRun: boolean) => reloader.reload("command", isDryRun) }),
+    ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });
   const door = createDoor({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
@@ -234,40 +139,28 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
       return page.credentials;
     },
     clock,
-    store,
+    silencesOf: () => store,
+    silenceStores: () => [store],
     status,
     answers,
     actions: buildActions({ clock, accept: commands.accept, notReady }),
     outbox: store.outbox,
     metrics: metrics.registry,
     readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),
-    async refresh() {
-      for (const sync of syncs) sync.refreshGauges();
-      await refreshGauges({ status, metrics, log });
-    },
+    refresh: pipeline.refreshGauges,
     get stopWrites() {
       return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
     },
     log,
   });
 
-  const polling = syncs.map(({ service }) => service);
-  const sensors = syncs.map(({ sensors }) => sensors);
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
       // First and last: whoever asks meanwhile is told that the worker starts or stops.
       { service: door, share: 0.1 },
       { service: server, share: 0.1 },
-      { service: pruning, share: 0.1 },
-      { service: silences, share: 0.1 },
-      ...(plots === null ? [] : [{ service: plots, share: 0.1 }]),
-      { service: dispatcher, share: 0.6 },
-      { service: commands, share: 0.2 },
-      { service: listens, share: 0.1 },
-      { service: sideBySide("sensors", sensors, log), share: 0.1 },
-      // What asks the service is cut short: asking again after a start costs one request.
-      { service: sideBySide("sources", polling, log), share: 0.2 },
+      { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },
       ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
     ],
     { clock, log },
@@ -277,20 +170,19 @@ async function build(options: WorkerOptions, shared: Shared): Promise<Worker> {
 
   async function stop(deadlineMs: number): Promise<void> {
     ready = false;
-    answers.stop();
     await services.stop(deadlineMs);
     running.abort(new Stopping());
-    await Promise.all(sources.map(({ source }) => source.close()));
+    await pipeline.close();
     await store.close();
     log.info("stopped");
   }
 
   return {
     store,
-    sources: byName,
+    sources,
     accept: commands.accept,
     statusUrl: () => server.url(),
-    reload: reloader?.reload ?? null,
+    reload: reload ?? null,
     async start() {
       try {
         await services.start(running.signal);

@@ -5,6 +5,7 @@ const LONGEST = [
   "world/world",
   "losses/losses",
   "clock/campaign",
+  "takeovers/takeovers",
   "recorded-run/recorded-run",
   "cli/export",
   "commands/mosquitto",

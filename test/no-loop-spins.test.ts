@@ -69,7 +69,7 @@ describe.each(WAYS)("a state that %s", (way) => {
       for (let n = 0; n < 50; n += 1) {
         await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
       }
-      rig.commands.killSwitch.throwIt("a test", "now");
+      rig.killSwitch.throwIt("a test", "now");
       await rig.clock.advance(HOUR_MS);
       expect(lines()).toBeLessThan(MOST_LINES);
       expect(failed()).toBeGreaterThan(0);

@@ -1,6 +1,7 @@
-import { rmSync, writeFileSync } from "node:fs";
+import fs, { rmSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { OwnTrouble } from "#src/errors.ts";
 import { keptSecret, readCertificates, readSecret } from "#src/secret.ts";
 import type { Transport } from "#src/source/transport.ts";
@@ -11,22 +12,29 @@ import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 /** Faults of the machine that Plenum runs on: nobody else is blamed, and work goes on as soon as they are over. */
 
 /** What opening and reading files fails with, while it is set. */
-const fault = vi.hoisted(() => ({ open: "", read: "" }));
+const fault = { open: "", read: "" };
 
-vi.mock("node:fs", async (original) => {
-  const fs = await original<typeof import("node:fs")>();
-  const failing = (code: string) => Object.assign(new Error(code), { code });
-  return {
-    ...fs,
-    openSync: (...args: Parameters<typeof fs.openSync>) => {
+const { openSync, readFileSync } = fs;
+const failing = (code: string) => Object.assign(new Error(code), { code });
+
+// Modules that another file of tests has loaded in this process see it as well.
+beforeAll(() => {
+  Object.assign(fs, {
+    openSync(...args: Parameters<typeof openSync>) {
       if (fault.open !== "") throw failing(fault.open);
-      return fs.openSync(...args);
+      return openSync(...args);
     },
-    readFileSync: (...args: Parameters<typeof fs.readFileSync>) => {
+    readFileSync(...args: Parameters<typeof readFileSync>) {
       if (fault.read !== "") throw failing(fault.read);
-      return fs.readFileSync(...args);
+      return readFileSync(...args);
     },
-  };
+  });
+  syncBuiltinESMExports();
+});
+
+afterAll(() => {
+  Object.assign(fs, { openSync, readFileSync });
+  syncBuiltinESMExports();
 });
 
 afterEach(() => Object.assign(fault, { open: "", read: "" }));

@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { USER_AGENT, VERSION } from "#src/version.ts";
 import { changesOf } from "../tools/release/changes.ts";
 import { type Release, release } from "../tools/release/release.ts";
@@ -132,6 +132,9 @@ describe("a release", () => {
       "--folder",
       join(folder, "demo"),
     ];
+    // It is the program that says where its compiled code is kept, and not these tests.
+    vi.stubEnv("NODE_COMPILE_CACHE", undefined);
+    onTestFinished(() => void vi.unstubAllEnvs());
     const environment = { HOME: "/nonexistent", XDG_CACHE_HOME: join(folder, "cache") };
     const demo = runProgram(command, args, { cwd: folder, environment });
     await demo.says(/status page +http\S+/);

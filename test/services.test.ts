@@ -46,6 +46,8 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/commands/commands.ts": "services.test.ts",
   "src/delivery/dispatcher.ts": "delivery/dispatcher.test.ts",
   "src/delivery/pruning.ts": "delivery/pruning.test.ts",
+  "src/fleet/fleet.ts": "fleet/away.test.ts",
+  "src/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
   "src/reload/file-watch.ts": "services.test.ts",
   "src/reload/reloader.ts": "services.test.ts",
   "src/silence/keeper.ts": "silence.test.ts",

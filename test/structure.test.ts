@@ -41,7 +41,7 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   "setup/": [
     ["src/setup/look.ts", "src/source/client.ts"],
     ["src/setup/plan.ts", "src/build-sync.ts"],
-    ["src/setup/write.ts", "src/cli/terminal.ts"],
+    ["src/setup/write.ts", "src/cli/shell/terminal.ts"],
   ],
   "setup/page/": [["src/setup/page/setup.mjs", "src/setup/wishes.ts"]],
   "plots/": [
@@ -53,6 +53,24 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   "lake/": [
     ["src/lake/rows.ts", "src/store/store.ts"],
     ["src/lake/rows.ts", "src/connector.ts"],
+  ],
+  "postgres/": [
+    ["src/postgres/session.ts", "src/store/store.ts"],
+    ["src/postgres/session.ts", "src/lake/table.ts"],
+  ],
+  "fleet/": [
+    ["src/fleet/share.ts", "src/store/store.ts"],
+    ["src/fleet/fleet.ts", "src/worker.ts"],
+    ["src/fleet/kill-switch.ts", "src/commands/kill-switch.ts"],
+    ["src/fleet/leases.ts", "pg"],
+  ],
+  "store/move/": [
+    ["src/store/move/move.ts", "pg"],
+    ["src/store/move/sets.ts", "src/commands/journal.ts"],
+  ],
+  "store/postgres/": [
+    ["src/store/postgres/state-database.ts", "pg"],
+    ["src/store/postgres/state-database.ts", "node:sqlite"],
   ],
   "store/": [
     ["src/store/outbox.ts", "src/source/source.ts"],
@@ -201,21 +219,26 @@ const FORBIDDEN: Readonly<Record<string, readonly (readonly [file: string, targe
   ],
   "simulator/endpoints/": [["src/simulator/endpoints/read.ts", "src/source/schema.ts"]],
   worker: [
-    ["src/worker.ts", "src/cli/run.ts"],
+    ["src/worker.ts", "src/cli/running/run.ts"],
     ["src/build-sync.ts", "src/sync/read/board.ts"],
     ["src/build-sinks.ts", "connectors/mqtt/sink.ts"],
   ],
-  "demo/": [["src/demo/demo.ts", "src/cli/context.ts"]],
+  "demo/": [["src/demo/demo.ts", "src/cli/shell/context.ts"]],
   "demo/page/": [["src/demo/page/inbox.mjs", "/htm.mjs"]],
   "cli/doctor/": [
     ["src/cli/doctor/reach.ts", "commander"],
-    ["src/cli/doctor/troubles.ts", "src/cli/terminal.ts"],
+    ["src/cli/doctor/troubles.ts", "src/cli/checking/check.ts"],
   ],
-  "cli/": [
-    ["src/cli/backfill.ts", "src/source/quota/quota.ts"],
-    ["src/cli/outbox.ts", "node:sqlite"],
-    ["src/cli/check.ts", "mqtt"],
-  ],
+  "cli/": [["src/cli/program.ts", "src/store/open.ts"]],
+  "cli/shell/": [["src/cli/shell/terminal.ts", "src/cli/running/run.ts"]],
+  "cli/running/": [["src/cli/running/run.ts", "src/store/open.ts"]],
+  "cli/checking/": [["src/cli/checking/check.ts", "mqtt"]],
+  "cli/watching/": [["src/cli/watching/outbox.ts", "node:sqlite"]],
+  "cli/building/": [["src/cli/building/tags.ts", "src/worker.ts"]],
+  "cli/fleet/": [["src/cli/fleet/fleet.ts", "pg"]],
+  "cli/past/": [["src/cli/past/backfill.ts", "src/source/quota/quota.ts"]],
+  "cli/writing/": [["src/cli/writing/write.ts", "src/source/source.ts"]],
+  "cli/manual/": [["src/cli/manual/man.ts", "src/worker.ts"]],
 };
 
 function firstOf(title: string): string {

@@ -1,11 +1,13 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { AlertmanagerConfig } from "./config.ts";
-import { createAlertmanagerReceiver } from "./receiver.ts";
 
 export const alertmanager = {
   name: "alertmanager",
   summary: "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
   Config: AlertmanagerConfig,
-  sink: (config, context) => createReceiverSink(createAlertmanagerReceiver(config, context), config, context),
+  async sink(config, context) {
+    const { createAlertmanagerReceiver } = await import("./receiver.ts");
+    return createReceiverSink(createAlertmanagerReceiver(config, context), config, context);
+  },
 } satisfies ConnectorDefinition<AlertmanagerConfig>;

@@ -1,11 +1,13 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { EmailConfig } from "./config.ts";
-import { createEmailReceiver } from "./receiver.ts";
 
 export const email = {
   name: "email",
   summary: "A mail for each alarm and its end, in one thread (SMTP).",
   Config: EmailConfig,
-  sink: (config, context) => createReceiverSink(createEmailReceiver(config, context), config, context),
+  async sink(config, context) {
+    const { createEmailReceiver } = await import("./receiver.ts");
+    return createReceiverSink(createEmailReceiver(config, context), config, context);
+  },
 } satisfies ConnectorDefinition<EmailConfig>;

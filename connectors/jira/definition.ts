@@ -1,11 +1,13 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { JiraConfig } from "./config.ts";
-import { createJiraReceiver } from "./receiver.ts";
 
 export const jira = {
   name: "jira",
   summary: "One issue in Jira for every alarm, closed when it is over.",
   Config: JiraConfig,
-  sink: (config, context) => createReceiverSink(createJiraReceiver(config, context), config, context),
+  async sink(config, context) {
+    const { createJiraReceiver } = await import("./receiver.ts");
+    return createReceiverSink(createJiraReceiver(config, context), config, context);
+  },
 } satisfies ConnectorDefinition<JiraConfig>;

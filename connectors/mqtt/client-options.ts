@@ -88,15 +88,19 @@ export function placeOf(config: MqttConfig): string {
 /**
  * The same after a restart, so that a broker which still holds the old connection ends it, will and all, before
  * the new one begins; different on another machine, for another worker on the same one (it has a prefix of its own, or
- * both would publish to the same topics), and from the worker whose state this one's was copied from.
+ * both would publish to the same topics), and from the worker whose state this one's was copied from. In a fleet it is the
+ * source's, at whatever machine: so the broker ends the connection of the member that had it before, will and all.
  */
 export function clientIdOf(
   config: MqttConfig,
-  { name, identity }: Pick<ConnectorContext, "name" | "identity">,
+  { name, identity, share }: Pick<ConnectorContext, "name" | "identity" | "share">,
   host = hostname(),
 ): string {
-  if (config.client_id !== undefined) return config.client_id;
-  const facts = [host, name, config.prefix, ...(identity === undefined ? [] : [identity])];
+  const { client_id: given } = config;
+  if (given !== undefined) return share === undefined ? given : `${given}-${share.source}`;
+  const where = share === undefined ? [host] : [share.fleet, share.source];
+  const facts = [...where, name, config.prefix, ...(identity === undefined ? [] : [identity])];
   const digest = createHash("sha256").update(facts.join("\n")).digest("hex").slice(0, 8);
-  return `plenum-${name.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 64)}-${digest}`;
+  const whose = share === undefined ? name : `${name}-${share.source}`;
+  return `plenum-${whose.replace(/[^A-Za-z0-9_.-]/g, "-").slice(0, 96)}-${digest}`;
 }

@@ -13,7 +13,7 @@ import { createTopics, type Topics } from "./topics.ts";
  * `accept` fails, the message is not acknowledged and the connection is given up and made anew.
  */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
-  const topics = createTopics(config.prefix, config.topic);
+  const topics = createTopics(config.prefix, config.topic, context.share?.source);
   let accept: Accept | null = null;
 
   const connection = createConnection({

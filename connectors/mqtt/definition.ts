@@ -1,8 +1,6 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
-import { createMqttCommands } from "./commands.ts";
 import { MqttConfig } from "./config.ts";
 import { messagesOf } from "./messages.ts";
-import { createMqttSink } from "./sink.ts";
 import { createTopics } from "./topics.ts";
 
 export const mqtt = {
@@ -12,6 +10,6 @@ export const mqtt = {
   carriesSequence: true,
   whereIs: ({ prefix, topic, retain }, event) =>
     messagesOf(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
-  sink: createMqttSink,
-  commands: createMqttCommands,
+  sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
+  commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),
 } satisfies ConnectorDefinition<MqttConfig>;

@@ -12,7 +12,7 @@ import { createTopics } from "./topics.ts";
 
 /** Accepted means: the broker has acknowledged every message of the event (PUBACK, reason below 128). */
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
-  const topics = createTopics(config.prefix, config.topic);
+  const topics = createTopics(config.prefix, config.topic, context.share?.source);
   const clientId = clientIdOf(config, context);
   const connection = createConnection({
     config,
@@ -41,7 +41,9 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       if (link === null) return null;
       if (link === looked?.link) return { life: looked.life, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
-      const said = lifeOfBroker(before, { uptime, atMs: context.clock.now(), sessionLost });
+      // Another member may have asked before, and its clock may be minutes away from ours.
+      const atMs = Math.floor((context.share ?? context.clock).now());
+      const said = lifeOfBroker(before, { uptime, atMs, sessionLost });
       // A link that came in the meantime is looked at next, with what it brought.
       if (connection.link() === link) sessionLost = false;
       looked = { link, life: said.life };

@@ -4,6 +4,9 @@ import { createHash } from "node:crypto";
  * Every topic of the connector is made here, because a single `+` or `#` in the topic of a publish makes a broker
  * hang up, again at each attempt.
  *
+ * In a fleet each source speaks for itself: its status is `<prefix>/status/source/<source>`, and its commands are those
+ * of its own name only, wherever it is held.
+ *
  * Below the prefix four first words are taken: `status`, `cmd` (commands to us), `reply` (answers to where a
  * requester wants them) and `worker` (facts about Plenum itself). No value ever becomes one of them, so what we
  * publish can never come back to us as a command.
@@ -44,16 +47,19 @@ const MAX_SEGMENT = 128;
 /** Longest topic that we answer to, in characters. */
 const MAX_REPLY_TOPIC = 1_024;
 
-export function createTopics(prefix: string, template: string): Topics {
+/** `source`: the one source that this is about, in a fleet; undefined where it is about all. */
+export function createTopics(prefix: string, template: string, source?: string): Topics {
   const layout = template.split("/");
+  const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${segment(source)}`;
+  const commanded = source === undefined ? "+" : segment(source);
   const commandTree = `${prefix}/cmd/`;
   const isOwn = ownPattern(prefix, layout);
 
   return {
-    status: `${prefix}/status`,
-    commandStatus: `${prefix}/status/commands`,
+    status,
+    commandStatus: `${status}/commands`,
     check: `${prefix}/status/check`,
-    commandFilters: [`${commandTree}+/+/set`, `${commandTree}+/set`, `${commandTree}+/second`],
+    commandFilters: ["+/set", "set", "second"].map((rest) => `${commandTree}${commanded}/${rest}`),
 
     of(parts) {
       const values: Readonly<Record<string, string | undefined>> = {

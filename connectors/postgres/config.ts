@@ -1,48 +1,14 @@
 import { z } from "zod";
 import { Duration } from "../../src/duration.ts";
+import { addressOf, staysPrivate } from "../../src/postgres/address.ts";
+import { postgresUrl, SchemaName, SslModeWord } from "../../src/postgres/options.ts";
 import { SecretRef } from "../../src/secret.ts";
-import { addressOf, type SslMode, staysPrivate } from "./address.ts";
-
-/** Why a word that libpq knows is none of ours. */
-const REFUSED: Readonly<Record<string, string>> = {
-  allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
-  prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
-  "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
-};
-
-/** `require` and `verify-ca` ask for less than is always done: the name is checked too. */
-const SslModeWord = z
-  .string()
-  .superRefine((word, context) => {
-    if (["verify-full", "verify-ca", "require", "disable"].includes(word)) return;
-    context.addIssue({ code: "custom", message: REFUSED[word] ?? "Write verify-full, or disable." });
-  })
-  .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
-
-const Url = z.string().superRefine((text, context) => {
-  const complain = (message: string) => context.addIssue({ code: "custom", message });
-  const url = URL.parse(text);
-  if (url === null || !/^postgres(ql)?:$/.test(url.protocol) || url.hostname === "") {
-    complain("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
-    return;
-  }
-  if (url.password !== "") complain("Leave the password out of the address; use the option password.");
-  if (url.username === "") complain("The address names no user: postgresql://plenum@….");
-  if (url.pathname.length < 2) complain("The address names no database: …/buildings.");
-  for (const [name, value] of url.searchParams) {
-    if (name !== "sslmode") complain(`Behind the address only sslmode may stand, not ${name}.`);
-    else {
-      const said = SslModeWord.safeParse(value);
-      if (!said.success) complain(said.error.issues[0]?.message ?? "");
-    }
-  }
-});
 
 const Name = z.string().min(1).max(63);
 
 export const PostgresConfig = z
   .strictObject({
-    url: Url.optional().meta({
+    url: postgresUrl("one").optional().meta({
       description:
         "Address with user and database, such as postgresql://plenum@db.example.com/buildings; in place of host, port, database, user and sslmode.",
     }),
@@ -71,14 +37,7 @@ export const PostgresConfig = z
       .min(1)
       .optional()
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
-    schema: z
-      .string()
-      .regex(
-        /^(?!pg_)[a-z_][a-z0-9_]{0,62}$/,
-        "Use lower-case letters, digits and `_`, at most 63, and not pg_ in front.",
-      )
-      .default("plenum")
-      .meta({ description: "Schema of the tables." }),
+    schema: SchemaName.default("plenum").meta({ description: "Schema of the tables." }),
     create: z.boolean().default(true).meta({
       description: "Create the schema and the tables where they are missing, and columns that come later.",
     }),

@@ -1,6 +1,7 @@
 import type { Column, Table } from "../../src/lake/table.ts";
+import { quoted } from "../../src/postgres/quoted.ts";
 import { TYPES } from "./columns.ts";
-import { keyOf, listOf, nameOf, type Place, quoted } from "./statement.ts";
+import { keyOf, listOf, nameOf, type Place } from "./statement.ts";
 
 /** The statements that make schema and tables; texts only. */
 

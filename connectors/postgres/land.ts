@@ -1,12 +1,12 @@
 import type { Receipt, Rejection } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
 import type { Told } from "../../src/lake/rows.ts";
-import { isAboutData, isAboutTables, reasonOf } from "./outcome.ts";
+import { isAboutData, isAboutTables, reasonOf } from "../../src/postgres/outcome.ts";
+import type { Asked, Session } from "../../src/postgres/session.ts";
+import { transact, transactAtOnce } from "../../src/postgres/transact.ts";
 import { type Portion, portionOf, type Rows } from "./portion.ts";
 import { lockTables } from "./prepare.ts";
-import type { Asked, Session } from "./session.ts";
 import { insertText, type Place } from "./statement.ts";
-import { transact, transactAtOnce } from "./transact.ts";
 import { changedBy } from "./versions.ts";
 
 export interface Landing {
@@ -31,11 +31,12 @@ export async function land(batch: readonly Told[], landing: Landing): Promise<Re
   const { told, rejected, portion } = readable(batch);
   if (portion.rows.length + portion.news.size === 0) return { rejected };
   try {
-    if (portion.news.size > 0) await transact(session, timeoutMs, () => store(portion, landing));
+    if (portion.news.size > 0)
+      await transact(session, { statementMs: timeoutMs }, () => store(portion, landing));
     else
       await transactAtOnce(
         session,
-        timeoutMs,
+        { statementMs: timeoutMs },
         portion.rows.map((rows) => insertOf(rows, landing)),
       );
     return { rejected };
@@ -46,7 +47,7 @@ export async function land(batch: readonly Told[], landing: Landing): Promise<Re
       throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const found = await transact(session, timeoutMs, () => search(told, landing));
+  const found = await transact(session, { statementMs: timeoutMs }, () => search(told, landing));
   const end = found.kept?.from ?? batch.length;
   return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
 }

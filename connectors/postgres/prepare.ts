@@ -1,6 +1,8 @@
 import { ConfigError } from "../../src/errors.ts";
 import type { Table } from "../../src/lake/table.ts";
 import type { Log } from "../../src/log.ts";
+import type { Session } from "../../src/postgres/session.ts";
+import { transact } from "../../src/postgres/transact.ts";
 import {
   addColumn,
   createHypertable,
@@ -11,9 +13,7 @@ import {
   stampOf,
 } from "./create.ts";
 import { type Found, type FoundColumn, type FoundTable, type Missing, missingIn, uniqueOf } from "./found.ts";
-import type { Session } from "./session.ts";
 import { nameOf, type Place } from "./statement.ts";
-import { transact } from "./transact.ts";
 
 export interface Wanted {
   readonly tables: readonly Table[];
@@ -32,7 +32,7 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
   if (!isMissing(missing)) return false;
   if (!wanted.create) throw notCreated(missing, place);
   const functions = place.timescale ? await schemaOfTimescale(session) : null;
-  await transact(session, wanted.timeoutMs, async () => {
+  await transact(session, { statementMs: wanted.timeoutMs }, async () => {
     // Two workers that begin at once: the second finds what the first has made.
     await lockTables(session, place);
     const before = await found(session, wanted);

@@ -1,14 +1,15 @@
 import { createHash } from "node:crypto";
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import { TABLES } from "../../src/lake/tables.ts";
+import { addressOf } from "../../src/postgres/address.ts";
+import { failureOf } from "../../src/postgres/outcome.ts";
+import { refuseUnfit } from "../../src/postgres/server.ts";
+import { openSession, type Session } from "../../src/postgres/session.ts";
 import { keptSecret, readCertificates } from "../../src/secret.ts";
-import { addressOf } from "./address.ts";
 import type { PostgresConfig } from "./config.ts";
 import { land } from "./land.ts";
-import { failureOf } from "./outcome.ts";
 import { mayWrite, prepareTables, type Wanted } from "./prepare.ts";
-import { lifeOf, refuseUnfit, warnOfLoss } from "./server.ts";
-import { openSession, type Session } from "./session.ts";
+import { lifeOf, warnOfLoss } from "./server.ts";
 
 /** Accepted means: `commit` has returned for the transaction that holds the event's rows. */
 export function createPostgresSink(config: PostgresConfig, context: ConnectorContext): Sink {

@@ -1,4 +1,5 @@
 import type { Column, Table } from "../../src/lake/table.ts";
+import { quoted } from "../../src/postgres/quoted.ts";
 import { TYPES } from "./columns.ts";
 
 /** The statements that put rows into a table; texts only. */
@@ -7,10 +8,6 @@ import { TYPES } from "./columns.ts";
 export interface Place {
   readonly schema: string;
   readonly timescale: boolean;
-}
-
-export function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }
 
 export function nameOf({ schema }: Pick<Place, "schema">, table: Pick<Table, "name">): string {

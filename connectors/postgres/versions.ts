@@ -1,9 +1,10 @@
 import type { Cell, Row, Table } from "../../src/lake/table.ts";
 import { placeOf } from "../../src/lake/table.ts";
 import { withNews } from "../../src/lake/versions.ts";
+import { quoted } from "../../src/postgres/quoted.ts";
+import type { Session } from "../../src/postgres/session.ts";
 import { type Rows, rowsFor } from "./portion.ts";
-import type { Session } from "./session.ts";
-import { listOf, nameOf, type Place, quoted } from "./statement.ts";
+import { listOf, nameOf, type Place } from "./statement.ts";
 
 /**
  * The rows of a table of versions that news change or add. What is held of the things is read first, so nobody else may

@@ -1,11 +1,13 @@
 import type { ConnectorDefinition } from "../../src/connector.ts";
 import { createReceiverSink } from "../../src/receiver/sink.ts";
 import { ServiceNowConfig } from "./config.ts";
-import { createServiceNowReceiver } from "./receiver.ts";
 
 export const servicenow = {
   name: "servicenow",
   summary: "One incident in ServiceNow for every alarm, resolved when it is over.",
   Config: ServiceNowConfig,
-  sink: (config, context) => createReceiverSink(createServiceNowReceiver(config, context), config, context),
+  async sink(config, context) {
+    const { createServiceNowReceiver } = await import("./receiver.ts");
+    return createReceiverSink(createServiceNowReceiver(config, context), config, context);
+  },
 } satisfies ConnectorDefinition<ServiceNowConfig>;

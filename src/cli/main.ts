@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 import { CommanderError, InvalidArgumentError } from "commander";
-import { complaint, EXIT, exitCodeOf } from "./exit.ts";
-import { watchForFaults } from "./last-resort.ts";
 import { createProgram } from "./program.ts";
-import { createTerminal } from "./terminal.ts";
+import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";
+import { watchForFaults } from "./shell/last-resort.ts";
+import { createTerminal } from "./shell/terminal.ts";
 
 /** How long what some library forgot may keep a finished command from ending, in milliseconds. */
 const END_WITHIN_MS = 1_000;

@@ -1,8 +1,8 @@
 import { Command, Help } from "commander";
 import { VERSION } from "../version.ts";
-import type { CliContext } from "./context.ts";
-import { EXIT_LINE } from "./exit.ts";
-import { parserOutput } from "./terminal.ts";
+import type { CliContext } from "./shell/context.ts";
+import { EXIT_LINE } from "./shell/exit.ts";
+import { parserOutput } from "./shell/terminal.ts";
 
 /** A command's own file: what it takes and does, added to the command that the table below has begun. */
 interface CommandFile {
@@ -18,141 +18,146 @@ const COMMANDS: readonly (readonly [usage: string, description: string, load: ()
     [
       "demo",
       "see it work: simulator, broker, worker and page in one process, with no configuration",
-      () => import("./demo.ts"),
+      () => import("./running/demo.ts"),
     ],
     [
       "init [address]",
       "from an address and a token to a configuration that fits the building",
-      () => import("./init.ts"),
+      () => import("./running/init.ts"),
     ],
-    ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./run.ts")],
+    ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./running/run.ts")],
     [
       "reload",
       "have the running worker read its configuration file again, or say what that would change",
-      () => import("./reload.ts"),
+      () => import("./running/reload.ts"),
     ],
     [
       "check",
       "check configuration, token, what is meant in the building, and every sink, without writing an event",
-      () => import("./check.ts"),
+      () => import("./checking/check.ts"),
     ],
     [
       "doctor",
       "what is most likely wrong, and one file for support that holds no secret",
-      () => import("./doctor.ts"),
+      () => import("./checking/doctor.ts"),
     ],
-    ["sites", "list the sites that the token can see", () => import("./sites.ts")],
-    ["alarms", "list alarms as the service shows them now", () => import("./alarms.ts")],
+    ["sites", "list the sites that the token can see", () => import("./building/sites.ts")],
+    ["alarms", "list alarms as the service shows them now", () => import("./building/alarms.ts")],
     [
       "tags [id...]",
       "list and search the tags that can be selected, with class, log and last value",
-      () => import("./tags.ts"),
+      () => import("./building/tags.ts"),
     ],
     [
       "gateways [id...]",
       "list and search gateways, and whether they are online",
-      async () => (await import("./inventories.ts")).gateways,
+      async () => (await import("./building/inventories.ts")).gateways,
     ],
     [
       "hosts [id...]",
       "list and search hosts (devices)",
-      async () => (await import("./inventories.ts")).hosts,
+      async () => (await import("./building/inventories.ts")).hosts,
     ],
     [
       "systems [id...]",
       "list and search technical systems, whose ids `select` takes",
-      async () => (await import("./inventories.ts")).systems,
+      async () => (await import("./building/inventories.ts")).systems,
     ],
     [
       "read <tag...>",
       "read the present values of tags (one request of the quota for every 20)",
-      () => import("./read.ts"),
+      () => import("./building/read.ts"),
     ],
     [
       "history <tag...>",
       "fetch logged history of up to 20 tags (one request of the quota)",
-      () => import("./history.ts"),
+      () => import("./past/history.ts"),
     ],
     [
       "write <tag> <value>",
       "write a tag through the running worker's gate, and wait for the result",
-      () => import("./write.ts"),
+      () => import("./writing/write.ts"),
     ],
     [
       "events",
       "what happened: the log of events, with filters; --follow goes on with what happens",
-      () => import("./events.ts"),
+      () => import("./watching/events.ts"),
     ],
-    ["outbox", "what each sink has still to get, and what it refused", () => import("./outbox.ts")],
-    ["sink", "try one sink", () => import("./sink.ts")],
+    ["outbox", "what each sink has still to get, and what it refused", () => import("./watching/outbox.ts")],
+    ["sink", "try one sink", () => import("./watching/sink.ts")],
     [
       "silence",
       "agreed times in which tickets, messages and pages are not made of alarms",
-      () => import("./silence.ts"),
+      () => import("./watching/silence.ts"),
     ],
     [
       "status",
       "what the status page shows: sources, sinks and their lag, quota, alarms",
-      () => import("./status.ts"),
+      () => import("./watching/status.ts"),
     ],
     [
       "writes",
       "what may be written to buildings: armed, stopped, approved, seconded",
-      () => import("./writes.ts"),
+      () => import("./writing/writes.ts"),
     ],
-    ["audit", "the log of every command and what became of it", () => import("./audit.ts")],
+    ["audit", "the log of every command and what became of it", () => import("./writing/audit.ts")],
     [
       "simulate",
       "run the simulator of the monitoring service, replaying real building readings",
-      () => import("./simulate.ts"),
+      () => import("./running/simulate.ts"),
     ],
     [
       "plan",
       "what the quota buys: requests by lane, freshness of each class, when the backfill is done",
-      () => import("./plan.ts"),
+      () => import("./watching/plan.ts"),
     ],
     [
       "gaps [tag...]",
       "holes in the history that is followed: what is not had, and why",
-      () => import("./gaps.ts"),
+      () => import("./past/gaps.ts"),
     ],
     [
       "silent-sensors",
       "sensors that seem dead, as the last report says: never moved, always null, log off",
-      () => import("./silent-sensors.ts"),
+      () => import("./past/silent-sensors.ts"),
     ],
     [
       "complete",
       "whether everything of a day is known: buckets expected, had, without a value, refused, pending",
-      () => import("./complete.ts"),
+      () => import("./past/complete.ts"),
     ],
     [
       "backfill [tag...]",
       "fetch a stretch of the past beside live work, or show how far it is",
-      () => import("./backfill.ts"),
+      () => import("./past/backfill.ts"),
     ],
     [
       "export [tag...]",
       "write history once as the tables of the lake, into a folder, with no worker and no sink",
-      () => import("./export.ts"),
+      () => import("./past/export.ts"),
     ],
     [
       "explain <id>",
       "why a tag or an alarm is as it is: requests, what is due next, what was skipped, sinks",
-      () => import("./explain.ts"),
+      () => import("./watching/explain.ts"),
     ],
     [
       "state",
-      "check the state for damage, and take out of a damaged file what was not delivered",
-      () => import("./state.ts"),
+      "check the state for damage, take out of a damaged file what was not delivered, move it into a database",
+      () => import("./watching/state.ts"),
+    ],
+    [
+      "fleet",
+      "members that share the sources of one database, what each holds, takeovers; drain one before maintenance",
+      () => import("./fleet/fleet.ts"),
     ],
     [
       "completion [shell]",
       "print the completion script of a shell: bash, zsh or fish",
-      () => import("./completion.ts"),
+      () => import("./manual/completion.ts"),
     ],
-    ["man", "print the manual page", () => import("./man.ts")],
-    ["schema", "print the JSON schema of the configuration, for editors", () => import("./schema.ts")],
+    ["man", "print the manual page", () => import("./manual/man.ts")],
+    ["schema", "print the JSON schema of the configuration, for editors", () => import("./manual/schema.ts")],
   ];
 
 /** All commands. `signal` aborts on Ctrl-C; `environment` may name the configuration file by PLENUM_CONFIG. */
@@ -193,8 +198,19 @@ export function createProgram(
     const load = loads.get(command);
     if (load === undefined) return;
     loads.delete(command);
-    const [{ createCliContext }, file] = await Promise.all([import("./context.ts"), load()]);
+    const [{ createCliContext }, file] = await Promise.all([import("./shell/context.ts"), load()]);
     file.define(command, createCliContext(program, command.name(), signal, allCommands));
+  }
+  /** Whether these names lead to a command, from the outermost inwards. */
+  async function isDefined(names: readonly string[]): Promise<boolean> {
+    let inside = program;
+    for (const name of names) {
+      const found = inside.commands.find((each) => each.name() === name);
+      if (found === undefined) return false;
+      await defined(found);
+      inside = found;
+    }
+    return true;
   }
   async function allCommands(): Promise<Command> {
     for (const command of program.commands) await defined(command);
@@ -211,8 +227,7 @@ export function createProgram(
     .description("the help of a command")
     .argument("[command...]", "its name")
     .action(async (names: readonly string[]) => {
-      const [first] = names;
-      const isKnown = first === undefined || program.commands.some((each) => each.name() === first);
+      const isKnown = await isDefined(names);
       // An unknown one is told as it is without `help`.
       await program.parseAsync(isKnown ? [...names, "--help"] : names, { from: "user" });
     });

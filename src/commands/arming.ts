@@ -18,8 +18,17 @@ import { WEAR } from "./wear.ts";
  */
 export interface Arming {
   refusing(): Refusing | null;
-  /** Takes a request to arm that lies in the folder: remembered and audited before it counts. */
+  /** Takes a request to arm that is there: remembered and audited before it counts. */
   look(): Promise<void>;
+}
+
+/** That somebody who can do more than edit the configuration wants writing armed. */
+export interface ArmRequest {
+  /** Who asks, for the audit log. */
+  readonly by: string;
+  isThere(): boolean;
+  /** What it asked for is done. */
+  taken(): void;
 }
 
 /** Name of the file inside the state folder with which a person asks to arm it. */
@@ -42,7 +51,9 @@ interface Armed {
 
 export interface ArmingOptions {
   readonly store: Pick<Store, "describe" | "document" | "damagedKeys">;
-  readonly stateFolder: string;
+  /** For people: which state it is about. */
+  readonly place: string;
+  readonly request: ArmRequest;
   /** Whoever started the worker asks for it. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
@@ -51,7 +62,7 @@ export interface ArmingOptions {
 }
 
 export async function openArming(options: ArmingOptions): Promise<Arming> {
-  const { store, stateFolder, atStart, journal, clock, log } = options;
+  const { store, place, request, atStart, journal, clock, log } = options;
   const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const damaged = keys.flat().length;
   const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
@@ -76,15 +87,15 @@ export async function openArming(options: ArmingOptions): Promise<Arming> {
         : {
             reason: "not-armed",
             message: isAnothers
-              ? `The state ${stateFolder} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
+              ? `${place.charAt(0).toUpperCase()}${place.slice(1)} was copied from ${copy?.from.folder ?? "another"}, which may write too, so nothing is written: make sure that only one does, then run plenum writes arm.`
               : damaged === 0
-                ? `Writing was never armed in the state ${stateFolder}, so nothing is written: run plenum writes arm once.`
-                : `What limits writing was damaged in the state ${stateFolder}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
+                ? `Writing was never armed in ${place}, so nothing is written: run plenum writes arm once.`
+                : `What limits writing was damaged in ${place}, so nothing is written: see what was written lately (plenum audit show), then run plenum writes arm.`,
           },
     async look() {
-      if (armed !== null || !isAskedFor(stateFolder)) return;
-      await arm("a file in the state folder");
-      rmSync(join(stateFolder, ARM_FILE), { force: true });
+      if (armed !== null || !request.isThere()) return;
+      await arm(request.by);
+      request.taken();
     },
   };
 }
@@ -100,6 +111,15 @@ export function askToArm(stateFolder: string): void {
   // Whatever lies there in its place is taken away and not written into.
   rmSync(file, { force: true });
   writeFileSync(file, "", { mode: 0o600, flag: "wx" });
+}
+
+/** The request as a file in the state folder. */
+export function armRequestIn(stateFolder: string): ArmRequest {
+  return {
+    by: "a file in the state folder",
+    isThere: () => isAskedFor(stateFolder),
+    taken: () => rmSync(join(stateFolder, ARM_FILE), { force: true }),
+  };
 }
 
 /** A file of the worker's own user; what somebody else laid there, or a link, asks for nothing. */

@@ -40,7 +40,7 @@ export function createClosures(options: {
       return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
     }
     if (killSwitch.thrown()) {
-      return { reason: "killed", message: `Writing is stopped; remove ${killSwitch.file} to go on.` };
+      return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
     }
     return unarmed() ?? approval.refusing() ?? auditSpace.full();
   }
@@ -55,7 +55,7 @@ export function createClosures(options: {
     const seenAt = isoUtc(clock.now());
     if (now.isThrown !== was.isThrown) {
       await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
-      log.warn({ file: killSwitch.file }, isThrown ? "writing is stopped" : "writing is allowed again");
+      log.warn({ remedy: killSwitch.remedy }, isThrown ? "writing is stopped" : "writing is allowed again");
     }
     if (now.approval !== was.approval) {
       const step = unapproved === null ? "rules-approved" : "rules-not-approved";

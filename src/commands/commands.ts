@@ -11,7 +11,7 @@ import { createAllowList } from "./allow-list.ts";
 import { type Rules, rulesOf } from "./approval/approval.ts";
 import { createApprovalGuard } from "./approval/guard.ts";
 import { openArming } from "./arming.ts";
-import { createAuditSpace, freeBytesOf } from "./audit/space.ts";
+import { createAuditSpace } from "./audit/space.ts";
 import { viewOf } from "./building-view.ts";
 import { createClosures } from "./closures.ts";
 import type { CommandsConfig } from "./config.ts";
@@ -19,9 +19,10 @@ import { createEndings, type Endings } from "./endings.ts";
 import { waitOf } from "./expected-wait.ts";
 import { createFreshValues } from "./fresh-values.ts";
 import { checkClock } from "./gate.ts";
+import type { Guards } from "./guards.ts";
 import { createIntake } from "./intake.ts";
 import { type Accepted, type Journal, openJournal } from "./journal.ts";
-import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
+import type { KillSwitch } from "./kill-switch.ts";
 import { createReadBack, type ReadBack } from "./read-back.ts";
 import { createRefusals } from "./refusals.ts";
 import { createRestores } from "./restores.ts";
@@ -64,13 +65,13 @@ export interface CommandsOptions {
   readonly config: CommandsConfig;
   readonly sources: readonly CommandsSource[];
   readonly store: Store;
-  readonly stateFolder: string;
+  readonly guards: Guards;
   /** Arms the state, should it not be armed yet; see `Arming`. */
   readonly armAtStart?: boolean;
   /** What else decides what is written where, e.g. the addresses of the sources; approved with the configuration. */
   readonly around?: Rules;
-  /** Bytes left on the disk of the state; asked of the system when left out. */
-  readonly freeBytes?: () => number | null;
+  /** The whole of what is approved, where `config` is a part of it. */
+  readonly approved?: CommandsConfig;
   readonly clock: Clock;
   /** Nothing is written while it is in doubt. */
   readonly clockDoubt: Pick<ClockDoubt, "stepped">;
@@ -108,17 +109,18 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     return line === undefined ? 0 : config.group_window + waitOf(line.source, line.writer.waiting(), clock);
   };
   const journal = await openJournal({ store, clock, rehearsal: config.rehearsal, expectedWaitMs });
-  const { around = {}, stateFolder } = options;
-  const killSwitch = createKillSwitch(stateFolder);
+  const { around = {}, guards } = options;
+  const { killSwitch } = guards;
   const approval = createApprovalGuard({
     config: config.approval ?? null,
-    rules: rulesOf(config, around),
-    stateFolder,
+    rules: rulesOf(options.approved ?? config, around),
+    pin: guards.pin,
     clock,
   });
   const arming = await openArming({
     store,
-    stateFolder,
+    place: guards.place,
+    request: guards.armRequest,
     atStart: options.armAtStart ?? false,
     journal,
     clock,
@@ -127,7 +129,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   const auditSpace = createAuditSpace({
     size: journal.auditSize,
     maxBytes: config.audit_max_bytes,
-    freeBytes: options.freeBytes ?? (() => freeBytesOf(stateFolder)),
+    freeBytes: guards.freeBytes,
     metrics,
     log,
   });

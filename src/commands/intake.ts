@@ -174,8 +174,8 @@ export function createIntake(options: IntakeOptions): Accept {
   }
 
   async function stopWriting(arrival: Arrival, id: string): Promise<void> {
-    options.killSwitch.throwIt(senderOf(arrival), isoUtc(clock.now()));
-    const message = `Writing is stopped; remove ${options.killSwitch.file} to go on.`;
+    await options.killSwitch.throwIt(senderOf(arrival), isoUtc(clock.now()));
+    const message = `Writing is stopped; ${options.killSwitch.remedy} to go on.`;
     await refuse([notice(arrival, id, null, { outcome: "confirmed", reason: "stop", message })]);
   }
 

@@ -2,12 +2,21 @@ import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /**
- * Stops all writing at once and for as long as its file exists, restarts included. Anything that can create a
- * file can throw it: a person with a shell, the command line, a message, the worker itself.
+ * Stops all writing at once and until somebody lets it go on, restarts included: a person with a shell, the command
+ * line, a message, the worker itself can throw it.
  */
 export interface KillSwitch {
-  readonly file: string;
+  /** What a person does to go on, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
+  readonly remedy: string;
+  /** Asked before every single write, so it answers at once. */
   thrown(): boolean;
+  /** Nothing leaves from here any more when it returns, and nowhere else once it resolves. */
+  throwIt(by: string, at: string): Promise<void> | void;
+}
+
+/** That of one state: thrown for as long as its file exists, so anything that can create a file can throw it. */
+export interface FolderKillSwitch extends KillSwitch {
+  readonly file: string;
   throwIt(by: string, at: string): void;
   release(): void;
 }
@@ -15,12 +24,12 @@ export interface KillSwitch {
 /** Name of the file inside the state folder. */
 export const KILL_FILE = "WRITES-STOPPED";
 
-export function createKillSwitch(stateFolder: string): KillSwitch {
+export function createKillSwitch(stateFolder: string): FolderKillSwitch {
   const file = join(stateFolder, KILL_FILE);
   return {
     file,
-    // Asked before every single write, so that it works within the second, without any watcher to fail. A folder
-    // that cannot be looked into counts as stopped.
+    remedy: `remove ${file}`,
+    // Looked at each time, without any watcher to fail. A folder that cannot be looked into counts as stopped.
     thrown() {
       try {
         return lstatSync(file, { throwIfNoEntry: false }) !== undefined;

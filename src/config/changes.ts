@@ -11,6 +11,7 @@ import { isPlain, isSecret, shownValue } from "./shown-value.ts";
 /** What is used when the worker starts and at no other time, by path; `*` is a name of one's own. */
 const AT_A_START: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
+  "state.postgres": "the state is opened at a start",
   "state.plots": "what is kept for plots is settled at a start",
   "status.host": "the page takes its address at a start",
   "status.port": "the page takes its port at a start",

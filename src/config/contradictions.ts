@@ -19,6 +19,16 @@ interface SensorList extends BySystem {
   readonly classes?: readonly string[] | undefined;
 }
 
+interface SinkSection {
+  readonly enabled: boolean;
+  readonly filter: { readonly sources: readonly string[] };
+  readonly file?: unknown;
+  readonly stdout?: unknown;
+  readonly parquet?:
+    | { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" }
+    | undefined;
+}
+
 /** The parts of the configuration that name each other. */
 interface Sections {
   readonly sources: Readonly<
@@ -32,7 +42,8 @@ interface Sections {
       }
     >
   >;
-  readonly sinks: Readonly<Record<string, { readonly filter: { readonly sources: readonly string[] } }>>;
+  readonly state: { readonly postgres?: unknown };
+  readonly sinks: Readonly<Record<string, SinkSection>>;
   readonly commands: {
     readonly allow: readonly {
       readonly source?: string | undefined;
@@ -42,7 +53,13 @@ interface Sections {
 }
 
 export function contradictions(config: Sections): readonly Contradiction[] {
-  return [...classesOfSensors(config), ...systemsUnknown(config), ...writable(config), ...filters(config)];
+  return [
+    ...classesOfSensors(config),
+    ...systemsUnknown(config),
+    ...writable(config),
+    ...filters(config),
+    ...boundToOneMachine(config),
+  ];
 }
 
 const SENSOR_LISTS = ["exclude", "may_rest"] as const;
@@ -109,6 +126,28 @@ function filters({ sources, sinks }: Sections): readonly Contradiction[] {
       "sources",
     ]),
   );
+}
+
+/** In a fleet a source is now at one machine and then at another, and its sinks with it. */
+function boundToOneMachine({ sinks, state }: Sections): readonly Contradiction[] {
+  if (state.postgres === undefined) return [];
+  return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
+    if (!enabled) return [];
+    const at = (message: string, ...path: readonly string[]) => [{ path: ["sinks", name, ...path], message }];
+    const moves =
+      "belongs to one machine, and with state.postgres each source may be at any member: send the events over a network, such as by mqtt, kafka, webhook or postgres";
+    if (file !== undefined) return at(`A file ${moves}.`, "file");
+    if (stdout !== undefined) return at(`Standard output ${moves}.`, "stdout");
+    if (parquet?.folder !== undefined)
+      return at(`A folder ${moves}, or to s3 with table_format: delta.`, "parquet", "folder");
+    if (parquet?.table_format === "plain")
+      return at(
+        "With state.postgres several members write the tables at once, which only a Delta table can bear: set table_format: delta.",
+        "parquet",
+        "table_format",
+      );
+    return [];
+  });
 }
 
 function unknownNames(

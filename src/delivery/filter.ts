@@ -52,7 +52,7 @@ export type Filter = z.infer<typeof Filter>;
 /** True when an event passes: of every list that is not empty it has to be on one entry. */
 export function matches(filter: Filter, event: Event): boolean {
   return (
-    passes(filter.kinds, (pattern) => matcher(pattern)(event.type)) &&
+    passes(matchersOf(filter), (isMeant) => isMeant(event.type)) &&
     passes(filter.sites, (site) => event.siteid === site) &&
     passes(filter.priorities, (priority) => event.priority === priority) &&
     passes(filter.sources, (name) => event.source === `/sources/${name}`)
@@ -76,7 +76,7 @@ export function wantedBy(
         {
           kinds: KINDS.filter(
             (kind) =>
-              passes(filter.kinds, (pattern) => matcher(pattern)(kind)) &&
+              passes(matchersOf(filter), (isMeant) => isMeant(kind)) &&
               // Only events about alarms have a priority.
               (filter.priorities.length === 0 || kind.startsWith("alarm-")),
           ),
@@ -91,7 +91,20 @@ function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
   return list.length === 0 || list.some(holds);
 }
 
-function matcher(pattern: string): (kind: Kind) => boolean {
+type Matcher = (kind: Kind) => boolean;
+
+/** A filter is asked about every event, and what its patterns mean is worked out once. */
+const matchers = new WeakMap<Filter["kinds"], readonly Matcher[]>();
+
+function matchersOf({ kinds }: Filter): readonly Matcher[] {
+  const known = matchers.get(kinds);
+  if (known !== undefined) return known;
+  const made = kinds.map(matcher);
+  matchers.set(kinds, made);
+  return made;
+}
+
+function matcher(pattern: string): Matcher {
   if (!pattern.includes("*")) return (kind) => kind === pattern;
   const parts = pattern.split("*").map((part) => part.replaceAll(/[^a-z-]/g, "\\$&"));
   const expression = new RegExp(`^${parts.join("[a-z-]*")}$`);

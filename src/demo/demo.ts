@@ -78,7 +78,7 @@ export async function startDemo(options: { readonly folder: string }): Promise<D
   const config = loadYaml({ schema: Config, file: DEMO_CONFIG, environment });
   const worker = await createWorker({ config, environment, armWriting: true });
   await worker.start();
-  const takeBackWord = leaveWord({ statusUrl: worker.statusUrl(), environment });
+  const takeBackWord = leaveWord({ config: DEMO_CONFIG, statusUrl: worker.statusUrl(), environment });
   const leaving = new AbortController();
   const caretaker = work(simulator, systemClock, leaving.signal);
 

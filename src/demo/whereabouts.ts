@@ -11,12 +11,14 @@ import { z } from "zod";
 const Whereabouts = z.strictObject({
   pid: z.int().positive(),
   statusUrl: z.string(),
+  /** Path of its configuration. */
+  config: z.string(),
   /** What the demo's configuration is filled in with. */
   environment: z.record(z.string().regex(/^PLENUM_DEMO_[A-Z_]+$/), z.string()),
 });
 export type Whereabouts = z.infer<typeof Whereabouts>;
 
-/** The configuration of every demo; its variables are in `environment`. */
+/** The configuration of the demo of one worker; its variables are in `environment`. */
 export const DEMO_CONFIG = fileURLToPath(new URL("../../config/demo.yaml", import.meta.url));
 
 const NAME = "demo.json";

@@ -142,8 +142,8 @@ async function connected(stateFolder: string, signal: AbortSignal): Promise<Sock
 function resultOf<T>({ status, text: said }: Exchanged): T {
   const answer = parsed(said) as { readonly result?: T } & Partial<ToldFailure>;
   if (status === 200) return answer.result as T;
-  const { failure = "retryable", message = `The worker answered ${status}.` } = answer;
-  throw toldFailure({ failure, message });
+  const { failure = "retryable", message = `The worker answered ${status}.`, reason, field } = answer;
+  throw toldFailure({ failure, message, reason, field });
 }
 
 /** What was cut short is no answer. */

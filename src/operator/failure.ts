@@ -1,5 +1,6 @@
 import {
   ConfigError,
+  type ConfigReason,
   type Failure,
   Malformed,
   meaningOf,
@@ -15,16 +16,26 @@ import { withoutCredentials } from "../log.ts";
 export interface ToldFailure {
   readonly failure: Failure["kind"];
   readonly message: string;
+  /** Of a configuration that is wrong: why, and which field is meant, where that is known. */
+  readonly reason?: ConfigReason | undefined;
+  readonly field?: string | undefined;
 }
 
 export function tellFailure(error: unknown): ToldFailure {
-  return { failure: meaningOf(error).kind, message: withoutCredentials(sentence(error)) };
+  const failure = meaningOf(error);
+  const told: ToldFailure = { failure: failure.kind, message: withoutCredentials(sentence(error)) };
+  if (failure.kind !== "config") return told;
+  const { reason, field } = failure;
+  return { ...told, reason, field };
 }
 
-export function toldFailure({ failure, message }: ToldFailure): Failure {
+export function toldFailure({ failure, message, reason, field }: ToldFailure): Failure {
   switch (failure) {
     case "config":
-      return new ConfigError(message);
+      return new ConfigError(message, {
+        ...(reason === undefined ? {} : { reason }),
+        ...(field === undefined ? {} : { field }),
+      });
     case "throttled":
       return new Throttled(message, null);
     case "rejected":

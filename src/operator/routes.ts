@@ -26,6 +26,8 @@ export interface OperatorOptions {
   readonly work: WorkOptions;
   /** Reads the configuration file again, or only looks; absent where the worker was given none. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
+  /** What to say of a source that is not here. */
+  readonly noSource?: (name: string) => Promise<string>;
   /** The last lines of the worker's log. */
   readonly log: () => readonly string[];
 }
@@ -82,8 +84,12 @@ export function operatorRoutes(options: OperatorOptions): Hono {
     return Promise.resolve(context.json({ failure: "retryable", message: reason }, 503));
   });
   app.post("/sources/:name", async (context) => {
-    const source = options.sources.get(context.req.param("name"));
-    if (source === undefined) return context.json({ failure: "config", message: "No such source." }, 404);
+    const name = context.req.param("name");
+    const source = options.sources.get(name);
+    if (source === undefined) {
+      const message = (await options.noSource?.(name)) ?? "No such source.";
+      return context.json({ failure: "config", message }, 404);
+    }
     const asked = Call.safeParse(await bodyOf(context));
     if (!asked.success) return context.json({ failure: "config", message: "No such question." }, 400);
     return context.json({ result: await answer(source, asked.data, context.req.raw.signal) });

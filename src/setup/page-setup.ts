@@ -3,10 +3,11 @@ import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { PlanReport } from "../sync/plan/report.ts";
 import { readAddress } from "./address.ts";
-import { promiseLines, shareText } from "./plan.ts";
-import { tagsText } from "./plenum-yaml.ts";
+import { promises, shareSaid } from "./plan.ts";
+import { tagsSaid } from "./plenum-yaml.ts";
+import type { Said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
-import { doubts, tokenText } from "./seen-lines.ts";
+import { doubts, tokenSaid } from "./seen-lines.ts";
 import { guessZone } from "./time-zone.ts";
 import { groupsOf, proposedWishes, STEPS_MS, Wishes } from "./wishes.ts";
 
@@ -38,14 +39,16 @@ export type WriteAsked = z.infer<typeof WriteAsked>;
 /** What the page shows of a building. */
 export interface Looked {
   readonly baseUrl: string;
-  readonly notes: readonly string[];
-  readonly token: string;
-  readonly tags: string;
+  readonly notes: readonly Said[];
+  readonly token: Said;
+  readonly tags: Said;
+  /** Of all sites, the most frequent first. */
+  readonly units: SeenBuilding["units"];
   readonly sites: SeenBuilding["sites"];
   readonly systems: SeenBuilding["systems"];
   readonly alarms: number | null;
-  readonly doubts: readonly string[];
-  readonly zone: { readonly proposed: string | null; readonly note: string | null };
+  readonly doubts: readonly Said[];
+  readonly zone: { readonly proposed: string | null; readonly note: Said | null };
   /** The steps of the sliders, milliseconds. */
   readonly steps: readonly number[];
   readonly groups: readonly {
@@ -58,11 +61,10 @@ export interface Looked {
 }
 
 export interface PlanShown {
-  /** One sentence. */
-  readonly share: string;
+  readonly share: Said;
   readonly load: number;
   readonly fits: boolean;
-  readonly lines: readonly string[];
+  readonly lines: readonly Said[];
   /** The cheapest change that makes it fit; null when it fits. */
   readonly change: string | null;
 }
@@ -126,8 +128,8 @@ export function createPageSetup(options: {
       known = { seen, asked: { ...asked, token, baseUrl } };
       looked = {
         ...{ baseUrl, notes, wishes },
-        token: tokenText(seen, clock.now()),
-        tags: tagsText(seen),
+        token: tokenSaid(seen, clock.now()),
+        ...{ tags: tagsSaid(seen), units: seen.units },
         ...{ sites: seen.sites, systems: seen.systems, alarms: seen.alarms },
         doubts: doubts(seen),
         zone: guessZone(seen, machineZone),
@@ -152,10 +154,9 @@ export function createPageSetup(options: {
 }
 
 function shownPlan(plan: PlanReport): PlanShown {
-  const { load, fits, changes, classes } = plan;
+  const { load, fits, changes } = plan;
   return {
-    ...{ load, fits, lines: promiseLines(plan) },
-    share: classes.length === 0 ? "No tag is read; alarms are followed." : shareText(plan),
+    ...{ load, fits, lines: promises(plan), share: shareSaid(plan) },
     change: fits ? null : (changes[0]?.text ?? null),
   };
 }

@@ -2,6 +2,7 @@ import type { Config } from "../config/config.ts";
 import { spanText } from "../duration.ts";
 import { factsFromTags, type PlanSettings } from "../sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../sync/plan/report.ts";
+import { english, type Said, said } from "./said.ts";
 import { type SeenBuilding, tagsForPlan } from "./seen.ts";
 
 /** What the only source of a configuration costs on a building as it was seen. */
@@ -18,26 +19,41 @@ export function planOf(
 }
 
 /** `These wishes take 62 % of the quota (20 requests a minute).` */
-export function shareText({ load, quota, lanes, fits }: PlanReport): string {
-  const perMinute = `${Number(quota.perMinute.toFixed(1))} requests a minute`;
+export const shareText = (plan: PlanReport): string => english(shareSaid(plan));
+
+export function shareSaid({ load, quota, lanes, fits, classes }: PlanReport): Said {
+  if (classes.length === 0) return said("No tag is read; alarms are followed.");
+  const count = Number(quota.perMinute.toFixed(1));
   const used = lanes.filter(({ lane }) => lane === "live" || lane === "history");
   const share = used.reduce((sum, each) => sum + each.share, 0);
   return fits
-    ? `These wishes take ${percent(share)} of the quota (${perMinute}).`
-    : `These wishes need ${percent(load)} of the quota (${perMinute}), so values become older than wished.`;
+    ? said("These wishes take {share} of the quota ({count} requests a minute).", {
+        share: percent(share),
+        count,
+      })
+    : said(
+        "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.",
+        { share: percent(load), count },
+      );
 }
 
 /** What becomes of each wish, in a line each. */
-export function promiseLines({ classes, history, backfill }: PlanReport): readonly string[] {
+export function promises({ classes, history, backfill }: PlanReport): readonly Said[] {
   return [
     ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
-      const late = stretch > 1 ? ", more than wished" : "";
-      return `${name}: ${tags} tags, at most ${spanText(promisedSeconds)} old${late}`;
+      const values = { name, tags, age: spanText(promisedSeconds) };
+      return stretch > 1
+        ? said("{name}: {tags} tags, at most {age} old, more than wished", values)
+        : said("{name}: {tags} tags, at most {age} old", values);
     }),
     ...history.map(({ name, tags, resolution }) => {
-      const minutes = backfill === null ? 0 : backfill.requestsLeft / backfill.requestsPerMinute;
-      const done = backfill === null ? "" : `, its past fetched in ${spanText(Math.ceil(minutes) * 60)}`;
-      return `history ${name}: ${tags} tags at ${resolution}${done}`;
+      if (backfill === null)
+        return said("history {name}: {tags} tags at {resolution}", { name, tags, resolution });
+      const minutes = backfill.requestsLeft / backfill.requestsPerMinute;
+      return said("history {name}: {tags} tags at {resolution}, its past fetched in {time}", {
+        ...{ name, tags, resolution },
+        time: spanText(Math.ceil(minutes) * 60),
+      });
     }),
   ];
 }

@@ -1,5 +1,6 @@
 import { formatDuration } from "../duration.ts";
 import { printable, printableJson } from "../printable.ts";
+import { english, type Said, said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
 import { groupsOf, historyEveryMs, type UnitGroup, type Wishes } from "./wishes.ts";
 
@@ -70,15 +71,18 @@ function heading({ baseUrl, date }: Frame, seen: SeenBuilding): readonly string[
 }
 
 /** `312 tags (°C 73, % 51, no unit 17)`; said of an estimate that it is one. */
-export function tagsText({ tags, units, isEstimate }: SeenBuilding): string {
+export function tagsText(seen: SeenBuilding): string {
+  const { units } = seen;
   const most = units.slice(0, 5).map(({ unit, tags: count }) => `${unit === "" ? "no unit" : unit} ${count}`);
   const rest = units.length > most.length ? " …" : "";
-  const counted = countText(tags, { isEstimate });
+  const counted = english(tagsSaid(seen));
   return most.length === 0 ? counted : `${counted} (${most.join(", ")}${rest})`;
 }
 
-function countText(tags: number, { isEstimate }: Pick<SeenBuilding, "isEstimate">): string {
-  return `${isEstimate ? "about " : ""}${tags} tag${tags === 1 ? "" : "s"}`;
+/** How many there are, alone. */
+export function tagsSaid({ tags, isEstimate }: Pick<SeenBuilding, "tags" | "isEstimate">): Said {
+  if (tags === 1) return isEstimate ? said("about 1 tag") : said("1 tag");
+  return isEstimate ? said("about {tags} tags", { tags }) : said("{tags} tags", { tags });
 }
 
 const ABILITY_OF = [
@@ -116,7 +120,7 @@ function classes(wishes: Wishes, seen: SeenBuilding, share: ShareText): readonly
     ...(share === null ? [] : [`# ${share}`]),
     "read:",
     ...wished.flatMap((each) => [
-      `  - name: ${className(each, all)} # ${countText(each.tags, seen)}`,
+      `  - name: ${className(each, all)} # ${english(tagsSaid({ ...seen, tags: each.tags }))}`,
       ...selection(each, all, wishes),
       `    every: ${formatDuration(wishes.every[each.group] ?? 0)}`,
     ]),

@@ -1,4 +1,5 @@
 import { tagsText } from "./plenum-yaml.ts";
+import { english, type Said, said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
 
 const DAY_MS = 86_400_000;
@@ -12,7 +13,7 @@ export function seenLines(seen: SeenBuilding, nowMs: number): readonly string[] 
   const shown = sites.slice(0, SITES_SHOWN);
   return [
     "",
-    `${tokenText(seen, nowMs)}; abilities: ${token.abilities.join(", ")}.`,
+    `${english(tokenSaid(seen, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
     `${counted(sites.length, "site")}:`,
     ...shown.map(({ id, displayName, tags }) =>
       tags === null ? `  ${id}  ${displayName}` : `  ${id}  ${displayName}, ${counted(tags, "tag")}`,
@@ -20,7 +21,7 @@ export function seenLines(seen: SeenBuilding, nowMs: number): readonly string[] 
     ...(shown.length < sites.length ? [`  and ${sites.length - shown.length} more`] : []),
     `${tagsText(seen)}${alarms === null ? "" : `, ${counted(alarms, "active alarm")}`}.`,
     ...systemLines(systems),
-    ...doubts(seen),
+    ...doubts(seen).map(english),
     "",
   ];
 }
@@ -34,39 +35,50 @@ function systemLines(systems: SeenBuilding["systems"]): readonly string[] {
 }
 
 /** What somebody should know before relying on it, as sentences. */
-export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding): readonly string[] {
+export function doubts({ isEstimate, listed, tags, token, sites }: SeenBuilding): readonly Said[] {
   const may = (ability: string) => token.abilities.includes(ability);
   return [
     ...(isEstimate
-      ? [`${listed} tags were looked at; units and numbers of the others are assumed to be alike.`]
+      ? [
+          said("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", {
+            listed,
+          }),
+        ]
       : []),
     ...(may("read:tags")
       ? []
-      : ["The token may not read tags (read:tags): alarms are followed, and no value is read."]),
+      : [said("The token may not read tags (read:tags): alarms are followed, and no value is read.")]),
     ...(may("read:alarms")
       ? []
-      : ["The token may not read alarms (read:alarms): values are read, and no alarm is followed."]),
+      : [said("The token may not read alarms (read:alarms): values are read, and no alarm is followed.")]),
     ...(may("read:tags") && tags === 0
       ? [
-          `There is no tag in ${sites.length === 1 ? "this site" : `these ${sites.length} sites`}: a user who has permission for components only sees tags through the views.`,
+          sites.length === 1
+            ? said(
+                "There is no tag in this site: a user who has permission for components only sees tags through the views.",
+              )
+            : said(
+                "There is no tag in these {count} sites: a user who has permission for components only sees tags through the views.",
+                { count: sites.length },
+              ),
         ]
       : []),
     ...(may("write:tags")
-      ? ["The token may write tags. Writing stays off; a token without write:tags is safer."]
+      ? [said("The token may write tags. Writing stays off; a token without write:tags is safer.")]
       : []),
   ];
 }
 
 /** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
-export function tokenText({ token }: Pick<SeenBuilding, "token">, nowMs: number): string {
-  return `Token "${token.name}" of ${token.user.name}, ${expiry(token.expiresAt, nowMs)}`;
-}
-
-function expiry(expiresAt: string | null, nowMs: number): string {
-  if (expiresAt === null) return "which never expires";
-  const days = Math.floor((Date.parse(expiresAt) - nowMs) / DAY_MS);
-  const date = expiresAt.slice(0, 10);
-  return days < SOON_DAYS ? `which expires in ${counted(days, "day")} (${date})` : `valid until ${date}`;
+export function tokenSaid({ token }: Pick<SeenBuilding, "token">, nowMs: number): Said {
+  const values = { token: token.name, user: token.user.name };
+  if (token.expiresAt === null) return said('Token "{token}" of {user}, which never expires', values);
+  const days = Math.floor((Date.parse(token.expiresAt) - nowMs) / DAY_MS);
+  const date = token.expiresAt.slice(0, 10);
+  if (days >= SOON_DAYS) return said('Token "{token}" of {user}, valid until {date}', { ...values, date });
+  return days === 1
+    ? said('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
+    : said('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
 }
 
 function counted(count: number, what: string): string {

@@ -47,6 +47,9 @@ const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: st
   "/": asset("./page/setup.html", "text/html; charset=utf-8"),
   "/setup.mjs": asset("./page/setup.mjs", "text/javascript; charset=utf-8"),
   "/wishes.mjs": asset("./page/wishes.mjs", "text/javascript; charset=utf-8"),
+  // The page's words are the status page's own way of having them, with a table of their own.
+  "/language.mjs": asset("../status/page/language.mjs", "text/javascript; charset=utf-8"),
+  "/norwegian.mjs": asset("./page/norwegian.mjs", "text/javascript; charset=utf-8"),
   "/colours.css": asset("../status/page/colours.css", "text/css; charset=utf-8"),
   "/setup.css": asset("./page/setup.css", "text/css; charset=utf-8"),
   "/favicon.svg": asset("../status/page/favicon.svg", "image/svg+xml"),

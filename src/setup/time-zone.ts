@@ -1,4 +1,5 @@
 import { DateTime } from "luxon";
+import { type Said, said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
 
 /**
@@ -9,7 +10,7 @@ export interface ZoneGuess {
   /** Null where there is none that could be right. */
   readonly proposed: string | null;
   /** A sentence, where the alarms say something about it; otherwise null. */
-  readonly note: string | null;
+  readonly note: Said | null;
 }
 
 export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: string): ZoneGuess {
@@ -20,12 +21,20 @@ export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: stri
     ({ time, minutes }) => DateTime.fromISO(time, { zone: machineZone }).offset !== minutes,
   );
   if (wrong === undefined)
-    return { proposed: machineZone, note: `The times of the alarms fit ${machineZone}, as this machine.` };
-  const day = wrong.time.slice(0, 10);
-  const said = `An alarm of ${day} has a time at ${offsetText(wrong.minutes)}`;
+    return {
+      proposed: machineZone,
+      note: said("The times of the alarms fit {zone}, as this machine.", { zone: machineZone }),
+    };
+  const values = { day: wrong.time.slice(0, 10), offset: offsetText(wrong.minutes) };
   const note = isPlace
-    ? `${said}, which ${machineZone}, this machine's zone, does not have then.`
-    : `${said}.`;
+    ? said(
+        "An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.",
+        {
+          ...values,
+          zone: machineZone,
+        },
+      )
+    : said("An alarm of {day} has a time at {offset}.", values);
   return { proposed: null, note };
 }
 

@@ -22,7 +22,7 @@ export function createSilenceKeeper(options: {
     const at = isoUtc(clock.now());
     for (const silence of await silencesIn(store)) {
       if (silence.to <= at) {
-        await endSilence(store, silence.id, silence.to, null);
+        await endSilence(store, silence.id, silence.to, silence.endedBy ?? null);
         log.info({ silence: silence.id, reason: silence.reason }, "a silence is over");
       } else if (silence.from <= at && !silence.isTold) {
         await beginSilence(store, silence, silence.from);

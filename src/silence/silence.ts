@@ -12,6 +12,8 @@ import type { Store } from "../store/store.ts";
 export interface Silence extends AgreedSilence {
   /** Whether its beginning was told as an event. */
   readonly isTold: boolean;
+  /** Who had it end before its time, by then `to`, and leaves it to the worker to tell so. */
+  readonly endedBy?: string;
 }
 
 const SET = "silence";
@@ -46,6 +48,25 @@ export async function endSilence(
   await store.commit({
     documents: [{ set: SET, remove: [id] }],
     events: silence.isTold ? [silenceEvent("silence-ended", silence, at, by)] : [],
+  });
+  return true;
+}
+
+/**
+ * The same for somebody who may tell nothing, such as a command beside a fleet: one that was told is over from now on,
+ * and whoever keeps the silences of this state ends it. False when there is none that goes on.
+ */
+export async function cutSilence(
+  store: Pick<Store, "commit" | "document">,
+  id: string,
+  at: string,
+  by: string,
+): Promise<boolean> {
+  const silence = await store.document<Silence>(SET, id);
+  if (silence === undefined || silence.to <= at) return false;
+  const cut: Silence = { ...silence, to: at, endedBy: by };
+  await store.commit({
+    documents: [silence.isTold ? { set: SET, put: [[id, cut]] } : { set: SET, remove: [id] }],
   });
   return true;
 }
@@ -95,7 +116,7 @@ function likeName(pattern: string, name: string): boolean {
 
 function silenceEvent(
   type: "silence-started" | "silence-ended",
-  { isTold: _, ...silence }: Silence,
+  { isTold: _, endedBy: __, ...silence }: Silence,
   time: string,
   by: string | null,
 ): Event {

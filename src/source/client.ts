@@ -14,7 +14,7 @@ import { type Filters, filterQuery, historyQuery } from "./query.ts";
 import type { Limiter } from "./quota/limiter.ts";
 import { sameRecord } from "./same-record.ts";
 import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
-import { createSend, type ListEndpoint, type TagCall } from "./send.ts";
+import { createSend, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
 import type { Choose, Held, HistoryQuery, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { createToken } from "./token.ts";
@@ -41,6 +41,8 @@ export interface SourceOptions {
   readonly random?: () => number;
   /** Learns what the Date of each reply says of our clock; its own, which nobody asks, unless given. */
   readonly clockDoubt?: ClockDoubt;
+  /** Asked before each request leaves; any may when left out. */
+  readonly leaving?: Leaving;
 }
 
 export function createSource(options: SourceOptions): Source {
@@ -85,6 +87,7 @@ export function createSource(options: SourceOptions): Source {
     note,
     random: options.random ?? Math.random,
     skew,
+    ...(options.leaving === undefined ? {} : { leaving: options.leaving }),
   });
   const paging = createPaging({ clock, note, origin: new URL(config.base_url).origin });
 

@@ -1,6 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../clock.ts";
 import { OwnTrouble } from "../errors.ts";
+import { type Moment, momentOf } from "../moment.ts";
 
 /**
  * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
@@ -13,9 +14,10 @@ export interface ListPace {
   /**
    * `urgent`: alarms, sites and the token. A third of the rate is theirs alone, so that a first inventory of many
    * buildings, which takes minutes at this pace, never keeps an alarm waiting. Nor does a storm of alarms that takes
-   * the whole rate keep the rest waiting for ever: after two minutes its next request takes any slot.
+   * the whole rate keep the rest waiting for ever: after two minutes its next request takes any slot. The task is told
+   * when its slot was taken.
    */
-  run<T>(task: () => Promise<T>, signal: AbortSignal, urgent?: boolean): Promise<T>;
+  run<T>(task: (since: Moment) => Promise<T>, signal: AbortSignal, urgent?: boolean): Promise<T>;
   /** Nothing leaves for this long: the whole service is in maintenance. */
   hold(forMs: number): void;
   /** A request that left at `startedMs` (monotonic) was refused with 429 and the wish to wait `forMs`. */
@@ -58,8 +60,8 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     return Math.max(windowMs, heldUntilMs - nowMs, 0);
   }
 
-  /** Waits for a slot and takes it; when it was taken, by measured time. */
-  async function slot(signal: AbortSignal, urgent: boolean): Promise<number> {
+  /** Waits for a slot and takes it; when it was taken. */
+  async function slot(signal: AbortSignal, urgent: boolean): Promise<Moment> {
     const sinceMs = clock.monotonic();
     const left = () => {
       const nowMs = clock.monotonic();
@@ -67,9 +69,9 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     };
     for (let ms = left(); ms > 0; ms = left()) await clock.sleep(ms, signal);
     signal.throwIfAborted();
-    const startedMs = clock.monotonic();
-    starts.push(startedMs);
-    return startedMs;
+    const taken = momentOf(clock);
+    starts.push(taken.monotonicMs);
+    return taken;
   }
 
   function hold(forMs: number) {
@@ -79,12 +81,12 @@ export function createListPace(options: { readonly perMinute: number; readonly c
   return {
     run(task, signal, urgent = false) {
       const turn = async () => {
-        const startedMs = await slot(signal, urgent);
+        const taken = await slot(signal, urgent);
         try {
-          return await task();
+          return await task(taken);
         } catch (error) {
           // It never left this machine, so the service has not counted it.
-          const at = error instanceof OwnTrouble ? starts.lastIndexOf(startedMs) : -1;
+          const at = error instanceof OwnTrouble ? starts.lastIndexOf(taken.monotonicMs) : -1;
           if (at >= 0) starts.splice(at, 1);
           throw error;
         }

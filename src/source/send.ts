@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import { type Failure, meaningOf } from "../errors.ts";
 import type { Log, Secret } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { type Moment, momentOf } from "../moment.ts";
 import { USER_AGENT } from "../version.ts";
 import type { ClockSkew } from "./clock-skew.ts";
 import { StaleSocket } from "./connection-failure.ts";
@@ -80,7 +81,14 @@ export interface SendOptions {
   readonly note: Note;
   readonly random: () => number;
   readonly skew: ClockSkew;
+  readonly leaving?: Leaving;
 }
+
+/**
+ * Asked at the last moment whether a request may leave whose slot was taken since then; throws `OwnTrouble` where it must
+ * not any more. Its slot stays spent.
+ */
+export type Leaving = (since: Moment) => void;
 
 const PATHS = {
   sites: "/api/v1/sites",
@@ -114,11 +122,20 @@ interface Limit {
 }
 
 export function createSend(options: SendOptions): Send {
-  const { name: source, transport, token, limiter, lists, clock, metrics, log, note } = options;
+  const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
   const maintenance = createMaintenance({ clock, random: options.random });
 
-  async function requestFor(call: TagCall | ListCall, secret: Secret): Promise<TransportRequest> {
+  /** What asks before a request leaves whose slot was taken since then. */
+  function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
+    return leaving === undefined ? {} : { mayLeave: () => leaving(since) };
+  }
+
+  async function requestFor(
+    call: TagCall | ListCall,
+    secret: Secret,
+    since: Moment,
+  ): Promise<TransportRequest> {
     const told = typeof call.query === "function" ? call.query() : call.query;
     const query = told === undefined ? "" : `?${told.toString()}`;
     const body = isPost(call) ? JSON.stringify(await call.body()) : null;
@@ -127,15 +144,17 @@ export function createSend(options: SendOptions): Send {
       path: `${prefix}${PATHS[call.endpoint]}${query}`,
       headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
+      ...asking(since),
     };
   }
 
-  async function attempt(call: TagCall | ListCall, limit: Limit, signal: AbortSignal) {
+  async function attempt(call: TagCall | ListCall, limit: Limit, since: Moment, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
-    const request = await requestFor(call, secret);
+    const request = await requestFor(call, secret, since);
     const startedMs = clock.monotonic();
     try {
+      request.mayLeave?.();
       const reply = await transport(request, signal);
       limit.observe(rateLimitIn(reply), startedMs);
       // What a proxy kept has an age, and the time of another day.
@@ -179,12 +198,15 @@ export function createSend(options: SendOptions): Send {
   async function sent(
     call: TagCall | ListCall,
     limit: Limit,
-    turn: <T>(task: () => Promise<T>, isFirst: boolean) => Promise<T>,
+    turn: <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<Sent> {
     const wishedMs = clock.monotonic();
     const once = async (isFirst: boolean) => {
-      const { answer, latencyMs, startedMs } = await turn(() => attempt(call, limit, signal), isFirst);
+      const { answer, latencyMs, startedMs } = await turn(
+        (since) => attempt(call, limit, since, signal),
+        isFirst,
+      );
       return { answer, latencyMs, queuedMs: startedMs - wishedMs };
     };
     try {
@@ -208,7 +230,7 @@ export function createSend(options: SendOptions): Send {
         refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
       };
       // What was chosen once is asked for again as it is.
-      const turn = <T>(task: () => Promise<T>, isFirst: boolean) =>
+      const turn = <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
       return sent(call, limit, turn, signal);
     },
@@ -221,7 +243,8 @@ export function createSend(options: SendOptions): Send {
       const startedMs = clock.monotonic();
       const path = `${prefix}${PATHS[endpoint]}`;
       try {
-        const reply = await transport({ method: "GET", path, headers: HEADERS, body: null }, signal);
+        const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
+        const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
         const body = parseJson(reply.body);
         measure(endpoint, "ok", startedMs);
         const told = healthIn(body.ok ? body.value : null, note);

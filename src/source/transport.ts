@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
-import { ConfigError, Malformed, Retryable } from "../errors.ts";
+import { ConfigError, Malformed, OwnTrouble, Retryable } from "../errors.ts";
 import { type HttpProxy, targetOf } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import type { SourceConfig } from "./config.ts";
@@ -14,6 +14,8 @@ export interface TransportRequest {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
+  /** Asked when a connection is there, right before the first byte goes; throws why nothing may be sent any more. */
+  readonly mayLeave?: () => void;
 }
 
 /** A reply that arrived whole. Names of headers in lower case; several of one name joined by a comma. */
@@ -55,7 +57,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     ...(config.ca_file === undefined ? {} : { ca: authorities(config.ca_file) }),
   });
   let opened = 0;
-  const agent = new Agent({
+  const connections = new Agent({
     allowH2: false,
     connections: CONNECTIONS,
     pipelining: 1,
@@ -79,6 +81,8 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     },
   });
 
+  const agent = connections.compose(askedBeforeLeaving);
+
   async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
     const openedBefore = opened;
     let response: Dispatcher.ResponseData;
@@ -86,6 +90,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       response = await agent.request({ ...request, origin, signal });
     } catch (error) {
       signal.throwIfAborted();
+      if (error instanceof OwnTrouble) throw error;
       // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
       const stale = opened === openedBefore && isBrokenSocket(error);
       if (!stale) throw await unanswered(error, origin, proxy, signal);
@@ -121,7 +126,27 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
         signal.removeEventListener("abort", stop);
       }
     },
-    close: () => agent.destroy(),
+    close: () => connections.destroy(),
+  };
+}
+
+type Dispatch = Dispatcher["dispatch"];
+
+/** Asks each request's `mayLeave` when its turn on a connection has come; what it throws fails this request only. */
+function askedBeforeLeaving(dispatch: Dispatch): Dispatch {
+  return (options: Dispatcher.DispatchOptions & Pick<TransportRequest, "mayLeave">, handler) => {
+    const { mayLeave } = options;
+    if (mayLeave === undefined) return dispatch(options, handler);
+    return dispatch(options, {
+      onRequestStart(controller, context: unknown) {
+        mayLeave();
+        handler.onRequestStart?.(controller, context);
+      },
+      onResponseStart: (...told) => handler.onResponseStart?.(...told),
+      onResponseData: (...told) => handler.onResponseData?.(...told),
+      onResponseEnd: (...told) => handler.onResponseEnd?.(...told),
+      onResponseError: (...told) => handler.onResponseError?.(...told),
+    });
   };
 }
 

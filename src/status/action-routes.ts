@@ -4,6 +4,7 @@ import { z } from "zod";
 import type { TagScalar } from "../building.ts";
 import type { Log } from "../log.ts";
 import type { Outbox } from "../store/store.ts";
+import { notHere } from "./answer-routes.ts";
 import type { Answers } from "./answering.ts";
 import type { StatusConfig } from "./config.ts";
 import { roleIn, sameOriginOnly, writesClosedTo } from "./guard.ts";
@@ -13,7 +14,7 @@ import { namedIn, personIn } from "./visitor.ts";
 /** What a person does from the page about one thing; a viewer gets no further than the guard. */
 export interface ActionRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
-  readonly answers: Pick<Answers, "commands" | "sinkNames" | "sources">;
+  readonly answers: Pick<Answers, "commands" | "elsewhere" | "sinkNames" | "sources">;
   readonly outbox: Pick<Outbox, "resendDeadLetters">;
   readonly actions: Actions;
   readonly log: Pick<Log, "info">;
@@ -71,7 +72,7 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
     const asked = Write.safeParse(await bodyOf(context));
     if (!asked.success) return context.json({ message: complaint(asked.error) }, 400);
     const { expect = null, source, tag: tagId, value } = asked.data;
-    if (!answers.sources.includes(source)) return context.json({ message: "There is no such source." }, 404);
+    if (!answers.sources.includes(source)) return notHere(context, answers, source);
     const reason = actions.notReady();
     if (reason !== null) return context.json({ message: reason }, 503);
     const id = `page-${randomUUID()}`;

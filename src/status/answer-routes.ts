@@ -1,8 +1,10 @@
 import { type Context, Hono } from "hono";
 import { z } from "zod";
+import { alarmList } from "./alarm-list.ts";
 import type { Answers } from "./answering.ts";
 import { roleIn, writesClosedTo } from "./guard.ts";
 import { SPANS } from "./plot-answer.ts";
+import type { Status } from "./report.ts";
 import { SHOWS, SORTS } from "./tag-index.ts";
 
 /** The routes that answer for one view of the page each; the shapes are in `answers.ts`. */
@@ -47,6 +49,11 @@ const Plot = asking({
     .optional()
     .transform((word) => word !== undefined),
 });
+const Alarms = asking({
+  source: source.optional(),
+  site: site.optional(),
+  priority: text("priority").optional(),
+});
 const Named = asking({ name: text("name") });
 const Days = asking({ source: source.optional(), site: site.optional() });
 const Commands = asking({
@@ -55,9 +62,12 @@ const Commands = asking({
   limit: limit.default(50),
 });
 
-export function answerRoutes(answers: Answers): Hono {
+export function answerRoutes(answers: Answers, status: Pick<Status, "alarms">): Hono {
   const app = new Hono();
 
+  app.get("/alarms", (context) =>
+    answered(context, Alarms, answers, async (asked) => alarmList(await status.alarms(), asked)),
+  );
   app.get("/tags", (context) => answered(context, Tags, answers, (asked) => answers.tags(asked)));
   app.get("/tag", (context) =>
     answered(context, OneTag, answers, async (asked) => {
@@ -78,11 +88,11 @@ export function answerRoutes(answers: Answers): Hono {
     ),
   );
   app.get("/sink", (context) => answered(context, Named, answers, ({ name }) => answers.sink(name)));
-  app.get("/source", (context) =>
-    answered(context, Named, answers, async ({ name }) =>
-      answers.sources.includes(name) ? answers.source(name) : null,
-    ),
-  );
+  app.get("/source", (context) => {
+    const name = context.req.query("name");
+    if (name !== undefined && !answers.sources.includes(name)) return notHere(context, answers, name);
+    return answered(context, Named, answers, (asked) => answers.source(asked.name));
+  });
   app.get("/alarm-days", (context) => answered(context, Days, answers, (asked) => answers.alarmDays(asked)));
   app.get("/commands", (context) => answered(context, Commands, answers, (asked) => answers.commands(asked)));
   return app;
@@ -102,16 +112,25 @@ function asking<S extends z.ZodRawShape>(shape: S) {
 async function answered<T extends object>(
   context: Context,
   schema: z.ZodType<T>,
-  { sources }: Pick<Answers, "sources">,
+  answers: Pick<Answers, "sources" | "elsewhere">,
   answer: (asked: T) => Promise<unknown>,
 ): Promise<Response> {
   const asked = schema.safeParse(context.req.query());
   if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
   const name = "source" in asked.data ? asked.data.source : undefined;
-  if (typeof name === "string" && !sources.includes(name))
-    return context.json({ message: "There is no such source." }, 404);
+  if (typeof name === "string" && !answers.sources.includes(name)) return notHere(context, answers, name);
   const found = await answer(asked.data);
   return found === null
     ? context.json({ message: "Nobody knows this here (any more)." }, 404)
     : context.json(found);
+}
+
+/** 404, with the member that has it where there is a fleet. */
+export async function notHere(
+  context: Context,
+  answers: Pick<Answers, "elsewhere">,
+  source: string,
+): Promise<Response> {
+  const elsewhere = await answers.elsewhere?.(source);
+  return context.json(elsewhere ?? { message: "There is no such source." }, 404);
 }

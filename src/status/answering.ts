@@ -28,8 +28,18 @@ import { type Place, tagAnswer } from "./tag-answer.ts";
 import { type AskedTags, createTagIndex } from "./tag-index.ts";
 
 /** What the page asks for, one thing at a time. Null where nobody knows the thing. */
+/** Who has what is not here. */
+export interface Elsewhere {
+  /** One sentence for a person. */
+  readonly message: string;
+  /** Name of the member that holds it, and the address of its page ("" where nobody else can open it); null: nobody does. */
+  readonly holder: { readonly name: string; readonly page: string } | null;
+}
+
 export interface Answers {
   readonly sources: readonly string[];
+  /** Of a source that is not among these; null for one that is not configured. Absent where there is no fleet. */
+  elsewhere?(source: string): Promise<Elsewhere | null>;
   /** Those of the configuration, and those of before that are still known. */
   sinkNames(): Promise<readonly string[]>;
   tags(asked: AskedTags): Promise<TagList>;

@@ -35,6 +35,7 @@ const MODULES = [
   "command-rows",
   "commands",
   "configuration",
+  "fleet",
   "header",
   "language",
   "norwegian",

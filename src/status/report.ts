@@ -21,6 +21,8 @@ export interface StatusReport {
   readonly now: string;
   /** Null when no worker is running: then the report is what the state folder remembers. */
   readonly startedAt: string | null;
+  /** Name of the member of a fleet whose sources and sinks these are; absent where there is no fleet. */
+  readonly member?: string;
   /** Sentences that a person should read, worst first; empty when all is well. */
   readonly notices: readonly string[];
   readonly sources: readonly SourceReport[];

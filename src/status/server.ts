@@ -4,11 +4,12 @@ import type { AddressInfo } from "node:net";
 import { createAdaptorServer } from "@hono/node-server";
 import type { Registry } from "@prometheus-io/client";
 import { Hono } from "hono";
+import { compress } from "hono/compress";
 import type { Clock } from "../clock.ts";
 import { isTelemetry, KINDS } from "../event.ts";
 import { type Service, startedOnce } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
-import type { Outbox, Store } from "../store/store.ts";
+import type { Outbox } from "../store/store.ts";
 import { type Actions, actionRoutes } from "./action-routes.ts";
 import { addressTrouble } from "./address.ts";
 import { answerRoutes } from "./answer-routes.ts";
@@ -21,7 +22,7 @@ import { guard, sameOriginOnly, securityHeaders } from "./guard.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Status } from "./report.ts";
 import { shownEvent } from "./rows.ts";
-import { silenceRoutes } from "./silences.ts";
+import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
 import { namedIn } from "./visitor.ts";
 
 /**
@@ -33,18 +34,21 @@ export interface StatusServerOptions {
   readonly config: StatusConfig;
   readonly credentials: Credentials | null;
   readonly clock: Pick<Clock, "monotonic" | "now">;
-  readonly store: Pick<Store, "commit" | "document" | "documents">;
+  readonly silencesOf: SilenceRoutes["silencesOf"];
+  readonly silenceStores: SilenceRoutes["silenceStores"];
   readonly status: Status;
   readonly answers: Answers;
   readonly actions: Actions;
-  readonly outbox: Outbox;
-  readonly metrics: Registry;
+  readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
+  readonly metrics: Pick<Registry, "contentType" | "metrics">;
   readonly readiness: () => Promise<Readiness>;
   /** Called before each scrape, for gauges that are computed when asked for. */
   readonly refresh: () => Promise<void>;
   readonly log: Log;
   /** Throws the kill switch for writing; null where nothing can be written. Only a person lets it go again. */
-  readonly stopWrites: ((by: string) => void) | null;
+  readonly stopWrites: ((by: string) => Promise<void> | void) | null;
+  /** Members, and who holds what; absent for a lone worker. */
+  readonly fleet?: () => Promise<object>;
 }
 
 export interface StatusServer extends Service {
@@ -77,6 +81,9 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   });
 
   app.use(guard(options));
+  // A list of a hundred alarms is 60 kB of JSON, and 6 kB compressed; brotli costs more than it saves here.
+  app.use("/api/*", compress());
+  app.use("/metrics", compress());
   app.get("/metrics", async (context) => {
     await options.refresh();
     return context.body(await options.metrics.metrics(), 200, {
@@ -84,14 +91,18 @@ export function statusRoutes(options: StatusServerOptions): Hono {
     });
   });
   app.get("/api/status", async (context) => context.json(await options.status.report()));
-  app.get("/api/alarms", async (context) => context.json(await options.status.alarms()));
-  app.post("/api/writes/stop", sameOriginOnly, (context) => {
+  app.get("/api/fleet", async (context) =>
+    options.fleet === undefined
+      ? context.json({ message: "This worker is no member of a fleet." }, 404)
+      : context.json(await options.fleet()),
+  );
+  app.post("/api/writes/stop", sameOriginOnly, async (context) => {
     if (options.stopWrites === null) return context.json({ message: "Writing is not switched on." }, 409);
-    options.stopWrites(namedIn(context, options.config.trusted_proxy));
+    await options.stopWrites(namedIn(context, options.config.trusted_proxy));
     return context.json({ stopped: true });
   });
   app.route("/api/silences", silenceRoutes(options));
-  app.route("/api", answerRoutes(options.answers));
+  app.route("/api", answerRoutes(options.answers, options.status));
   app.route("/api", actionRoutes(options));
   app.get("/api/events", async (context) => {
     const latest = await options.outbox.latest(EVENTS_SHOWN, FACTS);

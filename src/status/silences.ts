@@ -18,9 +18,14 @@ import { namedIn } from "./visitor.ts";
 export interface SilenceRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
-  readonly store: Pick<Store, "commit" | "document" | "documents">;
+  /** Where the silences of a source are; null for one that is not here. */
+  readonly silencesOf: (source: string) => SilenceStore | null;
+  /** All places where there are silences. */
+  readonly silenceStores: () => readonly SilenceStore[];
   readonly status: Pick<Status, "silences">;
 }
+
+export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
 
 /** A reason of 500 characters and an id need no more, in bytes. */
 const LARGEST_BODY = 8 * 1024;
@@ -54,7 +59,7 @@ const Begin = z
 type Begin = z.output<typeof Begin>;
 
 /** Silences on the page: whoever may stop all writing may begin and end them; who looks sees them. */
-export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): Hono {
+export function silenceRoutes({ config, clock, status, ...options }: SilenceRoutes): Hono {
   const app = new Hono();
   // Otherwise many at once would each count the silences before any of them has come.
   const inTurn = oneAtATime();
@@ -68,8 +73,9 @@ export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): 
     async (context) => {
       const asked = Begin.safeParse(await bodyOf(context));
       if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
-      const missing = await missingOf(store, asked.data);
-      if (missing !== null) return context.json({ message: missing }, 404);
+      const store = options.silencesOf(asked.data.source);
+      const missing = store === null ? NO_SOURCE : await missingOf(store, asked.data);
+      if (store === null || missing !== null) return context.json({ message: missing }, 404);
       const { alarm = null, minutes, reason, site = null, source } = asked.data;
       const fromMs = clock.now();
       const silence = silenceOf(
@@ -92,13 +98,17 @@ export function silenceRoutes({ config, clock, status, store }: SilenceRoutes): 
   app.post("/:id/end", sameOriginOnly, async (context) => {
     const by = namedIn(context, config.trusted_proxy);
     const id = context.req.param("id");
-    const isEnded = await inTurn(() => endSilence(store, id, isoUtc(clock.now()), by));
+    let isEnded = false;
+    for (const store of options.silenceStores())
+      isEnded = (await inTurn(() => endSilence(store, id, isoUtc(clock.now()), by))) || isEnded;
     return isEnded
       ? context.json({ ended: id })
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });
   return app;
 }
+
+const NO_SOURCE = "There is no such source.";
 
 /** A sentence where what is to be silenced is not there; null where it is. */
 async function missingOf(

@@ -1,9 +1,54 @@
 import { z } from "zod";
 import { byteSize } from "../byte-size.ts";
 import { Duration } from "../duration.ts";
+import { addressOf, staysPrivate, urlsOf } from "../postgres/address.ts";
+import { postgresUrl, SchemaName } from "../postgres/options.ts";
+import { SecretRef } from "../secret.ts";
 
 const QUARTER_OF_AN_HOUR_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
+
+/** A database in which several members of a fleet keep one state. */
+export const PostgresState = z
+  .strictObject({
+    url: postgresUrl("several").meta({
+      description:
+        "Address with user and database, such as postgresql://plenum@db.example.com/plenum. Several servers stand with commas between them (…@a:5432,b:5432/plenum); whichever takes writes is used.",
+    }),
+    password: SecretRef.optional().meta({ description: "Password of the user." }),
+    ca_file: z
+      .string()
+      .min(1)
+      .optional()
+      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    allow_plain: z.boolean().default(false).meta({
+      description:
+        "Allow `sslmode=disable` to another machine, so that password and data can be read on the way.",
+    }),
+    schema: SchemaName.default("plenum").meta({
+      description:
+        "Schema of the state's tables, of which nothing else may be in it. Members with the same schema are one fleet. Created where the user may.",
+    }),
+    connections: z.int().min(2).max(100).default(4).meta({
+      description:
+        "Connections that a member has for the states of its sources; four more are for leases, the kill switch and listening. Add one for every 50 sources or so.",
+    }),
+  })
+  .superRefine(({ url, allow_plain }, context) => {
+    if (allow_plain || urlsOf(url).every((each) => staysPrivate(addressOf({ url: each })))) return;
+    context.addIssue({
+      code: "custom",
+      path: ["url"],
+      message:
+        "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
+    });
+  })
+  .meta({
+    description:
+      "Keep the state in PostgreSQL (15 or newer) and share the sources out among all members that are started with the same configuration. The folder then holds only what belongs to this machine.",
+  });
+
+export type PostgresState = z.infer<typeof PostgresState>;
 
 /** Where the worker keeps its memory, and how much of it. */
 export const StateConfig = z
@@ -12,11 +57,12 @@ export const StateConfig = z
       description:
         "Folder of the state, on a local disk. Created with access for its owner only; whoever owns it operates the worker, so one that others may write, or that belongs to another user, is refused.",
     }),
+    postgres: PostgresState.optional(),
     max_bytes: byteSize({ min: MEBIBYTE })
       .default(1024 * MEBIBYTE)
       .meta({
         description:
-          "Bytes that the log of events may take. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
+          "Bytes that the log of events may take; with `postgres` that of each source by itself. Beyond, telemetry goes before alarms; a loss leaves a gap record.",
       }),
     max_age: Duration.prefault("7d").meta({
       description:

@@ -17,6 +17,11 @@ const ROW_BYTES = 60;
 /** No offer holds more than this, unless a single event does, in bytes: 60 events of history, 18,000 points. */
 export const OFFER_BYTES = 1024 ** 2;
 
+/** Bytes that an event counts for. */
+export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
+  return Buffer.byteLength(body) + 2 * id.length + ROW_BYTES;
+}
+
 export interface EventRow {
   readonly position: number;
   readonly id: string;
@@ -29,7 +34,7 @@ export interface EventRow {
 }
 
 /** Larger events are not looked at by `recent`, in bytes: a bucket has some 60, so one of them is a backfill of days. */
-const RECENT_BYTES = 32 * 1024;
+export const RECENT_BYTES = 32 * 1024;
 
 /** What it takes to tell whether an event is what was committed. */
 export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
@@ -116,7 +121,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       const repeated: string[] = [];
       for (const event of events) {
         const body = eventText(event);
-        const bytes = Buffer.byteLength(body) + 2 * event.id.length + ROW_BYTES;
+        const bytes = bytesOf(event, body);
         const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
         const position = insertion.insert(...columns, checksumOf(...columns), written + bytes);
         if (position === null) {
@@ -249,12 +254,12 @@ export function lastWithin(
 }
 
 /** How a field of an event stands in its row; inside a text of the event the quotes would be escaped. */
-function textOf(field: "source" | "subject", value: string): string {
+export function textOf(field: "source" | "subject", value: string): string {
   return JSON.stringify({ [field]: value }).slice(1, -1);
 }
 
 /** The subject itself and what lies below it. */
-function textsOfSubject(subject: string): readonly string[] {
+export function textsOfSubject(subject: string): readonly string[] {
   return [textOf("subject", subject), `${textOf("subject", subject).slice(0, -1)}/`];
 }
 

@@ -1,24 +1,12 @@
 import { isoUtc } from "../clock.ts";
-import { type Event, makeEvent } from "../event.ts";
+import type { Event } from "../event.ts";
 import { checksumSql } from "./checksum.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
+import { createGapSums, GATHER_MS, gapEvent, type Loss, REMEMBERED_MS, summed } from "./gap-sums.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { StoredGap } from "./store.ts";
-
-/** One gap event per sink and reason in this time; what is lost in between is gathered for the next one. */
-const GATHER_MS = 60 * 60_000;
-/** How long told gaps can be looked up. */
-const REMEMBERED_MS = 90 * 24 * 60 * 60_000;
-
-/** One event that one sink will not get, because it is gone. */
-export interface Loss {
-  readonly sink: string;
-  readonly reason: "age" | "size";
-  /** The event's own time. */
-  readonly time: string;
-}
 
 interface GapRow extends Omit<StoredGap, "at"> {
   readonly id: number;
@@ -64,17 +52,14 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
 
     /** Records losses as they happen, and sums up what one run of pruning lost. */
     gather(nowMs: number) {
-      const sums = new Map<string, StoredGap>();
+      const sums = createGapSums();
       return {
         add(losses: readonly Loss[]): void {
-          for (const gap of summed(losses, nowMs)) {
-            record(gap, nowMs);
-            const key = `${gap.reason} ${gap.sink}`;
-            const before = sums.get(key);
-            sums.set(key, before === undefined ? gap : joined(before, gap));
-          }
+          const gaps = summed(losses, nowMs);
+          for (const gap of gaps) record(gap, nowMs);
+          sums.add(gaps);
         },
-        report: (): readonly StoredGap[] => [...sums.values()],
+        report: sums.report,
       };
     },
 
@@ -88,16 +73,8 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
               and told.told_ms > ? and told.told_ms <= ?)`,
         )
         .all<GapRow>(nowMs - GATHER_MS, nowMs);
-      for (const { id, sink, reason, firstTime, lastTime, count } of due) {
-        const event = makeEvent({
-          type: "delivery-gap",
-          source: "/plenum",
-          subject: `sink/${sink}`,
-          time: isoUtc(nowMs),
-          facts: [reason, firstTime, lastTime, count, nowMs],
-          data: { sink, reason, firstTime, lastTime, count },
-        });
-        log.append([event], nowMs);
+      for (const { id, ...gap } of due) {
+        log.append([gapEvent(gap, nowMs)], nowMs);
         database
           .prepare(
             `update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`,
@@ -126,25 +103,5 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
           return { sink, reason: "size", time };
         });
     },
-  };
-}
-
-function summed(losses: readonly Loss[], nowMs: number): readonly StoredGap[] {
-  const gaps = new Map<string, StoredGap>();
-  for (const { sink, reason, time } of losses) {
-    const key = `${reason} ${sink}`;
-    const one: StoredGap = { sink, reason, firstTime: time, lastTime: time, count: 1, at: isoUtc(nowMs) };
-    const before = gaps.get(key);
-    gaps.set(key, before === undefined ? one : joined(before, one));
-  }
-  return [...gaps.values()];
-}
-
-function joined(a: StoredGap, b: StoredGap): StoredGap {
-  return {
-    ...a,
-    firstTime: a.firstTime < b.firstTime ? a.firstTime : b.firstTime,
-    lastTime: a.lastTime > b.lastTime ? a.lastTime : b.lastTime,
-    count: a.count + b.count,
   };
 }

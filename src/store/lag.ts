@@ -1,15 +1,20 @@
 import { isoUtc } from "../clock.ts";
-import { type Event, isTelemetry, KINDS, type Kind } from "../event.ts";
-import { EVENT_COLUMNS, isSound, type EventRow as LoggedRow } from "./event-log.ts";
+import type { Event } from "../event.ts";
+import { EVENT_COLUMNS, type EventRow, isSound } from "./event-log.ts";
+import {
+  type Count,
+  counted,
+  EVERYTHING,
+  LOOK_EVENTS,
+  NONE,
+  type PendingRow,
+  rowsOfKinds,
+  wantedOf,
+} from "./lag-count.ts";
 import type { Database } from "./sqlite.ts";
 import { memorySet, type SinkLag, type Wanted } from "./store.ts";
 
 /** How far the sinks are behind. Their filters decide what counts; what a filter leaves out nobody waits for. */
-
-/** Events that are looked at one by one for each sink: about 4 ms. Beyond, the count of their class is the most it can be. */
-const LOOK_EVENTS = 2_000;
-/** Bytes of events that are read to ask a filter about more than their kind: about 10 ms. */
-const LOOK_BYTES = 1024 ** 2;
 
 interface SinkRow {
   readonly sink: string;
@@ -18,23 +23,6 @@ interface SinkRow {
   readonly dropped: number;
   readonly deadLetters: number;
 }
-
-interface EventRow {
-  readonly position: number;
-  /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
-  readonly kind: Kind | null;
-  readonly bytes: number;
-  readonly committed_ms: number;
-}
-
-interface Count {
-  readonly events: number;
-  /** When the first of them was committed, milliseconds since 1970. */
-  readonly oldestMs: number | null;
-  readonly exact: boolean;
-}
-
-const NONE: Count = { events: 0, oldestMs: null, exact: true };
 
 function remembered(database: Database, sink: string): number {
   const counted = database
@@ -72,8 +60,6 @@ export function sinkLags(
   });
 }
 
-const EVERYTHING: Wanted = { kinds: KINDS, byKind: true, matches: () => true };
-
 function countAfter(database: Database, position: number, wanted: Wanted): Count {
   const classes = [0, 1].map((telemetry) => ({
     telemetry,
@@ -87,16 +73,8 @@ function countAfter(database: Database, position: number, wanted: Wanted): Count
       first: null,
     }),
   }));
-  const ofClass = (telemetry: number) => KINDS.filter((kind) => isTelemetry(kind) === (telemetry === 1));
-  const open = classes.filter(
-    ({ telemetry, events }) =>
-      events > 0 && wanted.kinds.some((kind) => isTelemetry(kind) === (telemetry === 1)),
-  );
-  const events = open.reduce((sum, each) => sum + each.events, 0);
+  const { open, events, isExact: all } = wantedOf(classes, wanted);
   if (events === 0) return NONE;
-  const all =
-    wanted.byKind &&
-    open.every(({ telemetry }) => ofClass(telemetry).every((kind) => wanted.kinds.includes(kind)));
   if (all || events > LOOK_EVENTS) {
     const first = Math.min(...open.map((each) => each.first ?? Number.POSITIVE_INFINITY));
     const row = database
@@ -109,7 +87,7 @@ function countAfter(database: Database, position: number, wanted: Wanted): Count
       .prepare(
         "select position, kind, bytes, committed_ms from event where telemetry = ? and position > ? order by position",
       )
-      .all<EventRow>(telemetry, position),
+      .all<PendingRow>(telemetry, position),
   );
   return countRows(database, rows, wanted);
 }
@@ -127,28 +105,18 @@ function countAgain(database: Database, sink: string, wanted: Wanted): Count {
       `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
        from again left join event on event.position = again.position where again.sink = ?`,
     )
-    .all<EventRow>(sink);
+    .all<PendingRow>(sink);
   return countRows(database, rows, wanted);
 }
 
-function countRows(database: Database, rows: readonly EventRow[], wanted: Wanted): Count {
-  const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
-  const bytes = ofKind.reduce((sum, row) => sum + row.bytes, 0);
-  if (wanted.byKind || bytes > LOOK_BYTES) return counted(ofKind, wanted.byKind);
+function countRows(database: Database, rows: readonly PendingRow[], wanted: Wanted): Count {
+  const { ofKind, isLarge } = rowsOfKinds(rows, wanted);
+  if (wanted.byKind || isLarge) return counted(ofKind, wanted.byKind);
   const whole = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
   const matching = ofKind.filter(({ position, kind }) => {
-    const row = kind === null ? undefined : whole.get<LoggedRow>(position);
+    const row = kind === null ? undefined : whole.get<EventRow>(position);
     // What is damaged will be a dead letter of the sink.
     return row === undefined || !isSound(row) || wanted.matches(JSON.parse(row.body) as Event);
   });
   return counted(matching, true);
-}
-
-function counted(rows: readonly EventRow[], exact: boolean): Count {
-  const times = rows.map(({ committed_ms }) => committed_ms);
-  const oldestMs = times.reduce<number | null>(
-    (first, ms) => (first === null || ms < first ? ms : first),
-    null,
-  );
-  return { events: rows.length, oldestMs, exact: exact || rows.length === 0 };
 }

@@ -18,6 +18,7 @@ import {
   spareLog,
   stateFile,
 } from "./folder.ts";
+import { refuseMoved } from "./moved.ts";
 import { createOutbox } from "./outbox.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
@@ -36,6 +37,8 @@ export interface StoreOptions {
   readonly readOnly?: boolean;
   /** False for an operator's change beside a running worker; the file has to exist. A worker takes the lock. */
   readonly lock?: boolean;
+  /** True for whoever moves the state away; anybody else is refused by a folder whose state is a fleet's now. */
+  readonly evenIfMoved?: boolean;
   /** The type number of a folder's file system; tests pass another one in. */
   readonly fileSystemType?: FileSystemType;
   /** The system's own name for the machine; tests pass another one in. */
@@ -51,6 +54,7 @@ const WAL_BYTES = 16 * 1024 ** 2;
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
+  if (!readOnly && options.evenIfMoved !== true) refuseMoved(folder);
   if (readOnly || options.lock === false) return openBeside(options, readOnly);
 
   prepareFolder(folder, options.fileSystemType ?? fileSystemType);

@@ -1,6 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Sequence } from "../sequence.ts";
 import type { Bell } from "../waiting.ts";
+import { type Ahead, further, IN_FLIGHT, sinceMs } from "./ahead.ts";
 import type { Damage } from "./damage.ts";
 import { createDeadLetters } from "./dead-letters.ts";
 import type { createDocuments } from "./documents.ts";
@@ -12,9 +13,6 @@ import type { Sinks } from "./sinks.ts";
 import type { Soon } from "./soon.ts";
 import type { Database } from "./sqlite.ts";
 import type { LogPressure, Outbox } from "./store.ts";
-
-/** A crash has no sink get more than so many events once more, by the promise. */
-const IN_FLIGHT = 100;
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -211,22 +209,4 @@ export function createOutbox(options: {
 
     changed: (signal) => changes.heard(signal),
   };
-}
-
-/** How far a sink is before the disk says so. */
-interface Ahead {
-  readonly through: number;
-  readonly counted: Sequence | undefined;
-}
-
-function further(before: Ahead | undefined, now: Ahead): Ahead {
-  if (before === undefined) return now;
-  const [first, last] = before.through <= now.through ? [before, now] : [now, before];
-  return { through: last.through, counted: last.counted ?? first.counted };
-}
-
-function sinceMs(since: string): number {
-  const ms = Date.parse(since);
-  if (Number.isNaN(ms)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
-  return ms;
 }

@@ -1,19 +1,14 @@
-import { type Clock, isoUtc } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import type { Event } from "../event.ts";
 import { breath } from "../waiting.ts";
 import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
-import { createGaps, type Loss } from "./gaps.ts";
+import type { Loss } from "./gap-sums.ts";
+import { createGaps } from "./gaps.ts";
+import { EMPTIED_TO, LETTER_SHARE, lossesOf, SLICE_BYTES, SLICE_ROWS } from "./retention-rules.ts";
 import type { Sinks } from "./sinks.ts";
 import type { Database } from "./sqlite.ts";
 import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
 
-/** What one transaction removes at most, so that others wait a few milliseconds only. */
-const SLICE_ROWS = 250;
-const SLICE_BYTES = 4 * 1024 ** 2;
-/** A full log is emptied by a twentieth more than it has to be: rare large steps instead of constant nibbling. */
-const EMPTIED_TO = 0.95;
-/** Dead letters may take this share of the log's bytes. */
-const LETTER_SHARE = 0.1;
 /** Free pages are used again first; only when they are this share of the file is it made smaller. */
 const FREE_SHARE = 0.25;
 const VACUUM_PAGES = 200;
@@ -79,23 +74,16 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
       .all<{ readonly name: string; readonly position: number }>();
     const marked = database.prepare("select 1 from again where sink = ? and position = ?");
     const row = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
-    const lost: Loss[] = [];
-    const withoutOffer = new Set<string>();
-    for (const { position, committed_ms } of rows) {
-      const without = known.filter(
-        (sink) => position > sink.position || marked.get(sink.name, position) !== undefined,
-      );
-      if (without.length === 0) continue;
-      const found = row.get<EventRow>(position);
-      // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
-      const event = found !== undefined && isSound(found) ? (JSON.parse(found.body) as Event) : null;
-      const time = event?.time ?? isoUtc(committed_ms);
-      for (const { name, position: cursor } of without) {
-        if (event !== null && wanted?.(name, event) === false) continue;
-        lost.push({ sink: name, reason, time });
-        if (position > cursor) withoutOffer.add(name);
-      }
-    }
+    const { lost, withoutOffer } = lossesOf(rows, reason, {
+      sinks: known,
+      isMarked: (sink, position) => marked.get(sink, position) !== undefined,
+      eventAt(position) {
+        const found = row.get<EventRow>(position);
+        // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
+        return found !== undefined && isSound(found) ? (JSON.parse(found.body) as Event) : null;
+      },
+      wanted,
+    });
     for (const name of withoutOffer) sinks.beginEpoch(name);
     return lost;
   }

@@ -11,7 +11,7 @@ import { expectedTags, type PlacedTag, visibleSites } from "./inventory/held.ts"
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ClassFreshness } from "./read/board.ts";
 import type { ReadConfig } from "./read/config.ts";
-import { tagsFromLists } from "./seen-building.ts";
+import { type ListProgress, tagsFromLists } from "./seen-building.ts";
 import { firstMatch } from "./select.ts";
 import { type HeldHistory, type HeldValue, type HeldWindow, syncSet } from "./snapshot.ts";
 
@@ -111,7 +111,7 @@ export async function factsFromLists(
   settings: PlanSettings,
   clock: Clock,
   signal: AbortSignal,
-  told: (text: string) => void,
+  told: (progress: ListProgress) => void,
 ): Promise<PlanFacts> {
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));

@@ -1,3 +1,4 @@
+import "./alone.ts";
 import type { Campaign } from "./campaign.ts";
 import type { Report, Wanted } from "./players.ts";
 

@@ -49,7 +49,7 @@ test("a pager is tried, gets what is active when it comes, and a silence is agre
     "silence",
     "add",
     "--site",
-    "2",
+    "6",
     "--priority",
     "B,C",
     "--for",
@@ -60,7 +60,7 @@ test("a pager is tried, gets what is active when it comes, and a silence is agre
   );
   const { id } = JSON.parse(agreed.stdout) as { readonly id: string };
   const shown = await place.plenum("silence");
-  expect(shown.stdout).toContain("of priority B, C of site 2");
+  expect(shown.stdout).toContain("of priority B, C of site 6");
   await expect.poll(() => worker.printed(), { timeout: 20_000 }).toContain('"type":"silence-started"');
   const over = await place.plenum("silence", "end", id);
   expect([over.code, over.stdout]).toEqual([0, `The silence ${id} is over.\n`]);

@@ -84,8 +84,8 @@ test("lists with filters, follows a running worker, and names what there is not"
   expect(new Set(facts.map(({ type }) => type))).toEqual(new Set(["site-added", "alarm-raised"]));
 
   for (const [args, words] of [
-    [["--tag", "99999999"], "The state knows no tag 99999999."],
-    [["--site", "77"], "The state knows no site 77."],
+    [["--tag", "99999999"], "The state knows no tag 99999999 of main."],
+    [["--site", "77"], "The state knows no site 77 of main."],
     [["--source", "campus"], "There is no source campus; known are: main."],
     [["--kind", "alarm-rased"], "No event kind is called alarm-rased."],
     [["--priority", "high"], "Write a priority as one capital letter"],

@@ -123,6 +123,16 @@ describe("what cannot be done is one sentence", () => {
     [
       ["--from", "1d", "--site", "7"],
       78,
+      "The state knows no site 7 of main. `plenum sites` lists the sites.",
+    ],
+    [
+      ["99999998,99999999", "--from", "1d"],
+      78,
+      "The state knows no tags 99999998, 99999999 of main. `plenum tags` lists the tags.",
+    ],
+    [
+      ["--from", "1d", "--unit", "furlong"],
+      78,
       "No tag fits this selection. `plenum sites` lists the sites; names are patterns, * is any text.",
     ],
   ])(

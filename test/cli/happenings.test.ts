@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { createHappenings } from "#src/cli/happenings.ts";
+import { createHappenings } from "#src/cli/running/happenings.ts";
 import type { Event } from "#src/event.ts";
 import { createLog } from "#src/log.ts";
 import { runProgram } from "../plenum-process.ts";

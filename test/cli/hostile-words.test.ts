@@ -179,12 +179,12 @@ test("JSON says the same as before", () => {
 test("nothing is printed past the place that cleans it", () => {
   const folder = join(import.meta.dirname, "../../src");
   const allowed: Readonly<Record<string, RegExp>> = {
-    "cli/terminal.ts": /process\.std(out|err)/g,
+    "cli/shell/terminal.ts": /process\.std(out|err)/g,
     // Asked only, whether a person is there; and taken away from whoever else prints.
-    "cli/run.ts": /process\.stderr\.isTTY/g,
+    "cli/running/run.ts": /process\.stderr\.isTTY/g,
     // Questions, cleaned there, and what the person types.
-    "cli/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
-    "cli/log-stream.ts": /console\[method\]/g,
+    "cli/shell/ask.ts": /process\.stderr\.(isTTY|write\((chunk|"\\n"|printable\())/g,
+    "cli/shell/log-stream.ts": /console\[method\]/g,
   };
   const printing = readdirSync(folder, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))

@@ -137,7 +137,7 @@ describe("an order", () => {
       [["--cancel", "nothing"], "There is no order nothing. `plenum backfill` lists them."],
       [
         ["no-such-tag", "--from", "1d"],
-        "No known tag fits this selection. `plenum plan` says how many tags are known; names are patterns, * is any text.",
+        "The state knows no tag no-such-tag of main. `plenum tags` lists the tags.",
       ],
       [["--from", "1d", "--source", "mian"], "There is no source mian; known are: main."],
     ] as const) {
@@ -254,7 +254,7 @@ test("gaps: what is followed, by reason; one line for each tag that is named; ev
   const slip = await here.plenum("gaps", "10169", "1016");
   expect([slip.code, onlyLine(slip.stderr)]).toEqual([
     78,
-    "The state knows no tag 1016 of main. Tags are on the status page.",
+    "The state knows no tag 1016 of main. `plenum tags` lists the tags.",
   ]);
   await stopped(worker);
   expect((await here.plenum("gaps")).code).toBe(0);

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { planLines } from "#src/cli/plan-lines.ts";
+import { planLines } from "#src/cli/watching/plan-lines.ts";
 import { createMetrics } from "#src/metrics.ts";
 import { HistoryConfig } from "#src/sync/history/config.ts";
 import { planReport } from "#src/sync/plan/report.ts";

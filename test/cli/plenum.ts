@@ -27,6 +27,7 @@ export interface Running {
 
 const ROOT = join(import.meta.dirname, "../..");
 const MAIN = join(ROOT, "src/cli/main.ts");
+const MANY = join(import.meta.dirname, "many-commands.ts");
 /** Compiled code is kept between the many starts, as the script `plenum` does. */
 const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
@@ -36,6 +37,8 @@ export interface Workplace {
   /** Writes the configuration; what is given replaces the sections of a small one that works. */
   configure(sections?: Readonly<Record<string, unknown>>): void;
   plenum(...args: readonly string[]): Promise<Ended>;
+  /** Many command lines one after another in one process, which takes a fraction of the time; words by spaces. */
+  each(lines: readonly string[]): Promise<readonly Ended[]>;
   start(...args: readonly string[]): Running;
   /** The same with so many file descriptors at most. */
   startWithin(descriptors: number, ...args: readonly string[]): Running;
@@ -107,6 +110,11 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     start,
     startWithin,
     plenum: (...args) => start(...args).ended,
+    async each(lines) {
+      const { stdout, stderr } = await run(process.execPath, [MANY, JSON.stringify(lines)]).ended;
+      if (stdout === "") throw new Error(stderr);
+      return JSON.parse(stdout) as readonly Ended[];
+    },
     configure(sections = {}) {
       const config = {
         state: { folder: "state" },

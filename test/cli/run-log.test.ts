@@ -62,8 +62,8 @@ describe("the log of `plenum run`", () => {
       JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("log.ts")};
-      import { takeStandardError } from ${at("cli/log-stream.ts")};
-      import { watchForFaults } from ${at("cli/last-resort.ts")};
+      import { takeStandardError } from ${at("cli/shell/log-stream.ts")};
+      import { watchForFaults } from ${at("cli/shell/last-resort.ts")};
       watchForFaults();
       takeStandardError(createLog({ level: "info" }));
       process.emitWarning("mqtt://u:pw@broker leaks", "MaxListenersExceededWarning");

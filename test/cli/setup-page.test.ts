@@ -1,6 +1,8 @@
-import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { get } from "node:http";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { nextCommands } from "#src/cli/running/setup-steps.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { absent } from "../real-servers.ts";
 import { findings } from "../status/axe.ts";
@@ -110,6 +112,90 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
       "plenum.yaml exists already, and nothing is overwritten. Name another file with --config, or move that one away.",
     ]);
   }, 120_000);
+});
+
+describe("the setup page in Norwegian", () => {
+  const setup = join(import.meta.dirname, "../../src/setup");
+  const textsOf = (folder: string, ending: string) =>
+    readdirSync(folder)
+      .filter((name) => name.endsWith(ending) && name !== "norwegian.mjs")
+      .map((name) => readFileSync(join(folder, name), "utf8"))
+      .join("\n");
+  const quoted = (pattern: RegExp, source: string) =>
+    [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
+
+  test("every sentence of the page, and of the worker to the page, is there with what is put into it", async () => {
+    const table = import("#src/setup/page/norwegian.mjs" as string) as Promise<{
+      readonly NORWEGIAN: Readonly<Record<string, string>>;
+    }>;
+    const { NORWEGIAN } = await table;
+    const literal = String.raw`\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')`;
+    const worker = textsOf(setup, ".ts");
+    const english = new Set([
+      ...quoted(new RegExp(String.raw`\bt${literal}`, "g"), textsOf(join(setup, "page"), ".mjs")),
+      ...quoted(new RegExp(String.raw`\bsaid${literal}`, "g"), worker),
+      ...quoted(/\bmessage: "([^"]*)"/g, worker),
+      ...nextCommands("plenum.yaml").map(([, what]) => what),
+    ]);
+    expect(english.size).toBeGreaterThan(80);
+    expect([...english].filter((text) => NORWEGIAN[text] === undefined)).toEqual([]);
+    const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).toSorted();
+    expect(Object.entries(NORWEGIAN).filter(([en, nb]) => `${places(en)}` !== `${places(nb)}`)).toEqual([]);
+    // What the worker says by an error, and the table has all the same.
+    const errors = quoted(/new \w+\(\s*"([^"]*)"/g, worker);
+    const nowhere = Object.keys(NORWEGIAN).filter((text) => !english.has(text) && !errors.includes(text));
+    expect(nowhere).toEqual([]);
+  });
+
+  describe.skipIf(absent("chromium"))("in a browser", () => {
+    const view = browserOfTests();
+
+    test("is chosen by a button, on any step, without losing what was seen", async () => {
+      const { service, worker, url, code } = await setUp();
+      const { page, complaints, open } = await view(url);
+      await open();
+      await page.getByRole("button", { name: "Norsk" }).click();
+      await page.getByRole("heading", { name: "Hvem er du?" }).waitFor();
+      expect([await page.title(), await page.evaluate("document.documentElement.lang")]).toEqual([
+        "Sett opp Plenum",
+        "nb",
+      ]);
+      await page.getByLabel("Kode").fill(code);
+      await page.getByRole("button", { name: "Videre" }).click();
+      await page.getByLabel("Adressen til overvåkingstjenesten").fill(`${service.url}/api/v1`);
+      await page.getByLabel("Tilgangsnøkkel").fill("wrong-token");
+      await page.getByRole("button", { name: "Se på bygget" }).click();
+      // What the service says stays English, and a screen reader is told so.
+      await page.locator("[role=alert] [lang=en]", { hasText: "does not accept this token." }).waitFor();
+      await page.getByLabel("Tilgangsnøkkel").fill(DEFAULT_TOKEN);
+      await page.getByRole("button", { name: "Se på bygget" }).click();
+      await page.getByRole("heading", { name: "Hva som ble sett" }).waitFor();
+      await page.getByText("/api/v1 på slutten av adressen er utelatt").waitFor();
+      await page.getByText("141 tagger (kWh").waitFor();
+      expect(await page.locator(".plan b").textContent()).toMatch(
+        /^Disse ønskene tar \d+ % av kvoten \([\d.]+ /,
+      );
+      expect(await findings(page)).toEqual([]);
+      await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
+      await page.getByRole("button", { name: "English" }).click();
+      await page.getByRole("heading", { name: "What was seen" }).waitFor();
+      expect(await page.getByLabel("Time zone of the buildings").inputValue()).toBe("Europe/Oslo");
+      await page.getByRole("button", { name: "Norsk" }).click();
+      await page.reload();
+      await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
+      await page.getByRole("button", { name: "Skriv konfigurasjonen" }).click();
+      await page.getByRole("heading", { name: "Konfigurasjonen er skrevet" }).waitFor();
+      await page.getByText("spør tjenesten og hver mottaker").waitFor();
+      expect(await findings(page)).toEqual([]);
+      const english = await page.evaluate(
+        "[...document.querySelectorAll('p, label, h2, h3, button, dd')].map((each) => each.textContent).filter((text) => /\\b(the|your|and|of|what)\\b/i.test(text))",
+      );
+      expect(english).toEqual([]);
+      expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
+      worker.signal("SIGTERM");
+      await worker.ended;
+    }, 60_000);
+  });
 });
 
 test("nobody gets in without the code, from elsewhere, or by guessing", async () => {

@@ -1,13 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/clock.ts";
 import { openStore } from "#src/store/open.ts";
+import { documentSet } from "#src/store/store.ts";
 import { workplace } from "./plenum.ts";
 
 describe("plenum silence", () => {
   test("begins, lists and ends one, and says in a sentence what makes no sense", async () => {
     const { configure, path, plenum } = workplace("http://127.0.0.1:9");
     configure();
-    await (await openStore({ folder: path("state"), clock: systemClock })).close();
+    const store = await openStore({ folder: path("state"), clock: systemClock });
+    await store.commit({ documents: [{ set: documentSet("site", "main"), put: [["3", { id: 3 }]] }] });
+    await store.close();
     const add = (...args: readonly string[]) => plenum("silence", "add", ...args);
 
     for (const [args, sentence] of [

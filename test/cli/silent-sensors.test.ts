@@ -35,6 +35,9 @@ test("shows the last report, for people and for programs, and says why there is 
   expect(shown.stdout).toContain("It was 21.5 °C at each of 1008 readings.");
   expect(shown.stderr).toContain("1 never-moved. 311 of 320 tags judged, 168 h watched");
   expect(JSON.parse((await where.plenum("silent-sensors", "--json")).stdout)).toEqual([report]);
+  const unknown = await where.plenum("silent-sensors", "--site", "2");
+  expect([unknown.code, unknown.stderr]).toEqual([78, expect.stringContaining("knows no site 2 of main")]);
+  await commit("site/main", "2", { value: { id: 2, displayName: "South" }, missingSince: null });
   expect((await where.plenum("silent-sensors", "--site", "2")).stdout).toBe("");
   expect((await where.plenum("silent-sensors", "--site", "two")).code).not.toBe(0);
 

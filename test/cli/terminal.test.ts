@@ -1,6 +1,6 @@
 import { Writable } from "node:stream";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { createTerminal } from "#src/cli/terminal.ts";
+import { createTerminal } from "#src/cli/shell/terminal.ts";
 
 function stream(isTTY = false) {
   let text = "";

@@ -1,21 +1,20 @@
+import { hash } from "node:crypto";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import type { Transport } from "#src/source/transport.ts";
-import { arrivalOf, SITE, swiftPlace, tagsOf } from "../commands/rig.ts";
+import type { CampaignResult } from "../campaign/campaign.ts";
+import { withChanceFrom } from "../campaign/chance.ts";
+import { arrivalOf, SITE, tagsOf } from "../commands/rig.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
-import { createClockJudge, type Sent } from "./judge.ts";
+import { type ClockJudge, createClockJudge, type Sent } from "./judge.ts";
 
 /**
  * The whole worker while its wall clock is set, slewed and put right at random, its process stands still and its machine
  * is suspended. The service keeps true time. What is judged is in judge.ts.
  */
-export interface ClockReport {
-  readonly problems: readonly string[];
-  /** What was done to the clock, for whoever replays it. */
-  readonly story: readonly string[];
-  /** Commands that were written. */
-  readonly written: number;
+export function campaign(seed: number): Promise<CampaignResult> {
+  return withChanceFrom(seed, () => play(seed));
 }
 
 const SECOND_MS = 1_000;
@@ -28,7 +27,7 @@ const REST_MS = 12 * MINUTE_MS;
 /** A sink that takes nothing: every event waits for it. */
 const DEAD_SINK = "dead";
 
-export async function playClock(seed: number): Promise<ClockReport> {
+async function play(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 20);
   const judge = createClockJudge();
@@ -44,7 +43,6 @@ export async function playClock(seed: number): Promise<ClockReport> {
     };
   };
   const worker = await startVirtualWorker({
-    place: swiftPlace(),
     simulator: { seed, sites: [SITE], alarms: { recorded: false } },
     source: {
       spread: "0s",
@@ -159,23 +157,38 @@ export async function playClock(seed: number): Promise<ClockReport> {
     await run(REST_MS);
     const fresh = await command(0);
     await run(MINUTE_MS);
-    if (!judge.wasWritten(fresh.value)) judge.complain("the clock is right, and no command is written");
-    await judgeEnd(worker, (text) => judge.complain(text));
+    if (!judge.wasWritten(fresh.value)) judge.complain("everything works again", "no command is written");
+    await judgeEnd(worker, judge.complain);
     judge.end(clock.monotonic(), clock.woken());
-    return { problems: judge.problems(), story, written: judge.written() };
+    story.push(`${judge.written()} commands were written`);
+    return {
+      problems: judge.problems(),
+      story,
+      digest: await digestOf(worker),
+      requests: worker.simulator.truth.requests().length,
+      simulatedMs: clock.monotonic(),
+    };
   } finally {
     await worker.clear();
   }
 }
 
 /** Nothing was dropped: every event still waits for the sink that takes nothing. */
-async function judgeEnd(worker: VirtualWorker, complain: (text: string) => void): Promise<void> {
+async function judgeEnd(worker: VirtualWorker, complain: ClockJudge["complain"]): Promise<void> {
   const { outbox } = worker.worker.store;
-  for (const gap of await outbox.gaps()) complain(`${gap.count} events were dropped: ${gap.reason}`);
+  for (const gap of await outbox.gaps()) complain("nothing is dropped", `${gap.count} events, ${gap.reason}`);
   const events = (await worker.events()).length;
   const lag = (await outbox.lag()).find(({ sink }) => sink === DEAD_SINK);
-  if (lag?.depth !== events) complain(`${lag?.depth} of ${events} events wait for a sink that takes nothing`);
-  if (events < 20) complain(`only ${events} events were told`);
+  if (lag?.depth !== events)
+    complain("nothing is dropped", `${lag?.depth} of ${events} events wait for a sink that takes nothing`);
+  if (events < 20) complain("there was work", `only ${events} events were told`);
+}
+
+/** Over every request as the service saw it, and every event. */
+async function digestOf({ events, simulator }: VirtualWorker): Promise<string> {
+  const asked = simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
+  const told = (await events()).map((event) => JSON.stringify(event));
+  return hash("sha256", [...asked, ...told].join("\n")).slice(0, 16);
 }
 
 function logUniform(random: SeededRandom, least: number, most: number): number {

@@ -1,4 +1,5 @@
 import type { Transport } from "#src/source/transport.ts";
+import type { Problem } from "../campaign/campaign.ts";
 
 /** What must hold, whatever happens to the wall clock. All times are milliseconds. */
 export interface ClockJudge {
@@ -11,9 +12,9 @@ export interface ClockJudge {
   stoodStill(ms: number): void;
   sent(command: Sent): void;
   wasWritten(value: number): boolean;
-  complain(text: string): void;
+  complain(rule: string, text: string): void;
   end(measuredMs: number, woken: number): void;
-  problems(): readonly string[];
+  problems(): readonly Problem[];
   written(): number;
 }
 
@@ -48,7 +49,7 @@ const MOST_WAKES = 40;
 const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
 
 export function createClockJudge(): ClockJudge {
-  const problems: string[] = [];
+  const problems: Problem[] = [];
   const commands = new Map<number, Sent>();
   const written = new Set<number>();
   const tagRequests: number[] = [];
@@ -57,12 +58,15 @@ export function createClockJudge(): ClockJudge {
   let stillTotalMs = 0;
   let agreeing = Number.POSITIVE_INFINITY;
 
-  const complain = (text: string) => void problems.push(text);
+  const complain = (rule: string, text: string) => void problems.push({ rule, text });
 
   function polled(measuredMs: number): void {
     const gapMs = measuredMs - polledMs - stillMs;
     if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
-      complain(`no alarm poll for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
+      complain(
+        "alarms are polled",
+        `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`,
+      );
     polledMs = measuredMs;
     stillMs = 0;
   }
@@ -72,22 +76,23 @@ export function createClockJudge(): ClockJudge {
     { measuredMs, trueMs, wallMs }: Moment & { readonly measuredMs: number },
   ): void {
     const { tags } = JSON.parse(body) as { readonly tags: readonly { readonly value: number }[] };
+    const unlawful = (text: string) => complain("commands are lawful", text);
     const differMs = Math.abs(wallMs - trueMs);
     const at = `at ${Math.round(measuredMs / 1_000)} s`;
-    if (differMs > DIFFERENCE_MS) complain(`written ${at} by a clock that is ${differMs} ms wrong`);
-    if (agreeing < AGREEING_REPLIES) complain(`written ${at} after a step that no service had agreed to`);
+    if (differMs > DIFFERENCE_MS) unlawful(`written ${at} by a clock that is ${differMs} ms wrong`);
+    if (agreeing < AGREEING_REPLIES) unlawful(`written ${at} after a step that no service had agreed to`);
     for (const { value } of tags) {
       const command = commands.get(value);
       if (command === undefined) {
-        complain(`${value} was written ${at} and never asked for`);
+        unlawful(`${value} was written ${at} and never asked for`);
         continue;
       }
-      if (written.has(value)) complain(`${value} was written twice`);
+      if (written.has(value)) unlawful(`${value} was written twice`);
       written.add(value);
       if (measuredMs - command.arrivedMs > command.ttlMs)
-        complain(`${value} was written ${at}, after its life by measured time`);
+        unlawful(`${value} was written ${at}, after its life by measured time`);
       if (trueMs - command.issuedMs > command.ttlMs + DIFFERENCE_MS)
-        complain(`${value} was written ${at}, ${trueMs - command.issuedMs} ms after it was issued`);
+        unlawful(`${value} was written ${at}, ${trueMs - command.issuedMs} ms after it was issued`);
     }
   }
 
@@ -99,7 +104,10 @@ export function createClockJudge(): ClockJudge {
       tagRequests.push(at.measuredMs);
       const before = tagRequests.at(-QUOTA - 1);
       if (before !== undefined && at.measuredMs - before < WINDOW_MS)
-        complain(`more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`);
+        complain(
+          "the quota is kept",
+          `more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`,
+        );
     },
     answered({ wallMs, trueMs }) {
       agreeing = Math.abs(wallMs - trueMs) <= DIFFERENCE_MS ? agreeing + 1 : 0;
@@ -119,8 +127,9 @@ export function createClockJudge(): ClockJudge {
     end(measuredMs, woken) {
       polled(measuredMs);
       const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
-      if (perSecond > MOST_WAKES) complain(`${perSecond.toFixed(0)} wakes in a second of measured time`);
-      if (tagRequests.length < 100) complain(`only ${tagRequests.length} tag requests`);
+      if (perSecond > MOST_WAKES)
+        complain("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);
+      if (tagRequests.length < 100) complain("there was work", `only ${tagRequests.length} tag requests`);
     },
     problems: () => problems,
     written: () => written.size,

@@ -103,7 +103,7 @@ test("while what asks to arm it cannot be recorded, a kill switch that is thrown
   });
   open.push(rig);
   askToArm(rig.folder);
-  rig.commands.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
+  rig.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
   await rig.clock.advance(10_000);
   expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");
   expect(existsSync(join(rig.folder, ARM_FILE))).toBe(true);

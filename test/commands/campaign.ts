@@ -85,7 +85,7 @@ export async function runCampaign(options: {
     const now = rig.clock.now();
     const complain = (text: string) => violations.push(`${new Date(now).toISOString()} ${text}`);
     if (writes.length > 20) complain(`${writes.length} tags in one request`);
-    if (rig.commands.killSwitch.thrown()) complain("written although the kill switch is thrown");
+    if (rig.killSwitch.thrown()) complain("written although the kill switch is thrown");
     const last = (await rig.store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
     const recent = await rig.store.records<AuditRecord>(AUDIT_LOG, Math.max(0, last - 60), 60);
     for (const { tag_id, value } of writes) {
@@ -265,11 +265,11 @@ export async function runCampaign(options: {
           },
         ]);
       case 6: {
-        rig.commands.killSwitch.throwIt("the campaign", "now");
+        rig.killSwitch.throwIt("the campaign", "now");
         await rig.clock.advance(5_000 * random());
         await say(next());
         await rig.clock.advance(5_000 * random());
-        return rig.commands.killSwitch.release();
+        return rig.killSwitch.release();
       }
       case 7: {
         rig.breakStore(true);

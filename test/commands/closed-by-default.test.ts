@@ -61,11 +61,7 @@ describe("without one condition nothing is written:", () => {
   const cases: readonly [string, string, Case][] = [
     ["switched on", "disabled", { config: { enabled: false } }],
     ["no rehearsal", "rehearsal", { config: { rehearsal: true } }],
-    [
-      "the switch not thrown",
-      "killed",
-      { before: (rig) => rig.commands.killSwitch.throwIt("a test", "now") },
-    ],
+    ["the switch not thrown", "killed", { before: (rig) => rig.killSwitch.throwIt("a test", "now") }],
     ["armed", "not-armed", { options: { isArmed: false } }],
     ["approved", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
     ["an entry", "not-allowed", { config: { allow: [] } }],

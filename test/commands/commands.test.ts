@@ -314,7 +314,7 @@ describe("waiting for the quota", () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
     await rig.clock.advance(1_000);
-    rig.commands.killSwitch.throwIt("a test", "now");
+    rig.killSwitch.throwIt("a test", "now");
     await rig.clock.advance(1_000);
     expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "killed" });
     await rig.clock.advance(300_000);
@@ -390,13 +390,13 @@ describe("closed doors", () => {
   test("the kill switch can be thrown by message, holds over restarts, and only its file's removal releases it", async () => {
     const rig = await rigWith();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
-    expect(existsSync(rig.commands.killSwitch.file)).toBe(true);
+    expect(existsSync(rig.killSwitch.file)).toBe(true);
     expect(await rig.result("stop-1")).toMatchObject({ outcome: "confirmed", reason: "stop" });
     await rig.restart();
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(5_000);
     expect((await rig.result("a"))?.reason).toBe("killed");
-    rig.commands.killSwitch.release();
+    rig.killSwitch.release();
     await rig.send({ id: "b", tag: firstTag, value: 22 });
     await rig.clock.advance(5_000);
     expect((await rig.result("b"))?.outcome).toBe("confirmed");
@@ -457,7 +457,7 @@ test("a journal that takes its time lets nothing out that expired or was stopped
     rig.slowDown("sending", 5_000);
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: end === "expired" ? 3 : 60 });
     await rig.clock.advance(1_000);
-    if (end === "killed") rig.commands.killSwitch.throwIt("a test", "now");
+    if (end === "killed") rig.killSwitch.throwIt("a test", "now");
     await rig.clock.advance(20_000);
     expect((await rig.result("a"))?.reason).toBe(end);
     expect(rig.posts).toEqual([]);

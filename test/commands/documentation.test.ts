@@ -66,7 +66,7 @@ describe("docs/commands.md", () => {
     await rig.send(payload, { tagId: tag });
     await rig.clock.advance(10_000);
     if (expected === "stop") {
-      expect(rig.commands.killSwitch.thrown()).toBe(true);
+      expect(rig.killSwitch.thrown()).toBe(true);
       return;
     }
     const results = await rig.results();

@@ -135,9 +135,9 @@ describe("the end of a write for a time", () => {
 
   test("waits while the kill switch is thrown and while writing is switched off, and happens once it is not", async () => {
     const { rig, restart, outcomes, overdue, back } = await rigWith();
-    await overdue(() => rig.commands.killSwitch.throwIt("a test", "now"));
+    await overdue(() => rig.killSwitch.throwIt("a test", "now"));
     expect(await outcomes()).toHaveLength(1);
-    rig.commands.killSwitch.release();
+    rig.killSwitch.release();
     await restart({ enabled: false });
     await rig.clock.advance(10 * MINUTE_MS);
     await restart({ rehearsal: true });

@@ -9,6 +9,8 @@ import { armedAs } from "#src/commands/arming.ts";
 import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/audit.ts";
 import { type Commands, createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
+import { folderGuards } from "#src/commands/guards.ts";
+import { createKillSwitch, type FolderKillSwitch } from "#src/commands/kill-switch.ts";
 import type { Arrival } from "#src/connector.ts";
 import { Retryable } from "#src/errors.ts";
 import type { Event } from "#src/event.ts";
@@ -34,6 +36,7 @@ export interface Rig {
   readonly source: Source;
   readonly commands: Commands;
   readonly folder: string;
+  readonly killSwitch: FolderKillSwitch;
   /** Hands over a message as a broker would. */
   send(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
   /** Every result told so far, oldest first. */
@@ -209,7 +212,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       config,
       sources: [{ source, timeZone: "Europe/Oslo" }],
       store: options.around?.(guarded) ?? guarded,
-      stateFolder: folder,
+      guards: folderGuards(folder),
       clock,
       clockDoubt,
       log,
@@ -239,6 +242,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     simulator,
     store,
     folder,
+    killSwitch: createKillSwitch(folder),
     posts,
     get source() {
       return life.source;

@@ -167,10 +167,10 @@ describe("a word that does not count", () => {
   test("while writing is stopped", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
-    rig.commands.killSwitch.throwIt("a test", "now");
+    rig.killSwitch.throwIt("a test", "now");
     await second("a");
     await rig.clock.advance(5_000);
-    rig.commands.killSwitch.release();
+    rig.killSwitch.release();
     await rig.clock.advance(300_000);
     expect((await outcomes()).map(([, , reason]) => reason)).toEqual(["killed", "killed"]);
     expect(rig.posts).toEqual([]);

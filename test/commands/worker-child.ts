@@ -4,8 +4,10 @@ import { systemClock } from "#src/clock.ts";
 import { createClockDoubt } from "#src/clock-doubt.ts";
 import { createCommands } from "#src/commands/commands.ts";
 import { CommandsConfig } from "#src/commands/config.ts";
+import { folderGuards } from "#src/commands/guards.ts";
 import type { Event } from "#src/event.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { momentOf } from "#src/moment.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/quota/limiter.ts";
@@ -56,7 +58,7 @@ const transport: Transport = async (request, signal) => {
   return reply;
 };
 const noLimiter: Limiter = {
-  run: (_lane, _endpoint, task) => task(),
+  run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   hold() {},
   observe() {},
   status: () => ({ buckets: [], heldUntilMs: null }),
@@ -77,7 +79,7 @@ const commands = await createCommands({
   config: CommandsConfig.parse(JSON.parse(config)),
   sources: [{ source, timeZone: "Europe/Oslo" }],
   store,
-  stateFolder: folder,
+  guards: folderGuards(folder),
   armAtStart: true,
   clock: systemClock,
   clockDoubt: createClockDoubt({ clock: systemClock, log }),

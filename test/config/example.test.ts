@@ -8,6 +8,7 @@ import { Config } from "#src/config/config.ts";
 import { configJsonSchema } from "#src/config/json-schema.ts";
 import { loadYaml, parseYaml } from "#src/config/load.ts";
 import { optionPaths } from "#src/config/schema-walk.ts";
+import { PostgresState, StateConfig } from "#src/store/config.ts";
 
 const root = join(import.meta.dirname, "../..");
 const file = join(root, "config/example.yaml");
@@ -25,6 +26,12 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
     usedPaths(inner, known, path === "" ? key : `${path}.${hasOwnNames ? "*" : key}`),
   );
   return path === "" || path.endsWith("*") || path.endsWith("]") ? keys : [path, ...keys];
+}
+
+/** The lines of `state.postgres`, which begin with `  # ` each. */
+function fleetIn(text: string): string {
+  const [, block = ""] = /^( {2}# postgres:\n(?: {2}# {3}.*\n)+)/m.exec(text) ?? [];
+  return block.replaceAll(/^ {2}# /gm, "");
 }
 
 describe("config/example.yaml", () => {
@@ -63,7 +70,10 @@ describe("config/example.yaml", () => {
 
   test("has every option that the schema knows, and no other", () => {
     const known = new Set(optionPaths(Config));
-    const used = new Set(usedPaths(parse(text), known));
+    const used = new Set([
+      ...usedPaths(parse(text), known),
+      ...usedPaths({ state: parse(fleetIn(text)) }, known),
+    ]);
     // Of {file: …} or {env: …} one form is enough.
     const other = (path: string) =>
       path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
@@ -74,6 +84,12 @@ describe("config/example.yaml", () => {
     // alert, fields and priorities of a ticket, people who approve.
     const own = /\.(headers|tags|labels|approvers|jira\.priority|fields|words|body)\./;
     expect(unknown.filter((path) => !own.test(path))).toEqual([]);
+  });
+
+  test("states of a fleet what stands in comments, because a fleet has no file sinks", () => {
+    const { postgres } = StateConfig.parse(parse(fleetIn(text)));
+    const bare = PostgresState.parse({ url: postgres?.url });
+    expect({ ...postgres, password: undefined, ca_file: undefined }).toEqual(bare);
   });
 
   test("states the default wherever it does not say otherwise", () => {

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { compareSource, filterLines } from "#src/cli/check-building.ts";
+import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
 import { Config } from "#src/config/config.ts";
 import { parseYaml } from "#src/config/load.ts";
 import { placesOf } from "#src/config/places.ts";

@@ -1,7 +1,15 @@
-import { expect, test } from "vitest";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { DuckDBInstance } from "@duckdb/node-api";
+import { expect, onTestFinished, test } from "vitest";
+import { file } from "#connectors/file/definition.ts";
 import { influxdb } from "#connectors/influxdb/definition.ts";
 import { kafka } from "#connectors/kafka/definition.ts";
 import { mqtt } from "#connectors/mqtt/definition.ts";
+import { parquet } from "#connectors/parquet/definition.ts";
 import { postgres } from "#connectors/postgres/definition.ts";
 import { sampleEvent } from "../sample-events.ts";
 
@@ -39,4 +47,53 @@ test("of PostgreSQL it is a question to its table, with nothing left to break ou
     "select * from plenum.value where tag_id = '1''; drop' order by time desc limit 100;",
   );
   expect(postgres.whereIs(config, ALARM)).toBeNull();
+});
+
+function folderOf(): string {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-where-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+test("of files it is a search of the shell, which finds it in those that are compressed too", () => {
+  const folder = join(folderOf(), "it's here");
+  mkdirSync(join(folder, "tag-value/1/2026-11-02"), { recursive: true });
+  const line = JSON.stringify(VALUE);
+  const other = JSON.stringify(ALARM);
+  writeFileSync(join(folder, "events-2026-11-02-001.jsonl.gz"), gzipSync(`${other}\n${line}\n`));
+  writeFileSync(join(folder, "events-2026-11-02-002.jsonl"), `${line}\n`);
+  writeFileSync(join(folder, "tag-value/1/2026-11-02/events-20261102T062000000Z.jsonl"), `${line}\n`);
+  const found = (config: object) =>
+    execFileSync("sh", ["-c", file.whereIs(file.Config.parse({ folder, ...config }), VALUE)], {
+      encoding: "utf8",
+    });
+  expect(found({})).toBe(`${line}\n${line}\n`);
+  expect(found({ path: "{kind}/{site}/{date}" })).toBe(`${line}\n`);
+  expect(file.whereIs(file.Config.parse({ folder: "/srv/events" }), VALUE)).toBe(
+    `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`,
+  );
+});
+
+test("of Parquet it is a question that DuckDB answers", async () => {
+  const folder = folderOf();
+  const day = join(folder, "value/date=2026-11-02/site=1");
+  mkdirSync(day, { recursive: true });
+  const connection = await (await DuckDBInstance.create()).connect();
+  const rows = "(values ('10042', 1), ('10042', 2), ('10043', 3)) as rows(tag_id, time)";
+  await connection.run(`copy (select * from ${rows}) to '${join(day, "a.parquet")}' (format parquet)`);
+  const question = parquet.whereIs(parquet.Config.parse({ folder }), VALUE) ?? "";
+  const { rowCount } = await connection
+    .runAndReadAll(question)
+    .then((read) => ({ rowCount: read.getRows().length }));
+  expect(rowCount).toBe(2);
+  connection.closeSync();
+  const keys = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
+  const s3 = (prefix: string) =>
+    parquet.Config.parse({ s3: { bucket: "lake", prefix, ...keys }, table_format: "delta" });
+  for (const prefix of ["plenum/lake", "plenum/lake/"])
+    expect(parquet.whereIs(s3(prefix), VALUE)).toBe(
+      "select * from delta_scan('s3://lake/plenum/lake/value') where tag_id = '10042' order by time desc limit 100;",
+    );
+  expect(parquet.whereIs(s3(""), VALUE)).toContain("'s3://lake/value'");
+  expect(parquet.whereIs(s3(""), ALARM)).toBeNull();
 });

@@ -467,6 +467,21 @@ describe("delivery", () => {
     expect(sink.faults).toEqual([]);
   });
 
+  test("a sink that takes a batch after a trouble is well at once, not when it has taken everything", async () => {
+    const sink = scriptedSink(() => Promise.reject(new Retryable("away")));
+    const dispatcher = await started({ a: sink }, { batch: 1 });
+    await commit(values(0, 2));
+    expect(dispatcher.status()).toMatchObject([{ state: "retrying", lastError: "away", attempts: 1 }]);
+    let answers = 0;
+    sink.answer = () => {
+      answers += 1;
+      return answers === 1 ? { rejected: [] } : new Promise(() => {});
+    };
+    await workshop.clock.advance(5_000);
+    expect(answers).toBe(2);
+    expect(dispatcher.status()).toMatchObject([{ state: "delivering", lastError: null, attempts: 0 }]);
+  });
+
   test("what the sink has accepted is settled, not sent again, when the state was full for a while", async () => {
     const sink = scriptedSink();
     const { outbox } = workshop.store;

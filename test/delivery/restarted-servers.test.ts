@@ -40,11 +40,11 @@ interface Delivering {
 /** A value of a tag of its own. */
 const tagged = (n: number) => valueEvent(n, String(20_000 + n));
 
-async function delivering(make: (context: ConnectorContext) => Sink): Promise<Delivering> {
+async function delivering(make: (context: ConnectorContext) => Sink | Promise<Sink>): Promise<Delivering> {
   const folder = temporaryFolder("restarted");
   const store = await openStore({ folder, clock: systemClock });
   const { log, metrics, ...context } = contextFor("far", systemClock, store);
-  const sink = make({ ...context, log, metrics });
+  const sink = await make({ ...context, log, metrics });
   const delivery = DeliveryConfig.parse({ from: "beginning", retry: { first: "20ms", max: "100ms" } });
   const dispatcher = createDispatcher({
     sinks: [{ name: "far", connector: "real", sink, delivery }],

@@ -3,6 +3,7 @@ import pino from "pino";
 import type { Accepted, Offered, Receipt, Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
+import type { ConfiguredSink } from "#src/delivery/sink-runner.ts";
 import type { Event } from "#src/event.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
 import { createPicture } from "#src/picture.ts";
@@ -78,6 +79,16 @@ export interface Workshop {
   dispose(): Promise<void>;
 }
 
+/** As the configuration would have it: from the beginning of the log on, unless told otherwise. */
+export function configured(name: string, sink: Sink, delivery: Record<string, unknown> = {}): ConfiguredSink {
+  return {
+    name,
+    connector: "scripted",
+    sink,
+    delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
+  };
+}
+
 /** A store on disk, virtual time, and dispatchers on top of them. */
 export async function openWorkshop(): Promise<Workshop> {
   const folder = temporaryFolder();
@@ -95,12 +106,7 @@ export async function openWorkshop(): Promise<Workshop> {
     metrics,
     dispatcher(sinks, delivery = {}) {
       const dispatcher = createDispatcher({
-        sinks: Object.entries(sinks).map(([name, sink]) => ({
-          name,
-          connector: "scripted",
-          sink,
-          delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
-        })),
+        sinks: Object.entries(sinks).map(([name, sink]) => configured(name, sink, delivery)),
         outbox: store.outbox,
         store,
         picture: createPicture(store, new Map([["main", "Europe/Oslo"]])),

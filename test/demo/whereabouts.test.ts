@@ -1,10 +1,11 @@
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { findDemo, leaveWord } from "#src/demo/whereabouts.ts";
+import { DEMO_CONFIG, findDemo, leaveWord } from "#src/demo/whereabouts.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const WORD = {
+  config: DEMO_CONFIG,
   statusUrl: "http://127.0.0.1:9850",
   environment: { PLENUM_DEMO_FOLDER: "/home/kari/plenum-demo" },
 };

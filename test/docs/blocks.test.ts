@@ -91,7 +91,8 @@ function isPartOfConfiguration(value: unknown): boolean {
 
 describe("YAML", () => {
   /** Files of other programs. */
-  const foreign = /^(mqtt:\n {2}sensor:|scrape_configs:|route:|receivers:|apiVersion:|global:|services:)/m;
+  const foreign =
+    /^(mqtt:\n {2}sensor:|scrape_configs:|route:|receivers:|apiVersion:|global:|services:|availability:)/m;
   const blocks = pages.flatMap(blocksIn).filter(({ language }) => language === "yaml");
   const ofSimulator = (file: string) => file.startsWith("src/simulator/");
 

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
+import { withChanceFrom } from "../campaign/chance.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { START_MS } from "../virtual-worker.ts";
 import { createFarEnd, type FarEnd } from "./far-end.ts";
@@ -45,16 +46,8 @@ const REST: readonly { readonly stillMs: number; readonly awakeMs: number }[] = 
 const MORE_TURNS = 8;
 
 /** One random schedule: troubles and their ends, orders and restarts, then rest, and the judgement. */
-export async function campaign(seed: number): Promise<CampaignResult> {
-  const random = seededRandom(seed);
-  const chance = Math.random;
-  // The worker's own jitter has to be the same in every replay.
-  Math.random = seededRandom(seed + 1_000_000);
-  try {
-    return await play(seed, random);
-  } finally {
-    Math.random = chance;
-  }
+export function campaign(seed: number): Promise<CampaignResult> {
+  return withChanceFrom(seed, () => play(seed, seededRandom(seed)));
 }
 
 async function play(seed: number, random: ReturnType<typeof seededRandom>): Promise<CampaignResult> {

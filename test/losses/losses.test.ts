@@ -11,7 +11,7 @@ describeCampaign("random losses", {
   campaign: new URL("campaign.ts", import.meta.url),
   script: "history:long",
   kept,
-  seeds: 10,
+  seeds: 3,
   seedsInCi: 50,
   leastRequests: 200,
 });

@@ -137,7 +137,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: the row was inserted two lines above.",
   },
   {
-    file: "src/store/lag.ts",
+    file: "src/store/lag-count.ts",
     before: "(first, ms) => (first === null || ms < first ? ms : first),",
     after: "(first, ms) => (first === null || ms <= first ? ms : first),",
     reason: "Of two equal numbers either is the least.",

@@ -48,7 +48,7 @@ export const ROOMS: readonly Room[] = [
   },
   {
     name: "outbox",
-    files: ["outbox", "event-log", "redeliveries", "lag", "gaps", "sinks"].map(
+    files: ["outbox", "event-log", "redeliveries", "lag", "lag-count", "gaps", "sinks"].map(
       (name) => `src/store/${name}.ts`,
     ),
     tests: [
@@ -78,6 +78,7 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/pruning.test.ts",
       "test/delivery/lag.test.ts",
       "test/delivery/dispatcher.test.ts",
+      "test/delivery/change.test.ts",
       "test/delivery/restart-watch.test.ts",
       "test/delivery/memory.test.ts",
       "test/delivery/gathered.test.ts",

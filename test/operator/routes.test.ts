@@ -161,6 +161,13 @@ describe("failures on the way", () => {
     expect(told.message).toBe(failure.hint === undefined ? "a" : "a b");
   });
 
+  test("why a configuration is wrong, and which field is meant, comes along", () => {
+    const failure = new ConfigError("tags: 422", { reason: "validation", field: "system_id" });
+    const told = toldFailure(JSON.parse(JSON.stringify(tellFailure(failure))));
+    expect(told).toMatchObject({ reason: "validation", field: "system_id" });
+    expect(toldFailure({ failure: "config", message: "a" })).toMatchObject({ reason: "settings" });
+  });
+
   test("credentials stay behind", async () => {
     const { post } = routes({
       read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")),

@@ -14,7 +14,7 @@ import mqtt from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/config/config.ts";
-import { absent, startMosquitto, temporaryFolder } from "../real-servers.ts";
+import { absent, programPath, startMosquitto, temporaryFolder } from "../real-servers.ts";
 
 /** What Docker would find if it read the file: nothing here can run it. */
 
@@ -136,7 +136,7 @@ test.skipIf(absent("victoria-metrics"))("the database understands what it scrape
     "-promscrape.config.dryRun",
     "-promscrape.config.strictParse",
   ];
-  const { status, stderr } = spawnSync("victoria-metrics", args, { encoding: "utf8" });
+  const { status, stderr } = spawnSync(programPath("victoria-metrics") ?? "", args, { encoding: "utf8" });
   expect({ status, trouble: status === 0 ? "" : stderr }).toEqual({ status: 0, trouble: "" });
 });
 

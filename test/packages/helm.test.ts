@@ -1,5 +1,7 @@
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse, stringify } from "yaml";
@@ -153,5 +155,50 @@ describe("the chart", () => {
       "service.yaml",
       "statefulset.yaml",
     ]);
+  });
+});
+
+/** Debian's packages have none under this name, so that CI is not asked for it. */
+const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
+if (!hasKubectl) process.stderr.write("kubectl is not installed here: its word on the chart is left out.\n");
+
+/**
+ * Without a cluster `kubectl create --dry-run` asks for one all the same; but a change that is made locally is read by the
+ * types of the interface, which refuses a wrong type and leaves out what it does not know. So what comes back has to be all
+ * that went in.
+ */
+describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
+  function read(object: object, ...change: readonly string[]): unknown {
+    const args = ["set", ...change, "--local", "--filename=-", "--output=json"];
+    return JSON.parse(
+      execFileSync("kubectl", args, {
+        input: JSON.stringify(object),
+        env: { PATH: process.env.PATH, HOME: tmpdir() },
+        stdio: ["pipe", "pipe", "pipe"],
+      }).toString(),
+    );
+  }
+
+  test("every field of the set is one that there is", () => {
+    // What is the same already is not printed, and what is empty neither.
+    const other = ["image", `${container.name}=plenum:other`];
+    const changed = structuredClone(set);
+    changed.spec.template.spec.containers[0].image = "plenum:other";
+    const { nodeSelector, tolerations, ...filled } = changed.spec.template.spec;
+    expect([nodeSelector, tolerations]).toEqual([{}, []]);
+    changed.spec.template.spec = filled;
+    expect(read(set, ...other)).toMatchObject(changed);
+    expect(read({ ...set, spec: { ...set.spec, servicName: "x" } }, ...other)).not.toHaveProperty(
+      "spec.servicName",
+    );
+    expect(() => read({ ...set, spec: { ...set.spec, replicas: "one" } }, ...other)).toThrow(
+      "cannot unmarshal",
+    );
+  });
+
+  test("every field of its service as well", () => {
+    const service = rendered("service.yaml", defaults);
+    const labels = Object.entries(service.spec.selector).map(([name, value]) => `${name}=${value}`);
+    expect(read(service, "selector", labels.join(","))).toMatchObject(service);
   });
 });

@@ -5,7 +5,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { addProcessMetrics, createMetrics } from "#src/metrics.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
-import { absent, startVictoriaMetrics } from "../real-servers.ts";
+import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 
 /** Alert rules and dashboards, against the metrics that there are, Prometheus's own tool and a server that has them. */
 
@@ -39,7 +39,7 @@ const chosen = (expr: string) =>
   expr.replaceAll(/"\$(source|site|unit|name)"/g, '".*"').replaceAll("$__rate_interval", "5m");
 
 function promtool(args: readonly string[], input?: string) {
-  const { status, stdout, stderr } = spawnSync("promtool", args, {
+  const { status, stdout, stderr } = spawnSync(programPath("promtool") ?? "", args, {
     cwd: join(PACKAGES, "prometheus"),
     encoding: "utf8",
     ...(input === undefined ? {} : { input }),

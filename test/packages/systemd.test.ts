@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/config/config.ts";
-import { absent, temporaryFolder } from "../real-servers.ts";
+import { absent, programPath, temporaryFolder } from "../real-servers.ts";
 
 const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");
 const UNIT = join(SYSTEMD, "plenum.service");
@@ -23,7 +23,7 @@ const unit = readFileSync(UNIT, "utf8");
 describe("the unit", () => {
   test.skipIf(absent("systemd-analyze"))("is exposed to at most 2.0, by the word of systemd", () => {
     const { status, stdout } = spawnSync(
-      "systemd-analyze",
+      programPath("systemd-analyze") ?? "",
       ["security", "--offline=true", "--threshold=20", UNIT],
       { encoding: "utf8" },
     );
@@ -36,7 +36,9 @@ describe("the unit", () => {
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const here = join(folder, "plenum.service");
     writeFileSync(here, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
-    const { stderr } = spawnSync("systemd-analyze", ["verify", here], { encoding: "utf8" });
+    const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", here], {
+      encoding: "utf8",
+    });
     expect(stderr.split("\n").filter((line) => line.includes("plenum"))).toEqual([]);
   });
 
@@ -58,7 +60,7 @@ describe("the unit", () => {
 
 test.skipIf(absent("logrotate"))("logrotate understands the file for logs in files", () => {
   const { stderr, status } = spawnSync(
-    "logrotate",
+    programPath("logrotate") ?? "",
     ["--debug", "--state", "/dev/null", join(SYSTEMD, "plenum.logrotate")],
     { encoding: "utf8" },
   );

@@ -76,7 +76,7 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
   const building = eventfulBuilding(random, circumstances, store);
   const mortal = mortalStore();
   const make = sinkMaker(contestant, end, circumstances, clock, mortal.store);
-  let sink = make();
+  let sink = await make();
   let lost = 0;
   let again = 0;
   let slowMs = circumstances.slowMs;
@@ -128,7 +128,7 @@ export async function playReceiver(contestant: Contestant, seed: number): Promis
   async function restart(): Promise<void> {
     await sink.close();
     nowMs += 1_000;
-    sink = make();
+    sink = await make();
     if (!isCalm && random.chance(0.4)) mortal.killAfter(random.below(4));
   }
 
@@ -314,13 +314,13 @@ function sinkMaker(
   { options }: Circumstances,
   clock: Clock,
   store: Store,
-): () => Sink {
+): () => Promise<Sink> {
   const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
   if (definition === undefined) throw new Error(`There is no connector ${contestant.connector}.`);
   const config = definition.Config.parse({ ...(contestant.options(end) as object), ...options });
-  return () => {
-    const made = definition.sink?.(config, contextFor(SINK, clock, store));
-    if (made === undefined || made instanceof Promise) throw new Error("It makes no sink.");
+  return async () => {
+    const made = await definition.sink?.(config, contextFor(SINK, clock, store));
+    if (made === undefined) throw new Error("It makes no sink.");
     return made;
   };
 }

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { sentence } from "#src/errors.ts";
 import { readAddress } from "#src/setup/address.ts";
+import { english } from "#src/setup/said.ts";
 
 test.each<[string, string, RegExp | null]>([
   ["https://monitoring.example.com", "https://monitoring.example.com", null],
@@ -19,7 +20,7 @@ test.each<[string, string, RegExp | null]>([
   const read = readAddress(written, false);
   expect(read.baseUrl).toBe(baseUrl);
   if (note === null) expect(read.notes).toEqual([]);
-  else expect(read.notes.join(" ")).toMatch(note);
+  else expect(read.notes.map(english).join(" ")).toMatch(note);
 });
 
 test.each([

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { nextCommands } from "#src/cli/setup-steps.ts";
+import { nextCommands } from "#src/cli/running/setup-steps.ts";
 
 test.each([
   ["plenum.yaml", "plenum", "plenum check"],

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { draft, frameFor } from "#src/cli/setup-steps.ts";
+import { draft, frameFor } from "#src/cli/running/setup-steps.ts";
 import { Config } from "#src/config/config.ts";
 import { parseYaml } from "#src/config/load.ts";
 import { shareText } from "#src/setup/plan.ts";

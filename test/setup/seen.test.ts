@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { english } from "#src/setup/said.ts";
 import { seenBuilding, tagsForPlan } from "#src/setup/seen.ts";
 import { sourceName } from "#src/setup/source-name.ts";
 import { guessZone } from "#src/setup/time-zone.ts";
@@ -37,21 +38,24 @@ test.each([
 
 const alarmAt = (triggeredAt: string, triggeredAtRaw: string) => ({ ...ALARM, triggeredAt, triggeredAtRaw });
 
+function guess(seen: Parameters<typeof guessZone>[0], machineZone: string) {
+  const { proposed, note } = guessZone(seen, machineZone);
+  return { proposed, note: note === null ? null : english(note) };
+}
+
 test("a time zone is proposed where nothing speaks against it, and never taken for certain", () => {
   const winter = alarmAt("2026-11-02T06:15:00.000Z", "2026-11-02T07:15:00+01:00");
   const summer = alarmAt("2026-07-02T06:15:00.000Z", "2026-07-02T08:15:00+02:00");
   const utc = alarmAt("2026-07-02T06:15:00.000Z", "2026-07-02T06:15:00+00:00");
-  expect(guessZone(seenWith({}), "Europe/Oslo")).toEqual({ proposed: "Europe/Oslo", note: null });
-  expect(guessZone(seenWith({}), "UTC").proposed).toBeNull();
-  expect(guessZone(seenWith({}, {}, [winter]), "UTC").note).toBe(
-    "An alarm of 2026-11-02 has a time at +01:00.",
-  );
-  expect(guessZone(seenWith({}, {}, [utc]), "Europe/Oslo").note).toBeNull();
-  expect(guessZone(seenWith({}, {}, [winter, summer]), "Europe/Oslo")).toEqual({
+  expect(guess(seenWith({}), "Europe/Oslo")).toEqual({ proposed: "Europe/Oslo", note: null });
+  expect(guess(seenWith({}), "UTC").proposed).toBeNull();
+  expect(guess(seenWith({}, {}, [winter]), "UTC").note).toBe("An alarm of 2026-11-02 has a time at +01:00.");
+  expect(guess(seenWith({}, {}, [utc]), "Europe/Oslo").note).toBeNull();
+  expect(guess(seenWith({}, {}, [winter, summer]), "Europe/Oslo")).toEqual({
     proposed: "Europe/Oslo",
     note: "The times of the alarms fit Europe/Oslo, as this machine.",
   });
-  expect(guessZone(seenWith({}, {}, [winter]), "Europe/Helsinki")).toEqual({
+  expect(guess(seenWith({}, {}, [winter]), "Europe/Helsinki")).toEqual({
     proposed: null,
     note: "An alarm of 2026-11-02 has a time at +01:00, which Europe/Helsinki, this machine's zone, does not have then.",
   });

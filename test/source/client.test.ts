@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { systemClock } from "#src/clock.ts";
 import { Rejected, Throttled } from "#src/errors.ts";
 import { Stopping } from "#src/lifecycle.ts";
+import { momentOf } from "#src/moment.ts";
 import { Misuse } from "#src/source/asked.ts";
 import { StaleSocket } from "#src/source/connection-failure.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
@@ -127,7 +129,7 @@ describe("what the service asks for reaches the limits", () => {
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
         async run(_lane, _endpoint, task) {
-          await task().catch((error: unknown) => {
+          await task(momentOf(systemClock)).catch((error: unknown) => {
             order.push("place given up");
             throw error;
           });

@@ -1,6 +1,7 @@
 import { pino } from "pino";
 import { systemClock } from "#src/clock.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { momentOf } from "#src/moment.ts";
 import { createSource, type SourceOptions } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/quota/limiter.ts";
@@ -65,7 +66,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
   return {
     run(lane, endpoint, task) {
       seen.runs.push({ lane, endpoint });
-      return task();
+      return task(momentOf(systemClock));
     },
     hold(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });

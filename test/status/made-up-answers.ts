@@ -1,3 +1,4 @@
+import type { FleetStatus, MemberStatus } from "#src/fleet/fleet.ts";
 import type {
   AlarmAnswer,
   AlarmBrief,
@@ -287,5 +288,59 @@ export function sourceAnswer(name: string, more: Partial<SourceAnswer> = {}): So
       { at: iso(NOW_MS - 7 * HOUR), what: "history", words: "no answer within 30 s" },
     ],
     ...more,
+  };
+}
+
+export function fleetAnswer(): FleetStatus {
+  const member = (name: string, more: Partial<MemberStatus> = {}): MemberStatus => ({
+    name,
+    state: "alive",
+    host: `${name}.example.com`,
+    version: "0.1.0",
+    page: `http://${name}.example.com:8080/`,
+    startedAt: "2026-11-20T06:00:00.000Z",
+    seenAt: "2026-11-23T08:52:10.000Z",
+    isDraining: false,
+    sources: 2,
+    unable: [],
+    digest: "9f86d081884c7d65",
+    ...more,
+  });
+  const sources = ["north", "south", "harbour", "school", "ring"];
+  return {
+    self: "plant-a",
+    members: [
+      member("plant-a"),
+      member("plant-b", { unable: ["ring"] }),
+      member("plant-c", { state: "lost", isDraining: true, sources: 0 }),
+    ],
+    sources: sources.map((source, n) => ({
+      source,
+      holder: source === "ring" ? null : n % 2 === 0 ? "plant-a" : "plant-b",
+      epoch: 3 + n,
+      since: source === "ring" ? null : "2026-11-23T08:40:00.000Z",
+      reason: source === "ring" ? null : "lease-ran-out",
+    })),
+    takeovers: sources.slice(0, 4).map((source, n) => ({
+      source,
+      from: "plant-c",
+      to: n % 2 === 0 ? "plant-a" : "plant-b",
+      epoch: 3 + n,
+      at: "2026-11-23T08:40:00.000Z",
+      reason: "lease-ran-out",
+    })),
+    database: {
+      name: "db.example.com:5432/plenum, schema plenum",
+      server: "db.example.com:5432, PostgreSQL 15.20",
+      schemaVersion: 1,
+      bytes: 412_000_000,
+      synchronousCommit: "off",
+      dataChecksums: false,
+      doubts: [
+        "The server has synchronous_commit = off, so a crash of it loses what it had said to be committed.",
+      ],
+      isReplica: false,
+    },
+    trouble: null,
   };
 }

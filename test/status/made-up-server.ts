@@ -27,6 +27,7 @@ export const ANSWERS: Answers = {
   "/api/sink": (query) => madeUp.sinkAnswer(query.get("name") ?? "lake"),
   "/api/source": (query) => madeUp.sourceAnswer(query.get("name") ?? "north"),
   "/api/commands": () => Array.from({ length: 12 }, (_, n) => madeUp.commandRow(n)),
+  "/api/fleet": () => madeUp.fleetAnswer(),
   "/api/alarm-days": () => madeUp.dayBars(),
 };
 

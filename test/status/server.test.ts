@@ -3,12 +3,12 @@ import { describe, expect, test, vi } from "vitest";
 import type { AnyEvent } from "#src/event.ts";
 import { Secret } from "#src/log.ts";
 import { addSilence, beginSilence, type Silence, silencesIn } from "#src/silence/silence.ts";
+import type { AlarmList } from "#src/status/alarm-list.ts";
 import { ASSETS } from "#src/status/assets.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { readCredentials } from "#src/status/credentials.ts";
 import { createGuesses } from "#src/status/guesses.ts";
 import type { Readiness } from "#src/status/readiness.ts";
-import type { AlarmRow } from "#src/status/rows.ts";
 import { createStatusServer, statusRoutes } from "#src/status/server.ts";
 import type { SilenceRow } from "#src/status/silence-rows.ts";
 import { ALARM, valueEvent } from "../sample-events.ts";
@@ -89,7 +89,7 @@ describe("silences", () => {
     const end = async (id: string, headers: Readonly<Record<string, string>> = OWN) =>
       (await app.request(`${SILENCES}/${id}/end`, { method: "POST", headers })).status;
     const rows = async () => (await (await get(SILENCES)).json()) as readonly SilenceRow[];
-    const alarms = async () => (await (await get("/api/alarms")).json()) as readonly AlarmRow[];
+    const alarms = async () => ((await (await get("/api/alarms")).json()) as AlarmList).rows;
     return { app, begin, end, rows, alarms, store, clock };
   }
 
@@ -389,9 +389,60 @@ describe("what is served", () => {
     const { get, store } = await routes();
     await fillSource(store, "north", { tagNames: ["Supply"], alarms: [{}] });
     expect(await (await get("/api/status")).json()).toMatchObject({ version: "1.2.3" });
-    expect(await (await get("/api/alarms")).json()).toHaveLength(1);
+    expect(await (await get("/api/alarms")).json()).toMatchObject({ rows: [{ source: "north" }] });
     await store.commit({ events: [valueEvent(1)] });
     expect(await (await get("/api/events")).json()).toEqual([]);
+  });
+
+  test("of a storm of alarms the first hundred, and how many there are of each priority", async () => {
+    const { get, store } = await routes();
+    const trigger = (priority: string) => ({ ...ALARM.trigger, priority });
+    await fillSource(store, "north", {
+      tagNames: [],
+      alarms: Array.from({ length: 5_000 }, (_, n) => ({
+        id: `${500_001 + n}`,
+        trigger: trigger(n % 50 === 0 ? "A" : "C"),
+      })),
+    });
+    await fillSource(store, "south", { tagNames: [], alarms: [{ trigger: trigger("B") }] });
+    const list = async (query: string, headers = {}) => {
+      const response = await get(`/api/alarms${query}`, { ...LOCAL, ...headers });
+      const { priorities, rows } = (await response.json()) as AlarmList;
+      const sources = new Set(rows.map(({ source }) => source));
+      return { priorities, rows: rows.length, first: rows[0]?.alarm.trigger.priority, sources: [...sources] };
+    };
+    const all = { A: 100, B: 1, C: 4_900 };
+    expect(await list("")).toEqual({ priorities: all, rows: 100, first: "A", sources: ["north"] });
+    expect(await list("?priority=B")).toEqual({ priorities: all, rows: 1, first: "B", sources: ["south"] });
+    const south = { priorities: { B: 1 }, rows: 1, first: "B", sources: ["south"] };
+    expect(await list("?source=south")).toEqual(south);
+    expect(await list(`?source=south&site=${ALARM.site.id}`)).toEqual(south);
+    expect(await list("?source=south&site=999")).toMatchObject({ priorities: {}, rows: 0 });
+    expect((await get("/api/alarms?source=nowhere")).status).toBe(404);
+    expect((await get("/api/alarms?limit=9000")).status).toBe(400);
+  });
+
+  test("compressed for who takes it, and as they are for who does not", async () => {
+    const { get, store } = await routes();
+    await fillSource(store, "north", {
+      tagNames: [],
+      alarms: Array.from({ length: 200 }, (_, n) => ({ id: `${500_001 + n}` })),
+    });
+    for (const path of ["/api/alarms", "/api/status", "/metrics"]) {
+      const plain = await get(path, { ...LOCAL, "accept-encoding": "identity" });
+      const whole = (await plain.arrayBuffer()).byteLength;
+      expect([path, plain.headers.get("content-encoding")]).toEqual([path, null]);
+      const packed = await get(path, { ...LOCAL, "accept-encoding": "gzip, deflate, br" });
+      expect([path, packed.headers.get("content-encoding"), packed.headers.get("vary")]).toEqual([
+        path,
+        "gzip",
+        expect.stringMatching(/accept-encoding/i),
+      ]);
+      const bytes = await packed.arrayBuffer();
+      expect(gunzipSync(bytes).byteLength).toBe(whole);
+      expect(bytes.byteLength).toBeLessThan(whole / 2);
+      if (path === "/api/alarms") expect(bytes.byteLength).toBeLessThan(10_000);
+    }
   });
 
   test("metrics as they are at the scrape, under their documented names", async () => {

@@ -225,7 +225,8 @@ export function serverOptions(
         ? null
         : { operator: more.password, viewer: more.viewer ?? null, scraper: more.scraper ?? null },
     clock,
-    store,
+    silencesOf: () => store,
+    silenceStores: () => [store],
     status,
     answers: answersOver(store, clock, more.things, more.plots),
     actions: { write: more.write ?? (async () => {}), notReady: () => null },

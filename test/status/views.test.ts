@@ -19,6 +19,7 @@ const VIEWS = {
   sink: "#/sink/lake",
   source: "#/source/north",
   commands: "#/commands",
+  fleet: "#/fleet",
 };
 
 const head = (page: Page) => page.locator(".head h2");
@@ -29,7 +30,7 @@ async function settled(page: Page, view: string): Promise<void> {
   await page.locator("main .panel").first().waitFor();
   if (["tag", "alarm", "sink", "source"].includes(view))
     await page.locator(".uplot canvas").first().waitFor();
-  else if (view !== "commands") await names(page).nth(20).waitFor();
+  else if (view !== "commands" && view !== "fleet") await names(page).nth(20).waitFor();
 }
 
 describe.skipIf(absent("chromium"))("each view", () => {
@@ -106,6 +107,21 @@ describe.skipIf(absent("chromium"))("each view", () => {
           refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }],
         }),
       "/api/commands": () => [{ ...madeUp.commandRow(0, evil), tag: evil, by: evil, state: evil }],
+      "/api/fleet": () => {
+        const { members, sources, takeovers, ...fleet } = madeUp.fleetAnswer();
+        return {
+          ...fleet,
+          members: members.map((member) => ({
+            ...member,
+            name: evil,
+            host: evil,
+            page: `javascript:${evil}`,
+          })),
+          sources: sources.map((each) => ({ ...each, source: evil, holder: evil })),
+          takeovers: takeovers.map((each) => ({ ...each, from: evil, to: evil })),
+          trouble: evil,
+        };
+      },
     });
     for (const [view, hash] of Object.entries({
       ...VIEWS,

@@ -12,6 +12,7 @@ import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#s
 import { type HeldBackfill, type HeldHistory, syncSet } from "#src/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
+import { sized } from "../sizes.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
 import { type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
@@ -424,7 +425,9 @@ describe("days in local time", () => {
 
 describe("whatever happens", () => {
   const seeds =
-    process.env.PLENUM_SEED === undefined ? [1, 2, 3, 4, 7, 31] : [Number(process.env.PLENUM_SEED)];
+    process.env.PLENUM_SEED === undefined
+      ? sized([1, 2, 3, 4, 7, 31], [7, 31])
+      : [Number(process.env.PLENUM_SEED)];
 
   test.each(seeds)(
     "late data, 404s, 504s and kills: nothing missing, nothing twice (PLENUM_SEED=%i)",

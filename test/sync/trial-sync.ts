@@ -1,9 +1,11 @@
 import { pino } from "pino";
 import type { z } from "zod";
+import { systemClock } from "#src/clock.ts";
 import { createClockDoubt } from "#src/clock-doubt.ts";
 import type { Event, Kind } from "#src/event.ts";
 import type { Service } from "#src/lifecycle.ts";
 import { createMetrics, type Metrics } from "#src/metrics.ts";
+import { momentOf } from "#src/moment.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { createSource } from "#src/source/client.ts";
@@ -194,7 +196,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
 const SITES = [2, 3, 4];
 
 const noLimiter: Limiter = {
-  run: (_lane, _endpoint, task) => task(),
+  run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
   hold() {},
   observe() {},
   status: () => ({ buckets: [], heldUntilMs: null }),

@@ -6,6 +6,7 @@ import { matches } from "#src/delivery/filter.ts";
 import type { AnyEvent } from "#src/event.ts";
 import type { Transport } from "#src/source/transport.ts";
 import type { CampaignResult, Problem } from "../campaign/campaign.ts";
+import { withChanceFrom } from "../campaign/chance.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { createFarEnd } from "../losses/far-end.ts";
 import { noPointIsToldTwice, nothingIsInvented } from "../losses/judge/had-once.ts";
@@ -33,16 +34,8 @@ import {
  * abilities, gateways and endpoints; alarms; three sinks of which two fail; commands of every kind; stops and kills;
  * clocks that are set; bits that flip in the state. Then rest, and docs/promise.md is judged at the far ends.
  */
-export async function campaign(seed: number): Promise<CampaignResult> {
-  const random = seededRandom(seed);
-  const chance = Math.random;
-  // The worker's own jitter has to be the same in every replay.
-  Math.random = seededRandom(seed + 1_000_000);
-  try {
-    return await play(seed, random);
-  } finally {
-    Math.random = chance;
-  }
+export function campaign(seed: number): Promise<CampaignResult> {
+  return withChanceFrom(seed, () => play(seed, seededRandom(seed)));
 }
 
 const SECOND = 1_000;

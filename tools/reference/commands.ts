@@ -1,5 +1,5 @@
 import { type Argument, type Command, Help, type Option } from "commander";
-import { EXIT, EXIT_MEANINGS } from "../../src/cli/exit.ts";
+import { EXIT, EXIT_MEANINGS } from "../../src/cli/shell/exit.ts";
 import { anchor, code, fenced, page, table } from "./markdown.ts";
 
 /** docs/reference/commands.md: every command with what it takes and its examples, out of commander's own tree. */

@@ -14,6 +14,7 @@ const KEPT = [
   "SECURITY.md",
   "THIRD-PARTY-NOTICES.md",
   "sbom.cdx.json",
+  "config/demo-fleet.yaml",
   "config/demo.yaml",
   "config/example.yaml",
   "config/schema.json",

@@ -9,13 +9,14 @@ import { type Failure, meaningOf, Retryable, sentence } from "../../errors.ts";
 import { createLog } from "../../log.ts";
 import { createMetrics } from "../../metrics.ts";
 import { openStore } from "../../store/open.ts";
-import { loneSink } from "../lone-sink.ts";
+import { loneSink } from "../shell/lone-sink.ts";
+import { openForCommand } from "../shell/state-database.ts";
 
 /** What came of asking one far end by its own probe. */
 export interface Reach {
-  readonly what: "source" | "sink";
+  readonly what: "database" | "source" | "sink";
   readonly name: string;
-  /** The connector of a sink, the address of a source. */
+  /** The connector of a sink, the address of a source; of the state's database its server. */
   readonly by: string;
   readonly answers: boolean;
   /** Whose turn it is where it does not: `config` means that a person has to change something. */
@@ -34,7 +35,7 @@ export interface Reach {
 
 const WITHIN_MS = 10_000;
 
-/** Asks every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
+/** Asks the database of a fleet, every source (`GET me`, no tag request) and every sink in use, all at once; changes nothing. */
 export function reachAll(config: Config, signal: AbortSignal): Promise<readonly Reach[]> {
   const sources = Object.entries(config.sources).map(([name, entry]) =>
     reached("source", name, new URL(entry.base_url).origin, () => askSource(name, entry, signal)),
@@ -47,7 +48,18 @@ export function reachAll(config: Config, signal: AbortSignal): Promise<readonly 
         return { clockSkewMs: null, token: null };
       }),
     );
-  return Promise.all([...sources, ...sinks]);
+  return Promise.all([...databaseOf(config), ...sources, ...sinks]);
+}
+
+/** The database of a fleet; none where the state is in a folder. */
+function databaseOf({ state: { postgres } }: Config): readonly Promise<Reach>[] {
+  if (postgres === undefined) return [];
+  const ask = async () => {
+    const database = await openForCommand(postgres);
+    await database.close();
+    return { clockSkewMs: null, token: null };
+  };
+  return [reached("database", postgres.schema, "postgres", ask)];
 }
 
 type Learned = Pick<Reach, "clockSkewMs" | "token">;

@@ -7,7 +7,7 @@ import { Damaged } from "../../store/sqlite.ts";
 import type { Store } from "../../store/store.ts";
 import { documentSet } from "../../store/store.ts";
 import type { HeldToken } from "../../sync/snapshot.ts";
-import { lookAtState } from "../look-at-state.ts";
+import { lookAtFolder } from "../shell/look-at-state.ts";
 import { filesIn } from "./machine.ts";
 
 export interface StateFacts {
@@ -62,7 +62,7 @@ export async function lookAtStateFolder(folder: string, sources: readonly string
     if (check !== null && check.trouble.length > 0) {
       return { folder, found: "damaged", problems: check.trouble, files, check, content: null };
     }
-    const content = await lookAtState(folder, (store) => contentOf(store, sources));
+    const content = await lookAtFolder(folder, (store) => contentOf(store, sources));
     const found = check === null || isWhole(check) ? "good" : "damaged";
     return { folder, found, problems: damagedRows(check), files, check, content };
   } catch (error) {

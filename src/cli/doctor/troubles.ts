@@ -150,13 +150,15 @@ function isOutOfReach({ kind, reason }: Reach): boolean {
 
 /** Without a source nothing is known; a person's turn is not over by waiting. */
 function rank({ what, kind }: Reach): number {
-  return (what === "source" ? 0 : 2) + (kind === "config" ? 0 : 1);
+  return { database: -2, source: 0, sink: 2 }[what] + (kind === "config" ? 0 : 1);
 }
+
+const KINDS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
 function sentenceOf({ what, name, kind, reason }: Reach): string {
   return kind === "config"
-    ? `${what === "source" ? "Source" : "Sink"} ${name} refuses us: ${reason}`
-    : `${what === "source" ? "Source" : "Sink"} ${name} is not to be had: ${reason}`;
+    ? `${KINDS[what]} ${name} refuses us: ${reason}`
+    : `${KINDS[what]} ${name} is not to be had: ${reason}`;
 }
 
 function lost({ state: { content }, reach: asked }: Facts): readonly string[] {

@@ -3,8 +3,9 @@ import type { Config } from "../../config/config.ts";
 import { sentence } from "../../errors.ts";
 import { askLog, askReady, askReport, findWorker } from "../../operator/remote.ts";
 import type { StatusReport } from "../../status/report.ts";
-import { lookAtStateIfAny } from "../look-at-state.ts";
-import { rememberedStatus } from "../remembered-status.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { lookAtStateIfAny } from "../shell/look-at-state.ts";
+import { rememberedStatus } from "../shell/remembered-status.ts";
 
 export interface WorkerFacts {
   readonly found: "running" | "silent" | "none" | "unknown";
@@ -28,7 +29,8 @@ export async function lookAtWorker(
 ): Promise<WorkerFacts> {
   const nothing = { notReady: null, portTaken: null, log: [] };
   try {
-    const found = await findWorker(folder, signal);
+    const found =
+      config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
     if (found.kind === "open") {
       const { door } = found;
       const [report, notReady, log] = await Promise.all([
@@ -39,7 +41,7 @@ export async function lookAtWorker(
       return { ...nothing, found: "running", trouble: null, notReady, report, log };
     }
     const trouble = found.kind === "silent" ? sentence(found.trouble) : null;
-    const report = await remembered(folder, config);
+    const report = await remembered(config);
     return { ...nothing, found: found.kind, trouble, portTaken: await takenPort(config), report };
   } catch (error) {
     signal.throwIfAborted();
@@ -59,10 +61,10 @@ async function takenPort(config: Config | null): Promise<string | null> {
 }
 
 /** What the state remembers; null where it cannot be read, which is told with the state. */
-async function remembered(folder: string, config: Config | null): Promise<StatusReport | null> {
+async function remembered(config: Config | null): Promise<StatusReport | null> {
   if (config === null) return null;
   try {
-    return await lookAtStateIfAny(folder, (store) => rememberedStatus(store, config));
+    return await lookAtStateIfAny({ config }, (store) => rememberedStatus(store, config));
   } catch {
     return null;
   }

@@ -33,6 +33,16 @@ export interface Pinned extends Approvers {
   readonly file: string;
 }
 
+/** Remembers whose approval counted last. */
+export interface Pin {
+  /** Throws where it cannot be read. */
+  read(): Pinned | null;
+  /** Null forgets it. A promise says that it will be remembered, and that it is asked again until `read` has it. */
+  write(pinned: Pinned | null): Promise<void> | void;
+  /** Changes where somebody else has written. */
+  mark(): string;
+}
+
 /** A clock that is set differently may be ahead of ours by this much. */
 const AHEAD_MS = 300_000;
 

@@ -5,8 +5,8 @@ import type { Clock } from "../../clock.ts";
 import { sentence } from "../../errors.ts";
 import type { ApprovalConfig } from "../config.ts";
 import type { Refusing } from "../gate.ts";
-import { type Approvals, checkApproval, type Pinned, type Rules } from "./approval.ts";
-import { readApprovals, readPin, writePin } from "./files.ts";
+import { type Approvals, checkApproval, type Pin, type Pinned, type Rules } from "./approval.ts";
+import { readApprovals } from "./files.ts";
 
 /**
  * Asked before every write, like the kill switch: looks whether the file of approvals has changed, so that an approval,
@@ -23,38 +23,42 @@ export interface ApprovalGuard {
 export function createApprovalGuard(options: {
   readonly config: ApprovalConfig | null;
   readonly rules: Rules;
-  readonly stateFolder: string;
+  readonly pin: Pin;
   readonly clock: Clock;
 }): ApprovalGuard {
-  const { clock, stateFolder } = options;
+  const { clock, pin } = options;
   let { config, rules } = options;
   let seen = "";
   let verdict: Refusing | null = null;
   let pinned: Pinned | null = null;
 
   function look(): Refusing | null {
-    pinned = readPin(stateFolder);
+    pinned = pin.read();
     const file = fileOf(config, pinned);
     const approvals = file === null ? null : readApprovals(file);
     const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
-    if (refusing === null && approvals !== null && file !== null) pin(approvals, file);
+    if (refusing === null && approvals !== null && file !== null) return remember(approvals, file);
     return refusing;
   }
 
-  /** From now on these are the ones whose approval counts. */
-  function pin({ at }: Approvals, file: string): void {
+  /** From now on these are the ones whose approval counts; until that is remembered nothing is approved. */
+  function remember({ at }: Approvals, file: string): Refusing | null {
     const next = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
-    if (JSON.stringify(next) !== JSON.stringify(pinned)) writePin(stateFolder, next);
-    pinned = next;
+    const isKnown = JSON.stringify(next) === JSON.stringify(pinned);
+    if (isKnown || pin.write(next) === undefined) {
+      pinned = next;
+      return null;
+    }
+    return NOT_REMEMBERED;
   }
 
   return {
     refusing() {
       try {
-        const mark = markOf(config === null ? (pinned?.file ?? null) : config.file);
+        const mark = `${pin.mark()} ${markOf(config === null ? (pinned?.file ?? null) : config.file)}`;
         if (mark === seen && verdict === null) return null;
         verdict = look();
-        seen = markOf(fileOf(config, pinned));
+        seen = `${pin.mark()} ${markOf(fileOf(config, pinned))}`;
       } catch (error) {
         verdict = {
           reason: "unapproved",
@@ -75,6 +79,11 @@ export function createApprovalGuard(options: {
 const NOT_LOOKED_AT: Refusing = {
   reason: "unapproved",
   message: "What may be written has just been changed, and nobody has looked yet whether it is approved.",
+};
+
+const NOT_REMEMBERED: Refusing = {
+  reason: "unapproved",
+  message: "What may be written is approved, and who approved it is being remembered first.",
 };
 
 /** Where the approvals are; null without the rule. */

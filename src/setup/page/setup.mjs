@@ -1,7 +1,10 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
+import { LANGUAGES, preferred, remember, speak, spoken, t } from "/language.mjs";
 import { Wishes } from "/wishes.mjs";
 
 /** The setup, step by step: code, address and token, wishes, done. Texts of the service only ever go into text nodes. */
+
+const OTHER = { en: "nb", nb: "en" };
 
 /** Rejects with one sentence; `status` is the answer's, 0 where none came. */
 async function ask(path, body) {
@@ -13,13 +16,13 @@ async function ask(path, body) {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
   } catch {
-    const gone = "Plenum does not answer any more; look at the terminal.";
+    const gone = t("Plenum does not answer any more; look at the terminal.");
     throw Object.assign(new Error(gone), { status: 0 });
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
   if (response.ok) return answer;
-  throw Object.assign(new Error(answer.message ?? "This did not work."), { status: response.status });
+  throw Object.assign(new Error(answer.message ?? t("This did not work.")), { status: response.status });
 }
 
 /** What is under way, and what went wrong last; one thing at a time. */
@@ -37,8 +40,14 @@ function useAsking() {
   return { ...state, run };
 }
 
+/** What the service or this machine says is English, unless the table has it. */
 function Problem({ text }) {
-  return html`<p class="problem" role="alert">${text}</p>`;
+  return html`<p class="problem" role="alert">${text === null ? "" : inLanguage(text)}</p>`;
+}
+
+function inLanguage(text) {
+  const translated = t(text);
+  return translated === text && spoken() !== "en" ? html`<span lang="en">${text}</span>` : translated;
 }
 
 /** The heading of a step gets the focus, so that keyboard and screen reader are where the page is. */
@@ -59,12 +68,12 @@ function Code({ done }) {
     });
   };
   return html`<form class="panel" onSubmit=${enter}>
-    <${Heading}>Who are you?<//>
-    <p>The code stands in the terminal in which <code>plenum run --setup</code> was started.</p>
-    <label for="code">Code</label>
+    <${Heading}>${t("Who are you?")}<//>
+    <p>${t("The code stands in the terminal in which this was started:")} <code>plenum run --setup</code></p>
+    <label for="code">${t("Code")}</label>
     <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck=${false} required placeholder="XXXX-XXXX" />
     <${Problem} text=${problem} />
-    <button disabled=${busy}>Go on</button>
+    <button disabled=${busy}>${t("Go on")}</button>
   </form>`;
 }
 
@@ -81,16 +90,16 @@ function Address({ done }) {
     void run(async () => done(await ask("/api/look", asked)));
   };
   return html`<form class="panel" onSubmit=${look}>
-    <${Heading}>Where is the building?<//>
-    <label for="address">Address of the monitoring service</label>
+    <${Heading}>${t("Where is the building?")}<//>
+    <label for="address">${t("Address of the monitoring service")}</label>
     <input id="address" name="address" type="text" inputmode="url" autocomplete="off" spellcheck=${false} required placeholder="https://monitoring.example.com" />
-    <label for="token">Access token</label>
+    <label for="token">${t("Access token")}</label>
     <input id="token" name="token" type="password" autocomplete="off" required aria-describedby="token-help" />
-    <p id="token-help" class="of">You make it in your user profile at the service. It is kept in a file of its own, readable by you only.</p>
-    <label class="check"><input name="plain" type="checkbox" /> In a test network: let the token travel readable, over http://</label>
+    <p id="token-help" class="of">${t("You make it in your user profile at the service. It is kept in a file of its own, readable by you only.")}</p>
+    <label class="check"><input name="plain" type="checkbox" /> ${t("In a test network: let the token travel readable, over http://")}</label>
     <${Problem} text=${problem} />
-    <button disabled=${busy}>${busy ? "Looking …" : "Look at the building"}</button>
-    <p class="of" role="status">${busy ? "Looking at alarms and tags; a large building takes half a minute." : ""}</p>
+    <button disabled=${busy}>${busy ? t("Looking …") : t("Look at the building")}</button>
+    <p class="of" role="status">${busy ? t("Looking at alarms and tags; a large building takes half a minute.") : ""}</p>
   </form>`;
 }
 
@@ -104,17 +113,17 @@ function Done({ written }) {
       await workerIsThere();
     });
   return html`<section class="panel">
-    <${Heading}>The configuration is written<//>
-    <p><code>${written.file}</code> is yours to change. <code>${written.tokenFile}</code> holds the token, readable by you only.</p>
+    <${Heading}>${t("The configuration is written")}<//>
+    <p><code>${written.file}</code> ${t("is yours to change.")} <code>${written.tokenFile}</code> ${t("holds the token, readable by you only.")}</p>
     <${Problem} text=${problem} />
     ${
       isStarting
-        ? html`<p role="status">The worker starts; its page comes here in a moment.</p>`
-        : html`<button disabled=${busy} onClick=${start}>Start the worker</button>`
+        ? html`<p role="status">${t("The worker starts; its page comes here in a moment.")}</p>`
+        : html`<button disabled=${busy} onClick=${start}>${t("Start the worker")}</button>`
     }
-    <h3>What comes next</h3>
+    <h3>${t("What comes next")}</h3>
     <dl class="next">${written.next.map(
-      ([command, what]) => html`<div><dt><code>${command}</code></dt><dd>${what}</dd></div>`,
+      ([command, what]) => html`<div><dt><code>${command}</code></dt><dd>${t(what)}</dd></div>`,
     )}</dl>
   </section>`;
 }
@@ -134,6 +143,7 @@ function Page() {
   // Undefined until it is known whether this browser has the key.
   const [known, setKnown] = useState(undefined);
   const [problem, setProblem] = useState(null);
+  const [language, setLanguage] = useState(spoken());
   const refresh = async () => {
     try {
       setKnown(await ask("/api/setup"));
@@ -143,15 +153,26 @@ function Page() {
     }
   };
   useEffect(() => void refresh(), []);
+  useEffect(() => {
+    document.title = t("Set up Plenum");
+  }, [language]);
+  const choose = async () => {
+    const wanted = OTHER[spoken()];
+    await speak(wanted);
+    remember(wanted);
+    setLanguage(wanted);
+  };
+  const other = OTHER[language];
   const step = known === null ? 0 : known?.written ? 3 : known?.looked ? 2 : 1;
   return html`
-    <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">setup</span></h1>
-      <ol aria-label="Steps">${["code", "building", "wishes", "done"].map(
+    <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
+      <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
         (name, i) =>
           html`<li aria-current=${known !== undefined && i === step ? "step" : undefined}>${name}</li>`,
-      )}</ol></header>
+      )}</ol>
+      <button type="button" class="quiet" lang=${other} onClick=${choose}>${LANGUAGES[other]}</button></header>
     <main>
-      ${known === undefined && problem === null && html`<p class="loading">Loading …</p>`}
+      ${known === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
       ${problem !== null && html`<${Problem} text=${problem} />`}
       ${known === null && html`<${Code} done=${refresh} />`}
       ${known && step === 1 && html`<${Address} done=${(looked) => setKnown({ ...known, looked })} />`}
@@ -159,12 +180,13 @@ function Page() {
         known &&
         step === 2 &&
         html`<${Wishes} looked=${known.looked} ask=${ask} written=${(written) => setKnown({ ...known, written })}
-          back=${() => setKnown({ ...known, looked: null })} Heading=${Heading} />`
+          back=${() => setKnown({ ...known, looked: null })} Heading=${Heading} Problem=${Problem} />`
       }
       ${known && step === 3 && html`<${Done} written=${known.written} />`}
     </main>`;
 }
 
+await speak(preferred());
 const root = document.getElementById("app");
 root.replaceChildren();
 render(html`<${Page} />`, root);

@@ -1,5 +1,6 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
+import type { Moment } from "../../moment.ts";
 import { WOKEN } from "../../waiting.ts";
 import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
@@ -13,7 +14,7 @@ import { createSpentSlots, type Slot } from "./spent-slots.ts";
 /** One request on its way through an allowance. */
 export interface QuotaRequest extends Waiting {
   readonly endpoint: QuotaEndpoint;
-  readonly task: () => Promise<unknown>;
+  readonly task: (since: Moment) => Promise<unknown>;
   /** Monotonic time at which it was asked for. */
   readonly since: number;
   /** True once it has its slot. */
@@ -172,8 +173,9 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   };
 
   const send = async (slot: Slot, request: QuotaRequest): Promise<unknown> => {
+    let since: Moment;
     try {
-      await record.beforeSend(slot);
+      since = await record.beforeSend(slot);
       request.signal.throwIfAborted();
     } catch (error) {
       spent.drop(slot);
@@ -184,7 +186,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     release();
     let answered = false;
     try {
-      const result = await request.task();
+      const result = await request.task(since);
       answered = true;
       return result;
     } catch (error) {

@@ -1,3 +1,4 @@
+import type { Moment } from "../../moment.ts";
 import type { Lane, QuotaStatus, SlotOffer } from "../source.ts";
 
 /** The three endpoints that share, or separately have, 20 requests per minute (interface, Limits). */
@@ -7,14 +8,14 @@ export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
 /** What the client asks of the quota of the tag endpoints. */
 export interface Limiter {
   /**
-   * Runs the task once a slot is free; the slot is taken (and persisted) before the task starts; the task's end marks
-   * the response. With `choose` it is asked whenever a slot is free for its lane: null takes it, a number lets it pass
+   * Runs the task once a slot is free; the slot is taken (and persisted) before the task starts, which is told since
+   * when that was under way; the task's end marks the response. With `choose` it is asked whenever a slot is free for its lane: null takes it, a number lets it pass
    * and wants to be asked again after so many milliseconds at the latest; when it throws, `run` rejects with that.
    */
   run<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
-    task: () => Promise<T>,
+    task: (since: Moment) => Promise<T>,
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;

@@ -1,6 +1,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
+import type { Moment } from "../../moment.ts";
 import type { QuotaMemory } from "../../store/store.ts";
 import { type Allowance, createAllowance, type QuotaRequest, type QuotaShare } from "./allowance.ts";
 import type { ForeignUse } from "./foreign.ts";
@@ -177,7 +178,7 @@ export function createQuota(options: QuotaOptions): Quota {
     async run<T>(
       lane: Parameters<Limiter["run"]>[0],
       endpoint: QuotaEndpoint,
-      task: () => Promise<T>,
+      task: (since: Moment) => Promise<T>,
       signal: AbortSignal,
       choose?: Parameters<Limiter["run"]>[4],
     ) {

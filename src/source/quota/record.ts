@@ -1,4 +1,5 @@
 import type { Clock } from "../../clock.ts";
+import { type Moment, momentOf } from "../../moment.ts";
 import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import type { Slot } from "./spent-slots.ts";
@@ -14,8 +15,11 @@ export interface QuotaRecord {
   load(): Promise<{ readonly slots: readonly Slot[]; readonly found: boolean }>;
   /** The id of the next slot; where one was recorded ahead, of that one. */
   idFor(endpoint: QuotaEndpoint): number;
-  /** Durable once it returns; sets the slot's times as if the request left at that moment. */
-  beforeSend(slot: Slot): Promise<void>;
+  /**
+   * Durable once it returns; sets the slot's times as if the request left at that moment. Answers since when the record
+   * says so: a request that leaves much later than that may be counted after the record's bound.
+   */
+  beforeSend(slot: Slot): Promise<Moment>;
   /**
    * Notes what the reply taught about the slot's time, with the transaction that follows anyway: until then its row says
    * more than the service knows. Where requests follow each other, the next slot is recorded ahead in the same
@@ -185,10 +189,11 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       if (clock.monotonic() <= untilMs) {
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
-        return;
+        return momentOf(clock);
       }
       for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
-        const began = clock.monotonic();
+        const since = momentOf(clock);
+        const began = since.monotonicMs;
         const bound = began + withinMs + longestWayMs;
         try {
           await save({ ...slot, sentAt: began, countedBy: bound });
@@ -198,7 +203,7 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
         }
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
-        if (slot.countedBy <= bound) break;
+        if (slot.countedBy <= bound) return since;
       }
     },
     async afterReply(slot) {

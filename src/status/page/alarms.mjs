@@ -8,50 +8,65 @@ import { at, shown } from "/words.mjs";
 
 /** Lists of alarms: those that are active, and those of a site or a tag. */
 
-const MOST_SHOWN = 100;
-
 /** A description that begins with the name above it need not say it twice. */
 function without(description, name) {
   return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
 }
 
+/** No alarms, before anything was answered. */
+export const NO_ALARMS = { priorities: {}, rows: [] };
+
+/** Where the active alarms are asked for: of all sites, or of one ({ source, id }). `priority` is null for all. */
+export function alarmsAddress(site, priority) {
+  const of = {
+    ...(site === null ? {} : { source: site.source, site: site.id }),
+    ...(priority === null ? {} : { priority }),
+  };
+  return `/api/alarms?${new URLSearchParams(of)}`;
+}
+
 /** Alarms of one priority alone, or of all. `priority` is null for all. */
-function PriorityChoice({ rows, priority, choose }) {
-  const all = [...new Set(rows.map(({ alarm }) => alarm.trigger.priority))].toSorted();
+function PriorityChoice({ priorities, priority, choose }) {
+  const all = Object.keys(priorities).toSorted();
   if (all.length < 2 && priority === null) return null;
   return html`<div class="filters"><span class="chips" role="group" aria-label=${t("priority")}>
-    <button type="button" class="chip" aria-pressed=${priority === null} onClick=${() => choose(null)}>${t("all")} <b>${shown(rows.length)}</b></button>
+    <button type="button" class="chip" aria-pressed=${priority === null} onClick=${() => choose(null)}>${t("all")} <b>${shown(sum(priorities))}</b></button>
     ${all.map(
       (
         each,
       ) => html`<button type="button" class="chip" aria-pressed=${each === priority} onClick=${() => choose(each)}>
-        ${each} <b>${shown(rows.filter(({ alarm }) => alarm.trigger.priority === each).length)}</b></button>`,
+        ${each} <b>${shown(priorities[each])}</b></button>`,
     )}</span></div>`;
 }
+
+const sum = (priorities) => Object.values(priorities).reduce((before, each) => before + each, 0);
 
 /** `site` ({ source, id }) narrows to one; null shows all. */
 export function Alarms({ alarms, sources, site = null, priority, choose, silenced }) {
   const shownSources = sources.filter((source) => site === null || source.name === site.source);
   const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
-  const all = alarms.data.filter(
-    ({ source, alarm }) => site === null || (source === site.source && alarm.site.id === site.id),
+  const { priorities } = alarms.data;
+  // Until the answer for another priority is there, what of the last one fits.
+  const rows = alarms.data.rows.filter(
+    ({ alarm }) => priority === null || alarm.trigger.priority === priority,
   );
-  const fit = all.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
-  const order = useStillOrder(fit.slice(0, MOST_SHOWN), keyOf, `${priority}`);
+  const all = sum(priorities);
+  const fit = priority === null ? all : (priorities[priority] ?? 0);
+  const order = useStillOrder(rows, keyOf, alarms.of);
   return html`<section class="panel alarms">
-    <h2>${t("Active alarms")} <span class="of">${isWhole ? shown(all.length) : ""}</span>
+    <h2>${t("Active alarms")} <span class="of">${isWhole ? shown(all) : ""}</span>
       <span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span></h2>
-    <${PriorityChoice} rows=${all} priority=${priority} choose=${choose} />
+    <${PriorityChoice} priorities=${priorities} priority=${priority} choose=${choose} />
     <${Stale} answer=${alarms} />
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
-    ${all.length === 0 && isWhole && html`<p class="quiet">${t("The service lists none.")}</p>`}
+    ${alarms.of !== null && all === 0 && isWhole && html`<p class="quiet">${t("The service lists none.")}</p>`}
     ${
       order.rows.length > 0 &&
       html`<ul class="scroll" tabindex="0" aria-label=${t("Active alarms")} ...${order.hold}>${order.rows.map(
         (row) => html`<${Row} key=${keyOf(row)} row=${row} silenced=${silenced} />`,
       )}</ul>`
     }
-    ${fit.length > MOST_SHOWN && html`<p class="quiet">${t("and {count} more", { count: shown(fit.length - MOST_SHOWN) })}</p>`}
+    ${fit > rows.length && html`<p class="quiet">${t("and {count} more", { count: shown(fit - rows.length) })}</p>`}
   </section>`;
 }
 

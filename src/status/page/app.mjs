@@ -1,5 +1,5 @@
 import { amend, useAddress } from "/address.mjs";
-import { Alarms } from "/alarms.mjs";
+import { Alarms, alarmsAddress, NO_ALARMS } from "/alarms.mjs";
 import { lostSince, useMoved, usePolled } from "/asking.mjs";
 import { AlarmDays } from "/bars.mjs";
 import { setClock } from "/clock.mjs";
@@ -26,6 +26,7 @@ const VIEWS = {
   sink: () => import("/sink.mjs"),
   source: () => import("/source.mjs"),
   commands: () => import("/commands.mjs"),
+  fleet: () => import("/fleet.mjs"),
 };
 
 /** Looks every second whether the worker was lost, and draws only when that changed. */
@@ -50,7 +51,7 @@ function sitesOf(sources) {
 
 function OverviewView({ report, query, said }) {
   const { sources, sinks } = report;
-  const alarms = usePolled("/api/alarms", [], LISTS_MS);
+  const alarms = usePolled(alarmsAddress(null, query.get("priority")), NO_ALARMS, LISTS_MS);
   const events = usePolled("/api/events", [], LISTS_MS);
   const silences = usePolled("/api/silences", [], SELDOM_MS);
   const silenced = () => {

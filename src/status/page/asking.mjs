@@ -1,4 +1,4 @@
-import { untilBeat } from "/clock.mjs";
+import { asked, together, untilBeat } from "/clock.mjs";
 import { useEffect, useRef, useState } from "/htm.mjs";
 import { t } from "/language.mjs";
 
@@ -22,24 +22,26 @@ async function textOf(path) {
   const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_WITHIN_MS) });
   const text = await response.text();
   if (response.ok) return text;
-  const error = new Error(messageIn(text) ?? t("The worker answered {status}.", { status: response.status }));
+  const { holder = null, message = null } = told(text);
+  const error = new Error(message ?? t("The worker answered {status}.", { status: response.status }));
   error.status = response.status;
+  error.holder = holder;
   throw error;
 }
 
-function messageIn(text) {
+function told(text) {
   try {
-    return JSON.parse(text).message ?? null;
+    return JSON.parse(text) ?? {};
   } catch {
-    return null;
+    return {};
   }
 }
 
 /**
  * Asks again and again, never twice at a time; keeps the last answer on screen while the worker is away. `atMs` is
  * when it last said something else, `of` the path that it was asked by, `heard.current` when it last answered, both by the browser's clock; `again` asks at
- * once, where something was changed. `missing` is true where the worker answers that there is no such thing. Nothing is
- * asked where `path` is null.
+ * once, where something was changed. `missing` is true where the worker answers that there is no such thing, and `holder` then the
+ * member of the fleet that has it. Nothing is asked where `path` is null.
  */
 export function usePolled(path, start, everyMs) {
   const [answer, setAnswer] = useState(
@@ -56,29 +58,45 @@ export function usePolled(path, start, everyMs) {
       heard.current = Date.now();
       // What says the same needs no drawing.
       if (text === last) return;
+      const isFirst = last === null;
       last = text;
       const next = { of: path, data: JSON.parse(text), failed: null, atMs: heard.current };
       keep(path, next);
-      setAnswer(next);
+      // What somebody waits for is drawn at once.
+      if (isFirst) setAnswer(next);
+      else
+        together(() => {
+          if (!over && last === text) setAnswer(next);
+        });
     };
     const fail = (error) => {
       last = null;
-      const why = { failed: String(error.message ?? error), missing: error.status === 404 };
+      const why = {
+        failed: String(error.message ?? error),
+        missing: error.status === 404,
+        holder: error.holder,
+      };
       setAnswer((old) => ({ ...old, ...why }));
     };
     const ask = async () => {
       clearTimeout(timer);
-      try {
-        // A page that nobody sees costs the worker nothing.
-        const text = document.hidden ? null : await textOf(path);
-        if (!over && text !== null) take(text);
-      } catch (error) {
-        if (!over) fail(error);
-      }
+      // A page that nobody sees costs the worker nothing.
+      if (!document.hidden)
+        await asked(async () => {
+          try {
+            const text = await textOf(path);
+            if (!over) take(text);
+          } catch (error) {
+            if (!over) fail(error);
+          }
+        });
       clearTimeout(timer);
       if (!over) timer = setTimeout(ask, untilBeat(everyMs));
     };
-    asking.current = ask;
+    asking.current = () => {
+      last = null;
+      return ask();
+    };
     const look = () => void (document.hidden || ask());
     document.addEventListener("visibilitychange", look);
     void ask();

@@ -19,14 +19,45 @@ export function setClock(iso, atMs) {
 /** Milliseconds until the next beat of all that goes on every `everyMs`. */
 export const untilBeat = (everyMs) => everyMs - (Date.now() % everyMs);
 
+/** Answers of a beat are drawn together and with the ages: each drawing costs far more than what changed in it. */
+const gathered = [];
+let underWay = 0;
+/** An answer that takes longer keeps the others waiting no more. */
+const GATHER_MS = 1000;
+/** By then whoever asks in this beat has asked. */
+const ASKED_MS = 50;
+
+/** Draws a change with what else is asked for at this time; see `asked`. */
+export function together(change) {
+  gathered.push(change);
+}
+
+/** Waits for an answer whose change may be drawn together with others. */
+export async function asked(work) {
+  underWay += 1;
+  try {
+    await work();
+  } finally {
+    underWay -= 1;
+    if (underWay === 0) tick();
+  }
+}
+
 function tick() {
+  for (const change of gathered.splice(0)) change();
   if (document.hidden) return;
   for (const each of tickers) each();
 }
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 void (async () => {
   for (;;) {
-    await new Promise((done) => setTimeout(done, untilBeat(BEAT_MS)));
-    tick();
+    await pause(untilBeat(BEAT_MS) + ASKED_MS);
+    if (underWay === 0) tick();
+    else {
+      // The last answer draws, unless it takes too long.
+      await pause(GATHER_MS);
+      if (underWay > 0) tick();
+    }
   }
 })();
 document.addEventListener("visibilitychange", tick);

@@ -22,6 +22,7 @@ export function Header({ report, lost, view, choose }) {
         ["", t("Overview")],
         ["tags", t("Tags")],
         ...(report.commands === null ? [] : [["commands", t("Commands")]]),
+        ...(report.member === undefined ? [] : [["fleet", t("Fleet")]]),
       ].map(
         ([name, label]) =>
           html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,

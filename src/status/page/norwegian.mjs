@@ -366,6 +366,36 @@ const SITES_AND_SINKS = {
   ...{ ended: "avsluttet", "never started": "aldri startet", "not running": "kjører ikke" },
 };
 
+const THE_FLEET = {
+  ...{
+    Fleet: "Flåte",
+    Members: "Medlemmer",
+    member: "medlem",
+    machine: "maskin",
+    nobody: "ingen",
+    fleet: "flåte",
+    sources: "kilder",
+  },
+  "Another member of the fleet has this now: {member}.": "Et annet medlem av flåten har denne nå: {member}.",
+  "members that share the sources; each source is held by one of them":
+    "medlemmer som deler kildene; hver kilde holdes av ett av dem",
+  "The database cannot be asked; this is from before.": "Databasen kan ikke spørres; dette er fra tidligere.",
+  "Held by nobody just now: {count}.": "Holdes ikke av noen akkurat nå: {count}.",
+  "Who holds what": "Hvem holder hva",
+  ...{ "held by": "holdes av", because: "fordi", "last heard of": "sist hørt fra", started: "startet" },
+  ...{ "before maintenance": "før vedlikehold", "this one": "dette", drained: "tømt" },
+  "cannot start: {sources}": "kan ikke starte: {sources}",
+  ...{ Takeovers: "Overtakelser", "newest first": "nyeste først", when: "når" },
+  ...{ "from member": "fra medlem", "to member": "til medlem", Database: "Database" },
+  ...{ works: "virker", "is stopping": "stopper", stopped: "stoppet", "not heard of": "ikke hørt fra" },
+  "first holder": "første holder",
+  "a member had less than its share": "et medlem hadde mindre enn sin del",
+  "its holder stopped": "holderen stoppet",
+  "its holder was drained": "holderen ble tømt",
+  "its holder was not heard of": "ingen hørte fra holderen",
+  "its holder could not begin with it": "holderen kunne ikke begynne",
+};
+
 export const NORWEGIAN = {
   ...FRAME,
   ...COUNTS,
@@ -375,4 +405,5 @@ export const NORWEGIAN = {
   ...WRITING,
   ...ALARMS,
   ...SITES_AND_SINKS,
+  ...THE_FLEET,
 };

@@ -70,6 +70,14 @@ export function CopyAddress() {
 
 /** Where there is nothing to show, why. */
 export function Missing({ answer, what }) {
+  if (answer.missing && answer.holder) {
+    const { name, page } = answer.holder;
+    return html`<p class="panel empty">${t("Another member of the fleet has this now: {member}.", { member: name })} ${
+      page === ""
+        ? html`<a href="#/fleet">${t("Fleet")}</a>`
+        : html`<a href=${`${page}/${location.hash}`}>${page}</a>`
+    }</p>`;
+  }
   if (answer.missing)
     return html`<p class="panel empty">${t("There is no such {what}.", { what: t(what) })} <a href="#/">${t("Overview")}</a></p>`;
   if (answer.failed !== null) return html`<${Stale} answer=${answer} />`;

@@ -1,7 +1,9 @@
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { pino } from "pino";
+import { systemClock } from "#src/clock.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { momentOf } from "#src/moment.ts";
 import { createSource } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Transport } from "#src/source/transport.ts";
@@ -40,7 +42,7 @@ export async function costOf(alarms: number): Promise<PollCost> {
       page_size: { alarms: PAGE, others: 100 },
     }),
     limiter: {
-      run: (_lane, _endpoint, task) => task(),
+      run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
       hold() {},
       observe() {},
       status: () => ({ buckets: [], heldUntilMs: null }),

@@ -1,5 +1,10 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/broker-life.ts";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import { systemClock } from "#src/clock.ts";
+import { absent, startMosquitto } from "../../real-servers.ts";
+import { contextFor, never } from "../context.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
@@ -43,6 +48,27 @@ describe("the life of a broker", () => {
 
   test("as another program wrote it is none", () => {
     expect(lifeOfBroker("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
+  });
+});
+
+describe.skipIf(absent("mosquitto"))("the life of a broker that another member of a fleet has seen", () => {
+  test.each([-300, 300])("is the same to a member whose clock is %i s ahead", async (aheadS) => {
+    const broker = await startMosquitto();
+    onTestFinished(() => broker.stop());
+    const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
+    const lifeBy = async (aheadMs: number, before: string | null) => {
+      const clock = { ...systemClock, now: () => Date.now() + aheadMs };
+      const config = MqttConfig.parse({ url: broker.url });
+      const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
+      await sink.open(never());
+      try {
+        return await sink.look?.(before, never());
+      } finally {
+        await sink.close();
+      }
+    };
+    const first = await lifeBy(0, null);
+    expect(await lifeBy(aheadS * 1_000, first?.life ?? null)).toMatchObject({ isNew: false });
   });
 });
 

@@ -103,6 +103,16 @@ describe("the client id", () => {
     expect(new Set(ids).size).toBe(5);
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
   });
+
+  test("is that of the source in a fleet, at whatever machine", () => {
+    const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
+    const id = clientIdOf(config, { name: "scada", share }, "a");
+    expect(id).toMatch(/^plenum-scada-north-[0-9a-f]{8}$/);
+    expect(clientIdOf(config, { name: "scada", share }, "b")).toBe(id);
+    expect(clientIdOf(config, { name: "scada", share: { ...share, source: "south" } }, "a")).not.toBe(id);
+    expect(clientIdOf(config, { name: "scada", share: { ...share, fleet: "ffffffff" } }, "a")).not.toBe(id);
+    expect(clientIdOf({ ...config, client_id: "plant" }, { name: "scada", share })).toBe("plant-north");
+  });
 });
 
 describe("the broker of the demo", () => {

@@ -61,6 +61,18 @@ describe("topics", () => {
     expect(uns.status).toBe("plenum/status");
   });
 
+  test("of one source in a fleet say who is there for that source, and bring its commands only", () => {
+    const ours = createTopics("plenum", LAYOUT, "cmd");
+    expect(ours.status).toBe("plenum/status/source/%63md");
+    expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
+    expect(ours.commandFilters).toEqual([
+      "plenum/cmd/%63md/+/set",
+      "plenum/cmd/%63md/set",
+      "plenum/cmd/%63md/second",
+    ]);
+    expect(ours.of(place)).toBe(topics.of(place));
+  });
+
   test("leave a level out where there is only one thing to say", () => {
     const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
     expect(topics.of(event)).toBe("plenum/main/1/event/alarm-raised");

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { replay, seed } from "../../../seed.ts";
+import { sized } from "../../../sizes.ts";
 import { killLanding } from "./campaign.ts";
 
 const LAKES = [
@@ -9,12 +10,14 @@ const LAKES = [
   ["s3", "delta"],
 ] as const;
 
+const KILLS = sized(10, 3);
+
 /** The long form is `npm run lake:long`. */
 test.each(LAKES)(
   "a writer that is killed again and again loses no row and doubles none: %s, %s",
   async (where, format) => {
-    const killed = await killLanding(where, format, 10, seed);
-    expect(killed, replay).toMatchObject({ kills: 10, lost: 0, doubled: 0 });
+    const killed = await killLanding(where, format, KILLS, seed);
+    expect(killed, replay).toMatchObject({ kills: KILLS, lost: 0, doubled: 0 });
   },
   300_000,
 );

@@ -1,0 +1,200 @@
+import type { Command } from "commander";
+import type { Gateway, Host, Site, System, Tag } from "../../building.ts";
+import { systemClock } from "../../clock.ts";
+import { spanText } from "../../duration.ts";
+import { ConfigError, meaningOf } from "../../errors.ts";
+import type { Reader } from "../../operator/remote.ts";
+import type { Page } from "../../source/source.ts";
+import { documentSet } from "../../store/store.ts";
+import type { Held, HeldPoll } from "../../sync/snapshot.ts";
+import { type CliContext, choose, collect, integer } from "../shell/context.ts";
+import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import type { Terminal } from "../shell/terminal.ts";
+
+/** What a site has of things that are listed one by one. */
+interface Things {
+  readonly tag: Tag;
+  readonly gateway: Gateway;
+  readonly host: Host;
+  readonly system: System;
+}
+export type Kind = keyof Things;
+
+export interface InventoryOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly search?: string;
+}
+
+export interface Placed<T> {
+  readonly value: T;
+  readonly siteId: number;
+  readonly site: string;
+}
+
+export interface Inventory<T> {
+  readonly source: string;
+  readonly items: readonly Placed<T>[];
+  /** When the worker last listed them well, UTC; null where the service was asked just now. */
+  readonly listedAt: string | null;
+}
+
+export function inventoryOptions(command: Command): Command {
+  return command
+    .option("--source <name>", "which source, when there are several")
+    .option("--site <id>", "only this site", integer)
+    .option("--search <text>", "only what contains this");
+}
+
+/**
+ * The inventory that a worker keeps; where no worker has listed these things yet, the service's lists, which cost
+ * nothing of the quota. `ask` takes the lists in any case, and may narrow them as the interface does.
+ */
+export async function inventoryOf<K extends Kind>(
+  context: CliContext,
+  kind: K,
+  options: InventoryOptions,
+  ask?: { readonly systemId?: string },
+): Promise<Inventory<Things[K]>> {
+  const config = context.config();
+  const [source] = choose(config, options.source);
+  const held = ask === undefined ? await fromState<Things[K]>(config, source, kind, options) : null;
+  if (held !== null) return held;
+  const items = await context.withReader(source, (reader, signal) =>
+    context.terminal().progress(`Listing ${kind}s`, (update) =>
+      fromService<Things[K]>(reader, kind, { ...options, ...ask }, signal, update).catch((error: unknown) => {
+        throw ask?.systemId === undefined ? error : unknownSystem(error, ask.systemId);
+      }),
+    ),
+  );
+  return { source, items, listedAt: null };
+}
+
+/** What the service says of a system that it does not show, put into people's words. */
+function unknownSystem(error: unknown, id: string): unknown {
+  const failure = meaningOf(error);
+  if (failure.kind !== "config" || failure.field !== "system_id") return error;
+  return new ConfigError(`The service knows no system ${id}.`, {
+    hint: "`plenum systems` lists the systems.",
+    cause: error,
+  });
+}
+
+async function fromState<T>(
+  config: WhichState["config"],
+  source: string,
+  kind: Kind,
+  { site, search }: InventoryOptions,
+): Promise<Inventory<T> | null> {
+  return lookAtStateIfAny({ config, source }, async (store) => {
+    const [poll, heldSites, held] = await Promise.all([
+      store.document<HeldPoll>(documentSet("poll", source), `${kind}s`),
+      store.documents<Held<Site>>(documentSet("site", source)),
+      store.documents<Held<T>>(documentSet(kind, source)),
+    ]);
+    const listedAt = poll?.lastSuccess ?? null;
+    if (listedAt === null) return null;
+    const seen = [...heldSites.values()].filter(({ missingSince }) => missingSince === null);
+    const sites = namesOf(seen.map(({ value }) => value));
+    refuseUnknownSite(site, sites);
+    const items: Placed<T>[] = [];
+    for (const { value, siteId, missingSince } of held.values()) {
+      const name = siteId === null ? undefined : sites.get(siteId);
+      if (siteId === null || name === undefined || missingSince !== null) continue;
+      if ((site ?? siteId) !== siteId || !contains(value, search)) continue;
+      items.push({ value, siteId, site: name });
+    }
+    return { source, items, listedAt };
+  });
+}
+
+async function fromService<T>(
+  reader: Reader,
+  kind: Kind,
+  { site, search, systemId }: InventoryOptions & { readonly systemId?: string },
+  signal: AbortSignal,
+  update: (text: string) => void,
+): Promise<readonly Placed<T>[]> {
+  const sites = namesOf(await collect(reader.sites({}, signal)));
+  refuseUnknownSite(site, sites);
+  const items = new Map<string, Placed<T>>();
+  for (const [siteId, name] of sites) {
+    if ((site ?? siteId) !== siteId) continue;
+    const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
+    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Things[Kind]>>;
+    // Several sites may list one thing; it belongs to the first, as for a worker.
+    for (const value of await collect(pages))
+      if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
+    update(`Listing ${kind}s: ${items.size}`);
+  }
+  return [...items.values()];
+}
+
+export function namesOf(sites: readonly Site[]): ReadonlyMap<number, string> {
+  return new Map(sites.map(({ id, displayName }) => [id, displayName]));
+}
+
+const SITES_NAMED = 10;
+
+/** Throws ConfigError that names the sites that there are. */
+export function refuseUnknownSite(site: number | undefined, sites: ReadonlyMap<number, string>): void {
+  if (site === undefined || sites.has(site)) return;
+  const named = [...sites].slice(0, SITES_NAMED).map(([id, name]) => `${id} (${name})`);
+  const rest = sites.size - named.length;
+  throw new ConfigError(
+    sites.size === 0
+      ? "The token sees no site."
+      : `The token sees no site ${site}; it sees ${named.join(", ")}${rest === 0 ? "" : ` and ${rest} more`}.`,
+    { hint: "`plenum sites` lists them." },
+  );
+}
+
+/** As the service searches: every text of the record. */
+function contains(value: unknown, search: string | undefined): boolean {
+  if (search === undefined) return true;
+  const wanted = search.toLowerCase();
+  return Object.values(value as object).some(
+    (field) => typeof field === "string" && field.toLowerCase().includes(wanted),
+  );
+}
+
+/**
+ * Of what was found the things with these ids, all where none is given. Throws ConfigError that names the others, once
+ * `show` has shown what there is.
+ */
+export function showChosen<T extends { readonly id: string }>(
+  found: Inventory<T>,
+  what: Kind,
+  wanted: readonly string[],
+  show: (items: readonly Placed<T>[]) => void,
+): void {
+  const ids = [...new Set(wanted.flatMap((text) => text.split(",")))];
+  if (ids.length === 0) {
+    show(found.items);
+    return;
+  }
+  const byId = new Map(found.items.map((item) => [item.value.id, item]));
+  const unknown = ids.filter((id) => !byId.has(id));
+  const known = ids.flatMap((id) => byId.get(id) ?? []);
+  if (known.length > 0) show(known);
+  if (unknown.length === 0) return;
+  const named = unknown.length === 1 ? `no ${what} ${unknown[0]}` : `no ${what}s ${unknown.join(", ")}`;
+  throw new ConfigError(`There is ${named} among the ${found.items.length} ${what}s of ${found.source}.`, {
+    hint: `\`plenum ${what}s --search\` finds them by their names.`,
+  });
+}
+
+/** How many there are and by whose word. */
+export function tellBasis(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
+  const { listedAt, source } = found;
+  const counted = `${shown} ${what}${shown === 1 ? "" : "s"} of ${source}`;
+  terminal.say(
+    listedAt === null
+      ? `${counted}, as the service lists them.`
+      : `${counted}, as the worker listed them ${ageText(listedAt)} ago.`,
+  );
+}
+
+export function ageText(time: string): string {
+  return spanText(Math.max(0, Math.round((systemClock.now() - Date.parse(time)) / 1_000)));
+}

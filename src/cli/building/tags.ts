@@ -1,0 +1,186 @@
+import type { Command } from "commander";
+import type { Tag } from "../../building.ts";
+import type { SourceEntry } from "../../config/config.ts";
+import { ConfigError } from "../../errors.ts";
+import { documentSet } from "../../store/store.ts";
+import { firstMatch } from "../../sync/select.ts";
+import { type HeldHistory, type HeldTagPlace, type HeldValue, syncSet } from "../../sync/snapshot.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { lookAtStateIfAny, type WhichState } from "../shell/look-at-state.ts";
+import {
+  ageText,
+  type Inventory,
+  type InventoryOptions,
+  inventoryOf,
+  inventoryOptions,
+  type Placed,
+  showChosen,
+  tellBasis,
+} from "./inventory.ts";
+
+interface TagOptions extends InventoryOptions {
+  readonly unit?: string;
+  readonly system?: string;
+  readonly class?: string;
+}
+
+/** Null is what nobody knows here: what was never read, and whether there is a log before it was asked for. */
+interface TagRow extends Tag {
+  readonly siteId: number;
+  readonly site: string;
+  readonly systemIds: readonly string[];
+  /** The class of live reads that has it, by the configuration. */
+  readonly class: string | null;
+  readonly hasLog: boolean | null;
+  readonly value: HeldValue["value"] | undefined;
+  readonly quality: HeldValue["quality"] | null;
+  readonly readAt: string | null;
+}
+
+/** What the state knows of tags besides the inventory. */
+interface Known {
+  readonly values: ReadonlyMap<string, HeldValue>;
+  readonly places: ReadonlyMap<string, HeldTagPlace>;
+  /** By tag id; absent where it is not known. */
+  readonly logs: ReadonlyMap<string, boolean>;
+}
+
+const NOTHING: Known = { values: new Map(), places: new Map(), logs: new Map() };
+
+export function define(command: Command, context: CliContext): void {
+  inventoryOptions(command)
+    .argument("[id...]", "only the tags with these ids")
+    .option("--unit <unit>", 'only tags of this unit, as the service writes it; "" for those without')
+    .option("--system <id>", "only tags of this system; `plenum systems` lists them")
+    .option("--class <name>", "only tags that this class of `read` has")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum tags --search supply --site 1\n  plenum tags --unit kWh --json\n  plenum tags 10001 10002",
+    )
+    .action(async (ids: readonly string[], options: TagOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      refuseUnknownClass(options.class, entry);
+      const known = await knownOf(config, name);
+      const found = await inventoryOf(context, "tag", options, askFor(options, entry));
+      refuseUnknownSystem(options, entry, found.items, known);
+      refuseUnknownUnit(options.unit, found.items);
+      const rows = rowsOf(found, known, entry, options);
+      showChosen({ ...found, items: rows }, "tag", ids, (chosen) => {
+        terminal.rows<TagRow>(
+          chosen.map(({ value }) => value),
+          [
+            { title: "id", value: (row) => row.id },
+            { title: "name", value: (row) => row.displayName },
+            { title: "value", value: valueText },
+            { title: "unit", value: (row) => row.unit },
+            { title: "age", value: (row) => (row.readAt === null ? null : ageText(row.readAt)) },
+            { title: "class", value: (row) => row.class },
+            { title: "log", value: (row) => (row.hasLog === null ? null : row.hasLog ? "yes" : "no") },
+            { title: "site", value: (row) => `${row.siteId} ${row.site}` },
+            ...(chosen.some(({ value }) => value.systemIds.length > 0)
+              ? [{ title: "systems", value: (row: TagRow) => row.systemIds.join(" ") }]
+              : []),
+            { title: "description", value: (row) => row.description },
+          ],
+        );
+        tellBasis(terminal, "tag", chosen.length, found);
+      });
+    });
+}
+
+/** Which tags a system has, the service is asked where the worker was not told to learn it. */
+function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
+  return system === undefined || inventory.tags_of_systems ? undefined : { systemId: system };
+}
+
+async function knownOf(config: WhichState["config"], source: string): Promise<Known> {
+  const known = await lookAtStateIfAny({ config, source }, async (store): Promise<Known> => {
+    const [values, places, ledgers] = await Promise.all([
+      store.documents<HeldValue>(documentSet("value", source)),
+      store.documents<HeldTagPlace>(syncSet("tag-system", source)),
+      store.documents<HeldHistory>(documentSet("history", source)),
+    ]);
+    const logs = new Map<string, boolean>();
+    for (const [key, { state }] of ledgers) {
+      const [id = ""] = key.split(" ");
+      // One series that is answered proves the log, whatever another resolution said.
+      if (state === "following") logs.set(id, true);
+      else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
+    }
+    return { values, places, logs };
+  });
+  return known ?? NOTHING;
+}
+
+function rowsOf(
+  found: Inventory<Tag>,
+  known: Known,
+  { read, inventory }: SourceEntry,
+  { unit, system, class: className }: TagOptions,
+): readonly Placed<TagRow>[] {
+  const classOf = firstMatch(read);
+  return found.items.flatMap(({ value: tag, siteId, site }) => {
+    const systemIds = known.places.get(tag.id)?.systemIds ?? [];
+    const reading = known.values.get(tag.id);
+    const own = classOf({ tag, siteId, systemIds })?.name ?? null;
+    if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
+    if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
+    if (className !== undefined && own !== className) return [];
+    const row: TagRow = {
+      ...tag,
+      ...{ siteId, site, systemIds, class: own },
+      hasLog: known.logs.get(tag.id) ?? null,
+      value: reading?.value,
+      quality: reading?.quality ?? null,
+      readAt: reading?.time ?? null,
+    };
+    return [{ value: row, siteId, site }];
+  });
+}
+
+/** A value that could not be read is said to be none, one that was never read is a dash. */
+function valueText({ value, quality }: TagRow): string | number | boolean | null {
+  if (value === undefined) return null;
+  if (value === null) return "no value";
+  return quality === "good" ? value : `${value} (${quality})`;
+}
+
+function refuseUnknownClass(name: string | undefined, { read }: SourceEntry): void {
+  const names = read.map((each) => each.name);
+  if (name === undefined || names.includes(name)) return;
+  throw new ConfigError(
+    names.length === 0
+      ? `There is no class ${name}: nothing is read (\`read\` is empty).`
+      : `There is no class ${name} under \`read\`; there are ${names.join(", ")}.`,
+  );
+}
+
+/** Where the service was asked for the system it has listed nothing else; otherwise the state knows who belongs to it. */
+function refuseUnknownSystem(
+  { system }: TagOptions,
+  { inventory }: SourceEntry,
+  listed: readonly Placed<Tag>[],
+  { places }: Known,
+): void {
+  if (system === undefined) return;
+  const belongs = (id: string) => !inventory.tags_of_systems || places.get(id)?.systemIds.includes(system);
+  if (listed.some(({ value }) => belongs(value.id))) return;
+  throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
+    hint: "`plenum systems` lists the systems.",
+  });
+}
+
+const UNITS_NAMED = 12;
+
+/** A unit is chosen as the service spells it, and `C` is not `°C`. */
+function refuseUnknownUnit(unit: string | undefined, tags: readonly Placed<Tag>[]): void {
+  const counts = Map.groupBy(tags, ({ value }) => value.unit ?? "");
+  if (unit === undefined || tags.length === 0 || counts.has(unit)) return;
+  const named = [...counts]
+    .toSorted(([, a], [, b]) => b.length - a.length)
+    .slice(0, UNITS_NAMED)
+    .map(([each, { length }]) => `${each === "" ? "none" : each} (${length})`);
+  throw new ConfigError(`No tag has the unit "${unit}"; there are ${named.join(", ")}.`);
+}

@@ -1,0 +1,87 @@
+import type { Config } from "../../config/config.ts";
+import type { Places } from "../../config/places.ts";
+import { ConfigError } from "../../errors.ts";
+import { tryAddress } from "../../status/address.ts";
+import { freeBytes, lookAtFolder } from "../../store/folder.ts";
+import { doubtsOf } from "../../store/postgres/doubts.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { openForCommand } from "../shell/state-database.ts";
+import { type CheckLine, trouble } from "./check-line.ts";
+
+/** What this machine has to give: a folder for the state with room for the log, and an address for the status page. */
+export async function checkMachine(
+  config: Config,
+  places: Places,
+  signal: AbortSignal,
+): Promise<readonly CheckLine[]> {
+  const { state, status } = config;
+  const folder =
+    state.postgres === undefined ? checkFolder(state, places) : await checkDatabase(state.postgres, places);
+  // Whoever may not look into the folder has learned that already.
+  const isRunning = await findWorkerFor({ config }, signal).then(
+    ({ kind }) => kind !== "none",
+    () => false,
+  );
+  return [...folder, await checkAddress(status, isRunning, places)];
+}
+
+function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): readonly CheckLine[] {
+  const what = "state folder";
+  try {
+    lookAtFolder(folder);
+    const free = freeBytes(folder);
+    if (free >= maxBytes) return [{ what, result: "ok", detail: `${folder}, with ${sizeText(free)} free` }];
+    const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;
+    return [{ what, result: "warning", detail, place: places(["state", "max_bytes"]) }];
+  } catch (error) {
+    return [{ ...trouble(what, error), place: places(["state", "folder"]) }];
+  }
+}
+
+/** Also what the server may lose, and what it would not notice. */
+async function checkDatabase(
+  postgres: NonNullable<Config["state"]["postgres"]>,
+  places: Places,
+): Promise<readonly CheckLine[]> {
+  const what = "state database";
+  const place = places(["state", "postgres"]);
+  try {
+    const database = await openForCommand(postgres);
+    try {
+      const description = await database.describe();
+      const found = `${database.name} (${description.server}), ${sizeText(description.bytes)}`;
+      return [
+        { what, result: "ok", detail: found },
+        ...doubtsOf(description).map((detail) => ({ what, result: "warning" as const, detail, place })),
+      ];
+    } finally {
+      await database.close();
+    }
+  } catch (error) {
+    // A schema that is not there yet, or older, is made and brought up to date by the first member that starts.
+    const isForMember = error instanceof ConfigError && error.field === "schema";
+    return [{ ...trouble(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
+  }
+}
+
+async function checkAddress(
+  { host, port }: Config["status"],
+  isRunning: boolean,
+  places: Places,
+): Promise<CheckLine> {
+  const what = "status page";
+  if (port === 0) return { what, result: "ok", detail: `on ${host}, on any free port` };
+  if (isRunning)
+    return { what, result: "ok", detail: `on ${host}:${port}; a worker is running on this state` };
+  try {
+    await tryAddress(host, port);
+    return { what, result: "ok", detail: `${host}:${port} is free` };
+  } catch (error) {
+    return { ...trouble(what, error), place: places(["status", "port"]) };
+  }
+}
+
+function sizeText(bytes: number): string {
+  const mebibytes = bytes / 1024 ** 2;
+  return mebibytes < 1024 ? `${Math.round(mebibytes)} MiB` : `${(mebibytes / 1024).toFixed(1)} GiB`;
+}

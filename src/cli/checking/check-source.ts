@@ -1,0 +1,122 @@
+import { planSettings } from "../../build-sync.ts";
+import type { TokenInfo } from "../../building.ts";
+import { systemClock } from "../../clock.ts";
+import type { Config, SourceEntry } from "../../config/config.ts";
+import type { Places } from "../../config/places.ts";
+import type { Source } from "../../source/source.ts";
+import { factsFromState, factsFromTags } from "../../sync/facts-for-plan.ts";
+import { planReport } from "../../sync/plan/report.ts";
+import {
+  type BuildingWish,
+  buildingFromLists,
+  buildingFromState,
+  type ListedBuilding,
+  listingText,
+} from "../../sync/seen-building.ts";
+import { withLoneSource } from "../shell/lone-source.ts";
+import { lookAtStateIfAny } from "../shell/look-at-state.ts";
+import { compareSource, planLine } from "./check-building.ts";
+import { type CheckLine, trouble, within } from "./check-line.ts";
+import { checkToken } from "./check-token.ts";
+
+export interface SourceToCheck {
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly config: Config;
+  readonly places: Places;
+  /** Whether to compare with the building, and whether to list it anew where the state knows it. */
+  readonly lists: boolean;
+  readonly ask: boolean;
+  readonly signal: AbortSignal;
+  readonly update: (text: string) => void;
+}
+
+export interface CheckedSource {
+  readonly lines: readonly CheckLine[];
+  /** Sites that the token sees; null where the service could not be asked. */
+  readonly sites: ListedBuilding["sites"] | null;
+}
+
+/** The token of a source, and what its configuration means in the building. No tag request is sent. */
+export async function checkSource(check: SourceToCheck): Promise<CheckedSource> {
+  const { name, entry, config, signal } = check;
+  const what = `source ${name}`;
+  const lines: CheckLine[] = [];
+  let sites: TokenInfo["sites"] | null = null;
+  try {
+    await withLoneSource(name, entry, process.env, async (source) => {
+      const me = await within(signal, (limited) => source.me(limited));
+      sites = me.sites;
+      lines.push(...checkToken(what, name, entry, config, me, systemClock.now()));
+      if (check.lists && me.sites.length > 0) lines.push(...(await compared(check, source, me)));
+    });
+  } catch (error) {
+    signal.throwIfAborted();
+    lines.push(trouble(what, error));
+  }
+  return { lines, sites };
+}
+
+async function compared(check: SourceToCheck, source: Source, me: TokenInfo): Promise<readonly CheckLine[]> {
+  const { name, entry, config } = check;
+  const what = `${name}: building`;
+  const wish = wishOf(name, entry, config);
+  const needs = [
+    "read:tags",
+    ...(wish.systems.length > 0 ? ["read:systems"] : []),
+    ...(wish.gateways ? ["read:gateways"] : []),
+  ].filter((ability) => !me.abilities.includes(ability));
+  if (needs.length > 0) {
+    const detail = `not compared with the configuration: that needs ${needs.join(" and ")}`;
+    return [{ what, result: "warning", detail }];
+  }
+  const settings = planSettings(name, entry, config.state);
+  const known = check.ask
+    ? null
+    : await lookAtStateIfAny({ config, source: name }, async (store) => {
+        const building = await buildingFromState(store, name, me.sites, wish);
+        if (building === null) return null;
+        return { building, plan: planReport(await factsFromState(store, settings, systemClock, null)) };
+      });
+  const building = known?.building ?? (await listed(check, source, me.sites, wish));
+  const facts = { sites: building.sites.length, tags: building.tags };
+  const plan = known?.plan ?? planReport(factsFromTags(settings, facts, systemClock.now()));
+  const whose = known === null ? "as the service lists them" : "as the worker's state knows them";
+  const detail =
+    building.tags.length === 0
+      ? "no tags: the token's user sees none at these sites, so no value can be read"
+      : `${building.tags.length} tags, ${whose}`;
+  return [
+    { what, result: building.tags.length === 0 ? "warning" : "ok", detail },
+    ...compareSource({ ...check, building }),
+    ...planLine(name, plan),
+  ];
+}
+
+/** The service's lists; a large building takes minutes, and whoever waits is told of the way without them. */
+function listed(
+  { entry, signal, update }: SourceToCheck,
+  source: Source,
+  sites: TokenInfo["sites"],
+  wish: BuildingWish,
+) {
+  return buildingFromLists(source, sites, wish, signal, (progress) =>
+    update(`${listingText(progress, entry.quota)} (--no-lists does without)`),
+  );
+}
+
+function wishOf(name: string, entry: SourceEntry, { commands }: Config): BuildingWish {
+  const { silent_sensors: sensors } = entry;
+  const selections = [
+    ...[...entry.read, ...entry.history].flatMap(({ select }) => [select, select.exclude ?? {}]),
+    ...(sensors === false ? [] : [sensors.exclude, sensors.may_rest]),
+  ];
+  const gateways = commands.allow.some(
+    ({ source = name, gateway_id: gatewayId }) => source === name && gatewayId !== undefined,
+  );
+  return {
+    followed: entry.inventory.sites ?? null,
+    systems: [...new Set(selections.flatMap(({ systems = [] }) => systems))],
+    gateways,
+  };
+}

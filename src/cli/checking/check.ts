@@ -1,0 +1,119 @@
+import type { Command } from "commander";
+import { approvalState } from "../../commands/approval/approving.ts";
+import type { Config } from "../../config/config.ts";
+import { placesIn } from "../../config/places.ts";
+import { ConfigError, Retryable } from "../../errors.ts";
+import { readCredentials } from "../../status/credentials.ts";
+import type { SeenBuilding } from "../../sync/compare/building.ts";
+import { refuseUnverifiedTls } from "../../verified-tls.ts";
+import type { CliContext } from "../shell/context.ts";
+import { questionOf } from "../writing/approval.ts";
+import { filterLines } from "./check-building.ts";
+import { type CheckLine, trouble } from "./check-line.ts";
+import { checkMachine } from "./check-machine.ts";
+import { checkAnySink, checkSink } from "./check-sink.ts";
+import { checkSource } from "./check-source.ts";
+
+interface CheckOptions {
+  readonly strict?: boolean;
+  readonly ask?: boolean;
+  readonly lists?: boolean;
+}
+
+/**
+ * Looks at everything that a run would need and changes nothing: no tag request, no event, no file in the state. The
+ * one thing that leaves is a message that an MQTT broker passes on to nobody who does not ask for it.
+ */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--strict", "take warnings for errors, as a pipeline may want it")
+    .option("--ask", "list sites and tags at the service, even where the state knows them")
+    .option("--no-lists", "leave out the comparison with the building, which lists its tags")
+    .addHelpText(
+      "after",
+      "\nThe configuration is compared with the building: what selects nothing, is never reached, does not exist. Lists" +
+        "\ncost nothing of the quota; 30,000 tags take two minutes where no worker has listed them." +
+        "\n\nExample:\n  plenum check --config /etc/plenum/plenum.yaml --strict",
+    )
+    .action(async (options: CheckOptions) => {
+      refuseUnverifiedTls();
+      const terminal = context.terminal();
+      const config = context.config();
+      const lines = await terminal.progress("Checking", (update) => check(config, context, options, update));
+      terminal.rows<CheckLine>(lines, [
+        { title: "what", value: (line) => line.what },
+        { title: "result", value: (line) => line.result },
+        {
+          title: "detail",
+          value: ({ place, detail }) => (place === undefined ? detail : `${place} ${detail}`),
+        },
+      ]);
+      conclude(lines, options.strict === true);
+    });
+}
+
+async function check(
+  config: Config,
+  context: CliContext,
+  { lists = true, ask = false }: CheckOptions,
+  update: (text: string) => void,
+): Promise<readonly CheckLine[]> {
+  const { signal } = context;
+  const places = placesIn(context.configFile());
+  const lines: CheckLine[] = [
+    { what: "configuration", result: "ok", detail: context.configFile() },
+    ...(await checkMachine(config, places, signal)),
+    ...checkPasswords(config),
+    ...(await checkApproved(config)),
+  ];
+  const buildings = new Map<string, Pick<SeenBuilding, "sites">>();
+  for (const [name, entry] of Object.entries(config.sources)) {
+    update(`Asking source ${name}`);
+    const checked = await checkSource({ name, entry, config, places, lists, ask, signal, update });
+    lines.push(...checked.lines);
+    if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
+  }
+  lines.push(...checkAnySink(config));
+  for (const name of Object.keys(config.sinks)) {
+    update(`Asking sink ${name}`);
+    lines.push(...(await checkSink(name, config, signal)));
+  }
+  // Of a service that did not answer nothing is known, so nothing is said of its sites.
+  const isKnown = buildings.size === Object.keys(config.sources).length;
+  return [...lines, ...(isKnown ? filterLines(config, buildings, places) : [])];
+}
+
+/** Throws where something did not pass: what a person has to change before what may pass by itself. */
+function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
+  const wrong = lines.filter(({ result }) => result === "wrong" || (isStrict && result === "warning"));
+  const unavailable = lines.filter(({ result }) => result === "unavailable");
+  const bad = wrong.length + unavailable.length;
+  if (bad === 0) return;
+  const text = `${bad} of ${lines.length} checks did not pass.`;
+  throw wrong.length > 0 ? new ConfigError(text) : new Retryable(text);
+}
+
+function checkPasswords({ status }: Config): readonly CheckLine[] {
+  try {
+    if (readCredentials(status) === null) return [];
+    return [{ what: "status", result: "ok", detail: "the passwords are there" }];
+  } catch (error) {
+    return [trouble("status", error)];
+  }
+}
+
+/** Nothing is written before a second person has agreed, so whoever checks should learn it here. */
+async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
+  if (!config.commands.enabled) return [];
+  const what = "approval of writing";
+  try {
+    const question = await questionOf(config);
+    if (question.config === null && question.pinned === null) return [];
+    const { approvedBy, refusing } = approvalState(question);
+    return refusing === null
+      ? [{ what, result: "ok", detail: `approved by ${approvedBy.join(", ")}` }]
+      : [{ what, result: "wrong", detail: refusing }];
+  } catch (error) {
+    return [trouble(what, error)];
+  }
+}

@@ -1,0 +1,102 @@
+import type { Command } from "commander";
+import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../fleet/fleet.ts";
+import { readFleet, setDraining } from "../../fleet/report.ts";
+import type { CliContext } from "../shell/context.ts";
+import { withStateDatabase } from "../shell/state-database.ts";
+
+/** How many changes of holder are printed when nobody says otherwise. */
+const TAKEOVERS = 10;
+
+/** Asks the database itself, so that it works beside any member, and when none runs. */
+export function define(fleet: Command, context: CliContext): void {
+  fleet
+    .option("--takeovers <count>", "how many of the latest changes of holder", String(TAKEOVERS))
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum fleet\n  plenum fleet drain plant-room-2      before its machine is patched\n  plenum fleet undrain plant-room-2",
+    )
+    .action((options: { readonly takeovers: string }) =>
+      withStateDatabase(context.config(), async (database) => {
+        const status = await readFleet(database, null, Object.keys(context.config().sources));
+        show(context, status, Number(options.takeovers) || 0);
+      }),
+    );
+  fleet
+    .command("drain")
+    .description("have a member hand over all its sources, and take none until it is undrained")
+    .argument("<member>", "name of a member, as `plenum fleet` shows it")
+    .addHelpText("after", "\nExample:\n  plenum fleet drain plant-room-2")
+    .action((name: string) => drain(context, name, true));
+  fleet
+    .command("undrain")
+    .description("let a drained member take its share of the sources again")
+    .argument("<member>", "name of a member, as `plenum fleet` shows it")
+    .addHelpText("after", "\nExample:\n  plenum fleet undrain plant-room-2")
+    .action((name: string) => drain(context, name, false));
+}
+
+async function drain(context: CliContext, member: string, isDraining: boolean): Promise<void> {
+  const sources = Object.keys(context.config().sources);
+  const { members } = await withStateDatabase(context.config(), async (database) => {
+    await setDraining(database, member, isDraining);
+    return readFleet(database, null, sources);
+  });
+  const isAlone = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
+  context
+    .terminal()
+    .object({ member, draining: isDraining, lastOne: isAlone }, [
+      ...(isAlone
+        ? ["! No other member runs: nothing is polled until one is started, or this one undrained."]
+        : []),
+      isDraining
+        ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
+        : `${member} takes its share of the sources again.`,
+    ]);
+}
+
+function show(context: CliContext, status: FleetStatus, takeovers: number): void {
+  const terminal = context.terminal();
+  const latest = status.takeovers.slice(0, takeovers);
+  if (terminal.json) {
+    terminal.object({ ...status, takeovers: latest }, []);
+    return;
+  }
+  const { database } = status;
+  if (database !== null) {
+    const { bytes, doubts, name, server } = database;
+    terminal.text([
+      `${name}: ${server}, ${(bytes / 1024 ** 2).toFixed(0)} MiB`,
+      ...doubts.map((doubt) => `! ${doubt}`),
+      "",
+    ]);
+  }
+  terminal.rows<MemberStatus>(status.members, [
+    { title: "member", value: ({ name }) => name },
+    {
+      title: "state",
+      value: ({ state, isDraining }) => (isDraining && state !== "draining" ? `${state}, drained` : state),
+    },
+    { title: "sources", value: ({ sources }) => sources },
+    { title: "host", value: ({ host }) => host },
+    { title: "version", value: ({ version }) => version },
+    { title: "page", value: ({ page }) => page || null },
+    { title: "last heard of", value: ({ seenAt }) => seenAt },
+    { title: "cannot start", value: ({ unable }) => unable.join(", ") || null },
+  ]);
+  terminal.text([""]);
+  terminal.rows<SourceHolding>(status.sources, [
+    { title: "source", value: ({ source }) => source },
+    { title: "held by", value: ({ holder }) => holder ?? "nobody" },
+    { title: "since", value: ({ since }) => since },
+    { title: "because", value: ({ reason }) => reason },
+  ]);
+  if (latest.length === 0) return;
+  terminal.text([""]);
+  terminal.rows<Takeover>(latest, [
+    { title: "when", value: ({ at }) => at },
+    { title: "source", value: ({ source }) => source },
+    { title: "from", value: ({ from }) => from },
+    { title: "to", value: ({ to }) => to },
+    { title: "because", value: ({ reason }) => reason },
+  ]);
+}

@@ -1,0 +1,239 @@
+import { randomBytes } from "node:crypto";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { planSettings } from "../../build-sync.ts";
+import { RESOLUTIONS, type Resolution } from "../../building.ts";
+import { isoUtc, systemClock } from "../../clock.ts";
+import type { SourceEntry } from "../../config/config.ts";
+import { isBehind } from "../../delivery/back-pressure.ts";
+import { ConfigError } from "../../errors.ts";
+import type { StateConfig } from "../../store/config.ts";
+import type { Store } from "../../store/store.ts";
+import { factsFromState, pastFromState } from "../../sync/facts-for-plan.ts";
+import { hasEnded } from "../../sync/history/orders.ts";
+import { type PlanReport, planReport } from "../../sync/plan/report.ts";
+import { type HeldBackfill, type HeldPause, syncSet } from "../../sync/snapshot.ts";
+import { loop } from "../../waiting.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { refuseUnknown } from "../shell/known-things.ts";
+import { openState } from "../shell/look-at-state.ts";
+import {
+  moment,
+  momentOption,
+  type SelectionOptions,
+  selectionOf,
+  selectionOptions,
+} from "../shell/past-options.ts";
+import { barLine, type Remaining, remainingLines, withoutLogText } from "./backfill-lines.ts";
+
+interface BackfillOptions extends SelectionOptions {
+  readonly source?: string;
+  readonly from?: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  readonly detach?: boolean;
+  readonly pause?: boolean;
+  readonly resume?: boolean;
+  readonly cancel?: string;
+}
+
+/** Orders for the past are kept in the state; the running worker does them in slots that nobody else needs. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[tag...]", "only these tags; with no selection at all, every tag")
+    .option("--source <name>", "which source, when there are several")
+    .option(
+      "--from <time>",
+      "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
+      moment,
+    )
+    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(
+      new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
+    );
+  selectionOptions(command)
+    .option("--detach", "do not wait for the end")
+    .option("--pause", "fetch nothing of the past for now; live work goes on")
+    .option("--resume", "go on with it")
+    .option("--cancel <id>", "give an order up; what is told stays told")
+    .addHelpText(
+      "after",
+      "\nCtrl-C ends the waiting, not the backfill. What is told already is not told again.\n" +
+        "\nExamples:\n  plenum backfill --from 365d --site 1\n  plenum backfill --pause",
+    )
+    .action(async (tagIds: string[], options: BackfillOptions) => {
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      const store = await openState({ config, source: name }, false);
+      try {
+        // One that is only slow to answer will see the order all the same.
+        const running = (await findWorkerFor({ config, source: name }, context.signal)).kind !== "none";
+        const work = { context, store, name, entry, running, state: config.state };
+        if (options.pause === true || options.resume === true) await setPause(work, options.pause === true);
+        else if (options.cancel !== undefined) await cancel(work, options.cancel);
+        else if (options.from === undefined) await show(work);
+        else await order(work, tagIds, { ...options, from: options.from });
+      } finally {
+        await store.close();
+      }
+    });
+}
+
+interface Work {
+  readonly context: CliContext;
+  readonly store: Store;
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly running: boolean;
+  readonly state: StateConfig;
+}
+
+const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
+const LOOK_EVERY_MS = 2_000;
+
+async function order(work: Work, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
+  const { context, store, name, running } = work;
+  const terminal = context.terminal();
+  if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
+  const select = selectionOf(tagIds, options);
+  await refuseUnknown(store, [name], "tag", select.ids ?? []);
+  await refuseUnknown(store, [name], "site", (select.sites ?? []).map(String));
+  const held: HeldBackfill = {
+    from: options.from,
+    to: options.to,
+    resolution: options.resolution,
+    select,
+    askedAt: isoUtc(systemClock.now()),
+    doneAt: null,
+  };
+  const id = randomBytes(4).toString("hex");
+  const set = syncSet("backfill", name);
+  await store.commit({ documents: [{ set, insert: [[id, held]] }] });
+  const first = await remaining(work, id);
+  if (first.tags === 0) {
+    await store.commit({ documents: [{ set, remove: [id] }] });
+    throw new ConfigError("No known tag fits this selection.", {
+      hint: "`plenum plan` says how many tags are known; names are patterns, * is any text.",
+    });
+  }
+  if (terminal.json || options.detach === true || !running) {
+    terminal.object({ ...held, ...first }, remainingLines([first]));
+    if (!running) terminal.say(NO_WORKER);
+    return;
+  }
+  terminal.say(`Order ${id}. Ctrl-C ends the waiting, not the backfill.`);
+  await terminal.progress("Backfilling", async (update) => {
+    await loop({
+      clock: systemClock,
+      signal: context.signal,
+      async turn() {
+        const now = await remaining(work, id);
+        if (now.doneAt !== null) return null;
+        update(barLine(now));
+        return LOOK_EVERY_MS;
+      },
+      fault(error) {
+        throw error;
+      },
+    });
+    context.signal.throwIfAborted();
+  });
+  const { withoutLog } = await remaining(work, id);
+  terminal.say(`Order ${id} is done${withoutLogText(withoutLog)}.`);
+}
+
+async function show(work: Work): Promise<void> {
+  const terminal = work.context.terminal();
+  const all = await allRemaining(work);
+  terminal.object(all, remainingLines(all));
+  if (!work.running) terminal.say(NO_WORKER);
+}
+
+async function setPause({ context, store, name, running }: Work, paused: boolean): Promise<void> {
+  const held: HeldPause = { pausedAt: paused ? isoUtc(systemClock.now()) : null };
+  await store.commit({ documents: [{ set: syncSet("backfill-pause", name), put: [["pause", held]] }] });
+  context
+    .terminal()
+    .object(held, [
+      paused
+        ? "Nothing of the past is fetched until `plenum backfill --resume`; the worker heeds it within seconds."
+        : "The past is fetched again; the worker heeds it within seconds.",
+    ]);
+  if (!running) context.terminal().say(NO_WORKER);
+}
+
+async function cancel({ context, store, name }: Work, id: string): Promise<void> {
+  const set = syncSet("backfill", name);
+  if ((await store.document(set, id)) === undefined) {
+    throw new ConfigError(`There is no order ${id}.`, { hint: "`plenum backfill` lists them." });
+  }
+  await store.commit({ documents: [{ set, remove: [id] }] });
+  context.terminal().object({ cancelled: id }, [`Order ${id} is given up; what is told stays told.`]);
+}
+
+async function remaining(work: Work, id: string): Promise<Remaining> {
+  const found = (await allRemaining(work)).find((each) => each.id === id);
+  if (found === undefined) throw new ConfigError(`Order ${id} was given up.`);
+  return found;
+}
+
+/** Every order, and the configured backfill as one more; orders are done first, in the order of asking. */
+async function allRemaining({ store, name, entry, state }: Work): Promise<readonly Remaining[]> {
+  const settings = planSettings(name, entry, state);
+  const nowMs = systemClock.now();
+  const [{ orders, progress }, facts, held] = await Promise.all([
+    pastFromState(store, settings, nowMs),
+    factsFromState(store, settings, systemClock, null),
+    store.documents<HeldBackfill>(syncSet("backfill", name)),
+  ]);
+  const perMinute = paceOf(planReport(facts));
+  const waiting = {
+    paused: orders.paused,
+    sinksBehind: isBehind(await store.outbox.pressure(), state.max_bytes, false),
+  };
+  let before = 0;
+  const endOf = (requests: number) => {
+    before += requests;
+    return orders.paused ? null : isoUtc(nowMs + (before / perMinute) * 60_000);
+  };
+  const open = progress.orders.map((each): Remaining => {
+    const requestsLeft = each.requestsLeft + Math.ceil(each.unproven / 20);
+    const expectedAt = endOf(requestsLeft);
+    return { ...each, ...waiting, requestsLeft, doneAt: null, withoutLog: null, expectedAt };
+  });
+  const done = [...held].flatMap(([id, order]): readonly Remaining[] => {
+    const { from, to, resolution, doneAt, withoutLog = null } = order;
+    if (!hasEnded(order)) return [];
+    return [
+      {
+        id,
+        from,
+        to,
+        resolution,
+        tags: 1,
+        requestsLeft: 0,
+        done: 1,
+        paused: false,
+        sinksBehind: false,
+        doneAt,
+        withoutLog,
+        expectedAt: null,
+      },
+    ];
+  });
+  const configured = progress.resolutions.flatMap((each): readonly Remaining[] => {
+    if (each.total || each.pendingRanges === 0) return [];
+    const { resolution, tags, requestsLeft, done: share } = each;
+    const rest = { from: null, to: null, ...waiting, doneAt: null, withoutLog: null };
+    return [
+      { id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) },
+    ];
+  });
+  return [...done, ...open, ...configured];
+}
+
+/** Requests a minute that are left for the past, by the plan. */
+export function paceOf({ backfill, lanes, quota }: PlanReport): number {
+  const spare = lanes.find(({ lane }) => lane === "spare")?.requestsPerMinute ?? 0;
+  return backfill?.requestsPerMinute ?? Math.max(0.03 * quota.polls, spare);
+}

@@ -1,0 +1,90 @@
+import { isoUtc } from "../../clock.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
+import { documentSet, type Store } from "../../store/store.ts";
+import { DAY_MS, dayOf } from "../../sync/completeness/days.ts";
+import { isCountedOn } from "../../sync/completeness/reach.ts";
+import { createSiteDay, daySealed } from "../../sync/completeness/site-day.ts";
+import { historyKey } from "../../sync/history/book.ts";
+import { countFor } from "../../sync/history/day-book.ts";
+import { type BackfillOrder, orderRange } from "../../sync/history/orders.ts";
+import type { LedgerOf } from "../../sync/history/progress.ts";
+import type { Held } from "../../sync/snapshot.ts";
+import { breath } from "../../waiting.ts";
+
+/** Later data than this are not waited for: what a `history` class looks back by default, in milliseconds. */
+const LATE_MS = DAY_MS;
+
+export interface ExportedDays {
+  /** Buckets with a value, and without one. */
+  readonly had: number;
+  readonly null: number;
+  /** `day-sealed`, for each site and each whole UTC day of which all is known, when it had been over for a day. */
+  readonly seals: readonly Event<"day-sealed">[];
+}
+
+/** What the ledgers of an order say of its days, as a worker says it of what it follows. */
+export async function exportedDays(options: {
+  readonly store: Store;
+  readonly source: string;
+  readonly order: BackfillOrder;
+  readonly ledgers: readonly LedgerOf[];
+  readonly nowMs: number;
+}): Promise<ExportedDays> {
+  const { ledgers, nowMs, order, source, store } = options;
+  const sites = Map.groupBy(ledgers, ({ placed }) => placed.siteId);
+  const seals: Event<"day-sealed">[] = [];
+  let [had, nulls] = [0, 0];
+  for (const [siteId, series] of sites) {
+    const wanted = series.map((each) => wholeOrder(each, order, nowMs));
+    const range = {
+      fromMs: Math.min(...wanted.map(({ range: { fromMs } }) => fromMs)),
+      toMs: Math.max(...wanted.map(({ range: { toMs } }) => toMs)),
+    };
+    const held = await store.document<Held<{ readonly id: number; readonly displayName: string }>>(
+      documentSet("site", source),
+      String(siteId),
+    );
+    const site = held?.value ?? { id: siteId, displayName: String(siteId) };
+    for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
+      const book = createSiteDay(day);
+      for (const { ledger } of wanted) {
+        const key = historyKey(ledger.placed.tag.id, { resolution: order.resolution, total: false });
+        book.add(ledger, await countFor(store, source, key, ledger.held, day), nowMs);
+      }
+      await breath();
+      const siteDay = book.done();
+      had += siteDay.account.had;
+      nulls += siteDay.account.null;
+      const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
+      const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
+      const isCounted = series.every((each) => isCountedOn(each.held, day, nowMs));
+      const { expected, pending, refused } = siteDay.account;
+      if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
+      const data = daySealed(site, day, siteDay, 1, 0);
+      seals.push(
+        makeEvent({
+          type: "day-sealed",
+          source: sourceUri(source),
+          subject: subjectOf("site", null, String(siteId)),
+          time: isoUtc(nowMs),
+          siteId,
+          data,
+          facts: [data.date, 1],
+        }),
+      );
+    }
+  }
+  return { had, null: nulls, seals };
+}
+
+/**
+ * The ledger as if the order were what the configuration follows: wanted is what it asks for, from its first bucket to
+ * its last, and nothing before or after.
+ */
+function wholeOrder(series: LedgerOf, order: BackfillOrder, nowMs: number) {
+  const range = orderRange(order, series.rules, nowMs);
+  const from = isoUtc(range.fromMs);
+  const held = { ...series.held, wished: from, since: from, watermark: isoUtc(range.toMs) };
+  const rules = { ...series.rules, everyMs: 0 };
+  return { range, ledger: { ...series, held, rules } };
+}

@@ -1,0 +1,153 @@
+import { accessSync, constants, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { RESOLUTIONS, type Resolution } from "../../building.ts";
+import { isoUtc, systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
+import { ConfigError } from "../../errors.ts";
+import { findWorker } from "../../operator/remote.ts";
+import { openStore } from "../../store/open.ts";
+import { bucketStart } from "../../sync/history/buckets.ts";
+import { closedUntil } from "../../sync/history/ledger.ts";
+import { orderRules } from "../../sync/history/orders.ts";
+import type { HeldBackfill } from "../../sync/snapshot.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { EXIT } from "../shell/exit.ts";
+import { moment, type SelectionOptions, selectionOf, selectionOptions } from "../shell/past-options.ts";
+import { exportLines } from "./export-lines.ts";
+import { type ExportRequest, runExport } from "./export-run.ts";
+
+/** A time, and how it was written: `30d` is another moment tomorrow, and the same wish. */
+interface Moment {
+  readonly written: string;
+  readonly at: string;
+}
+
+interface ExportOptions extends SelectionOptions {
+  readonly source?: string;
+  readonly from: Moment;
+  readonly to: Moment;
+  readonly toFolder: string;
+  readonly resolution: Resolution;
+  readonly format: "parquet";
+}
+
+/** What an export remembers, in its folder, until it is complete. */
+const STATE = ".export";
+
+/** The past, once, for those who want no sink; by the machinery that fetches it for a running worker. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[tag...]", "only these tags; with no selection at all, every tag")
+    .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", written)
+    .addOption(
+      new Option("--to <time>", "end: ISO 8601, or an age").argParser(written).default(written("0s"), "now"),
+    )
+    .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
+    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
+    .addOption(
+      new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"),
+    )
+    .option("--source <name>", "which source, when there are several");
+  selectionOptions(command)
+    .addHelpText(
+      "after",
+      "\nCtrl-C stops it; the same command goes on where it was. No worker may run with this configuration meanwhile." +
+        `\n\nExit code 0: everything that was asked for is there, or has no log; ${EXIT.incomplete}: something was refused.` +
+        "\n\nExample:\n  plenum export --from 30d --site 1 --resolution 1h --to-folder /srv/export",
+    )
+    .action(async (tagIds: string[], options: ExportOptions) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [source, entry] = choose(config, options.source);
+      const request = requestOf(tagIds, options, source, entry.time_zone);
+      refuseInFleet(config.state);
+      await refuseBesideWorker(config.state.folder, context.signal);
+      const folder = resolve(options.toFolder);
+      const isNew = preparePlace(folder);
+      // Held to the end: no worker begins meanwhile, and what is sent counts for the one that begins afterwards.
+      const own = await openStore({ folder: config.state.folder, clock: systemClock });
+      try {
+        const stateFolder = join(folder, STATE);
+        const places = { config, source, entry, folder, stateFolder };
+        const outcome = await terminal.progress("Exporting", (update) =>
+          runExport({ ...places, request, quotaMemory: own.quotaMemory, signal: context.signal, update }),
+        );
+        if (outcome instanceof ConfigError) {
+          if (isNew) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
+          throw outcome;
+        }
+        if (outcome.complete) rmSync(stateFolder, { recursive: true });
+        else process.exitCode = EXIT.incomplete;
+        terminal.object({ folder, ...outcome }, exportLines(folder, outcome));
+      } finally {
+        await own.close();
+      }
+    });
+}
+
+function written(text: string): Moment {
+  return { written: text, at: moment(text) };
+}
+
+/** What is asked for, as far as it has closed. */
+function requestOf(
+  tagIds: readonly string[],
+  options: ExportOptions,
+  source: string,
+  timeZone: string,
+): ExportRequest {
+  const { from, resolution, to } = options;
+  if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
+  const nowMs = systemClock.now();
+  const closed = isoUtc(closedUntil(orderRules(resolution, timeZone), nowMs));
+  const first = isoUtc(bucketStart(Date.parse(from.at), resolution, timeZone));
+  const end = closed < to.at ? closed : to.at;
+  if (first >= end)
+    throw new InvalidArgumentError(
+      `No interval of ${resolution} has closed since --from; the first will by itself.`,
+    );
+  const select = selectionOf(tagIds, options);
+  const order: HeldBackfill = {
+    ...{ from: first, to: end, resolution, select },
+    ...{ askedAt: isoUtc(nowMs), doneAt: null },
+  };
+  return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
+}
+
+/** A member may take the source at any moment, and would spend the same quota. */
+function refuseInFleet({ postgres }: Config["state"]): void {
+  if (postgres === undefined) return;
+  throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
+    hint: "Give the fleet a `parquet` sink in S3 and order the past with `plenum backfill`; or stop all members, and export with a configuration that has no state.postgres.",
+  });
+}
+
+/** Two processes must not spend one quota. */
+async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Promise<void> {
+  if ((await findWorker(stateFolder, signal)).kind === "none") return;
+  throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
+    hint: "Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
+  });
+}
+
+/** True when nothing was there; false when an export was begun there. */
+function preparePlace(folder: string): boolean {
+  let names: readonly string[];
+  try {
+    if (!existsSync(folder)) mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+    names = readdirSync(folder);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new ConfigError(`The folder ${folder} cannot be used (${code}).`, {
+      cause: error,
+      hint: "Name one that you may write, with --to-folder.",
+    });
+  }
+  if (names.includes(STATE)) return false;
+  if (names.length === 0) return true;
+  throw new ConfigError(`The folder ${folder} is not empty, and no export was begun there.`, {
+    hint: "Name one that is empty or does not exist yet: two exports in one folder would double what both have.",
+  });
+}

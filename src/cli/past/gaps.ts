@@ -1,0 +1,104 @@
+import type { Command } from "commander";
+import { planSettings } from "../../build-sync.ts";
+import { systemClock } from "../../clock.ts";
+import { pastFromState } from "../../sync/facts-for-plan.ts";
+import { type Hole, type HoleReason, holesIn } from "../../sync/history/holes.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { refuseUnknown } from "../shell/known-things.ts";
+import { lookAtState } from "../shell/look-at-state.ts";
+
+const WHY: Readonly<Record<HoleReason, string>> = {
+  ordered: "asked for by `plenum backfill`, still to be fetched",
+  backfill: "the configured backfill, still to be fetched",
+  behind: "closed and overdue",
+  between: "nobody asked for it",
+  refused: "asked for and refused",
+  "out-of-scope": "the token does not see its site now",
+  "not-listed": "the listings of tags do not show it lately",
+  unproven: "not known yet whether it has a log",
+  "no-log": "the service says that it has no log of it",
+  null: "answered, without a value",
+};
+
+/** What nobody has to fetch any more: the service answered, or said that there is nothing. */
+const ANSWERED: ReadonlySet<HoleReason> = new Set(["no-log", "null"]);
+
+export interface Group {
+  readonly tags: number;
+  /** The only tag, or the first. */
+  readonly example: string;
+  readonly hole: Hole;
+}
+
+/** The reason, with the service's own words where it gave some. */
+export function reasonOf({ why, said, at, againAt }: Hole): string {
+  return [
+    WHY[why],
+    ...(said === null ? [] : [`${at === null ? "" : `at ${at}: `}${said}`]),
+    ...(againAt === null ? [] : [`asked again after ${againAt}`]),
+  ].join("; ");
+}
+
+/** The holes in the told history, as the ledgers know them; works beside a running worker and without one. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument(
+      "[tag...]",
+      "only these tags; then one line for each tag, and what was answered without a value too",
+    )
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText(
+      "after",
+      "\nTags with the same hole share a line; --json names every tag.\n\nExample:\n  plenum gaps 10001",
+    )
+    .action(async (tagIds: string[], options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      await lookAtState({ config, source: name }, async (store) => {
+        const nowMs = systemClock.now();
+        const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
+        const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
+        await refuseUnknown(store, [name], "tag", wanted);
+        const ledgers = past.ledgers.filter(({ placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
+        const holes = holesIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
+        if (terminal.json) {
+          terminal.object(holes, []);
+          return;
+        }
+        if (holes.every(({ why }) => ANSWERED.has(why))) terminal.say(noHoles(ledgers.length));
+        if (holes.length === 0) return;
+        terminal.rows<Group>(grouped(holes, wanted.size > 0), [
+          { title: "tags", value: (group) => group.tags },
+          { title: wanted.size > 0 ? "tag" : "for one", value: (group) => group.example },
+          {
+            title: "resolution",
+            value: ({ hole }) => `${hole.resolution}${hole.total ? " total" : ""}`,
+          },
+          { title: "from", value: ({ hole }) => hole.from },
+          { title: "to", value: ({ hole }) => hole.to },
+          { title: "why", value: ({ hole }) => reasonOf(hole) },
+        ]);
+      });
+    });
+}
+
+function noHoles(series: number): string {
+  return series === 0
+    ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
+    : `No holes: all ${series} series are had up to now.`;
+}
+
+/** Tags with the same hole share one; `single`: each has its own. */
+export function grouped(holes: readonly Hole[], single: boolean): readonly Group[] {
+  const groups = Map.groupBy(
+    holes,
+    (hole) =>
+      `${reasonOf(hole)} ${hole.resolution} ${hole.total} ${hole.from} ${hole.to} ${single ? hole.tagId : ""}`,
+  );
+  return [...groups.values()].flatMap((members) => {
+    const [hole] = members;
+    if (hole === undefined) return [];
+    return [{ tags: members.length, example: `${hole.tagId} ${hole.tagName}`, hole }];
+  });
+}

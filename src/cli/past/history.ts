@@ -1,0 +1,76 @@
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { IANAZone } from "luxon";
+import { RESOLUTIONS, type Resolution } from "../../building.ts";
+import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import type { CliContext } from "../shell/context.ts";
+import { refuseUnlisted } from "../shell/known-tags.ts";
+import { momentOption } from "../shell/past-options.ts";
+
+interface HistoryOptions {
+  readonly source?: string;
+  readonly from: string;
+  readonly to: string;
+  readonly resolution: Resolution;
+  readonly zone?: string;
+  readonly total?: boolean;
+  readonly ask?: boolean;
+}
+
+interface Row {
+  readonly id: string;
+  readonly time: string;
+  readonly value: number | boolean | null;
+}
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("<tag...>", "tag ids, at most 20")
+    .option("--source <name>", "which source, when there are several")
+    .addOption(momentOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+    .addOption(momentOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+    .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
+    .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
+    .option("--total", "last minus first, one number for each tag")
+    .option("--ask", "ask the service also for tags that the state does not know")
+    .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
+    .action(async (tagIds: string[], options: HistoryOptions) => {
+      const terminal = context.terminal();
+      const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+      if (wanted.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
+      if (options.ask !== true) await refuseUnlisted(context, options.source, wanted);
+      const rows = await context.withReader(options.source, (reader, signal, timeZone) =>
+        terminal.progress("Fetching history", async (): Promise<Row[]> => {
+          const query = {
+            tagIds: wanted,
+            from: options.from,
+            to: options.to,
+            resolution: options.resolution,
+            timeZone: options.zone ?? timeZone,
+          };
+          if (options.total === true) {
+            const totals = await reader.totals(query, "on-demand", signal);
+            return totals.map((tag) => ({ id: tag.id, time: options.to, value: tag.total }));
+          }
+          const logs = await reader.history(query, "on-demand", signal);
+          return logs.flatMap((log) =>
+            Array.from(log.measurements, ({ time, value }) => ({ id: log.id, time, value })),
+          );
+        }),
+      );
+      if (rows.length === 0 && !terminal.json) {
+        terminal.say("The service has nothing logged in this time.");
+        return;
+      }
+      terminal.rows<Row>(rows, [
+        { title: "id", value: (row) => row.id },
+        { title: "time", value: (row) => row.time },
+        { title: "value", value: (row) => row.value },
+      ]);
+    });
+}
+
+function zone(text: string): string {
+  if (!IANAZone.isValidZone(text))
+    throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
+  return text;
+}

@@ -1,0 +1,77 @@
+import { type Command, InvalidArgumentError } from "commander";
+import type { Store } from "../../store/store.ts";
+import { type HeldSensorPeriod, syncSet } from "../../sync/snapshot.ts";
+import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../tag-facts.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { refuseUnknown } from "../shell/known-things.ts";
+import { lookAtState } from "../shell/look-at-state.ts";
+
+interface Row extends SensorFinding {
+  readonly siteId: number;
+}
+
+/** The last report of each site, as it was told; works beside a running worker and without one. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--source <name>", "which source, when there are several")
+    .option("--site <id>", "only this site", siteId)
+    .addHelpText(
+      "after",
+      "\nThe worker asks for nothing more for it: it watches what it reads, and says so every week.\n\nExample:\n  plenum silent-sensors --site 3",
+    )
+    .action(async (options: { readonly source?: string; readonly site?: number }) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      await lookAtState({ config, source: name }, async (store) => {
+        if (options.site !== undefined) await refuseUnknown(store, [name], "site", [`${options.site}`]);
+        const reports = await reportsIn(store, name, options.site);
+        if (terminal.json) {
+          terminal.object(reports, []);
+          return;
+        }
+        if (reports.length === 0) terminal.say(await whyNone(store, name, entry.silent_sensors));
+        for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summary(report));
+        const rows = reports.flatMap(({ site, findings }) =>
+          findings.map((finding): Row => ({ ...finding, siteId: site.id })),
+        );
+        if (rows.length === 0) return;
+        terminal.rows<Row>(rows, [
+          { title: "site", value: (row) => row.siteId },
+          { title: "tag", value: ({ tag }) => `${tag.id} ${tag.displayName}` },
+          { title: "finding", value: (row) => row.finding },
+          { title: "why", value: (row) => row.message },
+        ]);
+      });
+    });
+}
+
+async function reportsIn(
+  store: Store,
+  source: string,
+  site: number | undefined,
+): Promise<readonly SilentSensors[]> {
+  const held = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
+  return [...held.values()]
+    .filter((report) => site === undefined || report.site.id === site)
+    .sort((a, b) => a.site.id - b.site.id || a.part - b.part);
+}
+
+function summary({ site, from, to, watchedHours, tags, judged, counts }: SilentSensors): string {
+  const found = SENSOR_FINDINGS.filter((kind) => counts[kind] > 0).map((kind) => `${counts[kind]} ${kind}`);
+  const what = found.length === 0 ? "nothing to report" : found.join(", ");
+  return `Site ${site.id} ${site.displayName}: ${what}. ${judged} of ${tags} tags judged, ${watchedHours} h watched from ${from} to ${to}.`;
+}
+
+async function whyNone(store: Store, source: string, option: object | false): Promise<string> {
+  if (option === false) return "Nobody watches: silent_sensors is false in the configuration.";
+  const period = await store.document<HeldSensorPeriod>(syncSet("sensors", source), "period");
+  if (period === undefined) return "There is no report yet: the worker has not watched for an hour.";
+  const hours = Math.floor(period.watchedMs / 3_600_000);
+  return `There is no report yet: what is read has been watched since ${period.from}, for ${hours} h.`;
+}
+
+function siteId(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, such as 3.");
+  return Number(text);
+}

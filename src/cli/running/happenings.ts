@@ -1,0 +1,138 @@
+import type { AnyEvent, Event } from "../../event.ts";
+import { shownEvent } from "../../status/rows.ts";
+import type { LoggedEvent } from "../../store/store.ts";
+import { clockTime } from "../shell/local-time.ts";
+
+/**
+ * What happens, as a person at the terminal wants to read it: one calm line for each thing that matters. Made of the
+ * lines of the log and of the events that are facts; a value that was read is neither.
+ */
+export interface Happenings {
+  /** Takes the log's lines (JSON). */
+  readonly destination: { write(line: string): void };
+  event(logged: LoggedEvent): void;
+  /** Why the worker is not ready, a sentence each; empty when it is. */
+  readiness(reasons: readonly string[]): void;
+  say(text: string): void;
+}
+
+/** The same sentence is not said again within this time, in milliseconds. */
+const SAID_FOR_MS = 5 * 60_000;
+/** Level of pino from which on a line is a warning. */
+const WARN = 40;
+/** What is said at the start in better words. */
+const SAID_ANYWAY = ["started", "Plenum is running"];
+
+export function createHappenings(print: (line: string) => void, now: () => number): Happenings {
+  const said = new Map<string, number>();
+  let wasReady: boolean | null = null;
+  let initial = 0;
+
+  function say(mark: " " | "!", text: string): void {
+    const atMs = now();
+    if (atMs - (said.get(text) ?? Number.NEGATIVE_INFINITY) < SAID_FOR_MS) return;
+    for (const [old, saidMs] of said) if (atMs - saidMs >= SAID_FOR_MS) said.delete(old);
+    said.set(text, atMs);
+    print(`${clockTime(atMs)} ${mark} ${text}`);
+  }
+
+  /** At the first look there can be hundreds; they are no news. */
+  function sayInitial(): void {
+    if (initial > 0) say(" ", `${initial} ${initial === 1 ? "alarm is" : "alarms are"} active already.`);
+    initial = 0;
+  }
+
+  return {
+    destination: {
+      write(line) {
+        const { level, msg, ...fields } = JSON.parse(line) as LogLine;
+        if (!SAID_ANYWAY.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
+      },
+    },
+    event(logged) {
+      const event = logged.event as AnyEvent;
+      if (event.type === "alarm-raised" && event.data.initial) {
+        initial += 1;
+        return;
+      }
+      sayInitial();
+      const words = wordsOf(event);
+      if (words !== null)
+        print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
+    },
+    readiness(reasons) {
+      sayInitial();
+      const isReady = reasons.length === 0;
+      if (isReady && wasReady !== true)
+        say(" ", wasReady === null ? "All is well: polls, state, sinks." : "All is well again.");
+      for (const reason of reasons) say("!", reason);
+      if (isReady !== wasReady)
+        for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
+      wasReady = isReady;
+    },
+    say: (text) => say(" ", text),
+  };
+}
+
+interface LogLine extends LogFields {
+  readonly level: number;
+  readonly msg: string;
+}
+
+interface LogFields {
+  readonly sink?: string;
+  readonly source?: string;
+  readonly job?: string;
+  readonly problem?: string;
+  readonly reason?: string;
+  readonly err?: { readonly message?: string; readonly hint?: string };
+}
+
+/** Who, what, and why as far as the line says so. */
+function logText(msg: string, { sink, source, job, problem, reason, err }: LogFields): string {
+  const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
+  const first = who === "" ? msg : `${who}: ${msg}`;
+  const why = [problem, reason, err?.message, err?.hint].filter((each) => typeof each === "string");
+  return sentence([ended(first), ...why].join(" "));
+}
+
+function ended(text: string): string {
+  return /[.!?:]$/.test(text) ? text : `${text}.`;
+}
+
+/** As people begin one, unless a name of somebody's own comes first. */
+function sentence(text: string): string {
+  return /^[a-z]+ /.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+}
+
+/** What a kind of event is called here; null for what is no news to a person. Alarms' ends are as calm as can be. */
+function wordsOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
+  const priority = event.priority === undefined ? "" : ` ${event.priority}`;
+  switch (event.type) {
+    case "alarm-raised":
+    case "alarm-retriggered":
+      return { mark: "!", text: `Alarm${priority}${event.data.late ? " (found late)" : ""}` };
+    case "alarm-resolved":
+      return { mark: " ", text: `Alarm${priority} over` };
+    case "alarm-acknowledged":
+      return { mark: " ", text: `Alarm${priority} acknowledged` };
+    case "alarm-vanished":
+      return { mark: "!", text: `Alarm${priority} is listed no longer, and nobody said that it is over` };
+    case "gateway-offline":
+      return { mark: "!", text: "Gateway offline" };
+    case "gateway-online":
+      return { mark: " ", text: "Gateway online" };
+    case "command-result":
+      return { mark: isWell(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+    case "command-not-restored":
+      return { mark: "!", text: "An old value could not be put back" };
+    case "token-expiring":
+      return { mark: "!", text: "The token expires" };
+    default:
+      return null;
+  }
+}
+
+function isWell({ data }: Event<"command-result">): boolean {
+  return data.outcome === "confirmed" || data.outcome === "accepted-unverified";
+}

@@ -1,0 +1,259 @@
+import { lstatSync } from "node:fs";
+import { type Command, InvalidArgumentError } from "commander";
+import { systemClock } from "../../clock.ts";
+import { parseDuration } from "../../duration.ts";
+import { ConfigError, Retryable, sentence } from "../../errors.ts";
+import { readAddress, type ServiceAddress } from "../../setup/address.ts";
+import { promises, shareText } from "../../setup/plan.ts";
+import { tagsText } from "../../setup/plenum-yaml.ts";
+import { english } from "../../setup/said.ts";
+import type { SeenBuilding } from "../../setup/seen.ts";
+import { seenLines } from "../../setup/seen-lines.ts";
+import { sourceName } from "../../setup/source-name.ts";
+import { guessZone } from "../../setup/time-zone.ts";
+import { proposedWishes, type Wishes } from "../../setup/wishes.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../setup/write.ts";
+import { zoneComplaint } from "../../time-zone.ts";
+import { refuseUnverifiedTls } from "../../verified-tls.ts";
+import { type Asker, createAsker } from "../shell/ask.ts";
+import type { CliContext } from "../shell/context.ts";
+import type { Terminal } from "../shell/terminal.ts";
+import {
+  type Drafted,
+  draft,
+  frameFor,
+  freeStatusPort,
+  lookAtBuilding,
+  nextCommands,
+  type Reach,
+} from "./setup-steps.ts";
+
+interface InitOptions {
+  readonly tokenFile?: string;
+  readonly timeZone?: string;
+  readonly mqtt?: string;
+  readonly history: number | false;
+  readonly name?: string;
+  readonly caFile?: string;
+  readonly allowPlainHttp?: boolean;
+}
+
+const DAY_MS = 86_400_000;
+/** How often somebody may answer one question. */
+const TRIES = 3;
+
+/** From an address and a token to a configuration; asks what it cannot find out, and overwrites nothing. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("[address]", "address of the monitoring service, such as https://monitoring.example.com")
+    .option("--token-file <path>", "file that holds the access token; asked for at a terminal")
+    .option("--time-zone <zone>", "IANA zone of the buildings, such as Europe/Oslo; asked for at a terminal")
+    .option("--mqtt <url>", "MQTT broker that gets the events; otherwise they go to files")
+    .option("--history <how far back>", "logged history that is fetched", days, 7)
+    .option("--no-history", "fetch no logged history")
+    .option(
+      "--name <name>",
+      "name of the service in topics and metrics; made from the site's by default",
+      name,
+    )
+    .option("--ca-file <path>", "certificates (PEM) of a private authority")
+    .option("--allow-plain-http", "let the token travel readable, over http:// to another machine")
+    .addHelpText(
+      "after",
+      "\nWrites the file that --config names (plenum.yaml) and overwrites none. Asks the service for lists only, which cost nothing of the quota." +
+        "\n\nExamples:\n  plenum init https://monitoring.example.com\n  plenum init https://monitoring.example.com --token-file secrets/token --time-zone Europe/Oslo",
+    )
+    .action(async (address: string | undefined, options: InitOptions) => {
+      refuseUnverifiedTls();
+      const terminal = context.terminal();
+      const file = context.configFile();
+      refuseExisting(file, "--config");
+      const asker = createAsker(context.signal);
+      try {
+        if (asker === null) refuseMissing(address, options);
+        await init({ context, terminal, asker, file, options }, address);
+      } finally {
+        asker?.close();
+      }
+    });
+}
+
+interface Setting {
+  readonly context: CliContext;
+  readonly terminal: Terminal;
+  /** Null without a terminal: then everything was said by options. */
+  readonly asker: Asker | null;
+  readonly file: string;
+  readonly options: InitOptions;
+}
+
+async function init(setting: Setting, written: string | undefined): Promise<void> {
+  const { terminal, file, options } = setting;
+  const { address, seen, token } = await reached(setting, written);
+  terminal.say(...seenLines(seen, systemClock.now()));
+  const timeZone = await zoneFrom(setting, seen);
+  const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
+  const chosen = options.name ?? sourceName(seen);
+  const tokenFile = "file" in token ? token.file : await newTokenFile(setting, chosen);
+  const frame = frameFor(file, await freeStatusPort(), {
+    ...{ name: chosen, timeZone, mqttUrl, baseUrl: address.baseUrl },
+    allowPlainHttp: options.allowPlainHttp ?? false,
+    caFile: options.caFile === undefined ? null : pathFor(file, options.caFile),
+    tokenFile: pathFor(file, tokenFile),
+  });
+  const history: Wishes["history"] =
+    options.history === false ? null : { resolution: "1h", backfillDays: options.history };
+  const wishes = proposedWishes(seen, history, (tried) => draft(frame, tried, seen).plan);
+  const drafted = draft(frame, wishes, seen);
+  writeSetup(
+    { file, text: drafted.text, option: "--config" },
+    "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null,
+  );
+  tell(setting, seen, drafted, "text" in token ? tokenFile : null);
+}
+
+function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
+  const missing = [
+    ...(address === undefined ? ["the address of the service"] : []),
+    ...(tokenFile === undefined ? ["--token-file"] : []),
+    ...(timeZone === undefined ? ["--time-zone"] : []),
+  ];
+  if (missing.length === 0) return;
+  const last = missing.at(-1);
+  const all = missing.length === 1 ? last : `${missing.slice(0, -1).join(", ")} and ${last}`;
+  throw new InvalidArgumentError(`Without a terminal nobody can be asked: add ${all}.`);
+}
+
+/** Asks again while the answer is refused; without a terminal the first refusal is the last word. */
+async function answered<T>(
+  { asker, terminal }: Setting,
+  take: (attempt: number) => Promise<T>,
+  isRefusal: (error: unknown) => boolean = (error) => error instanceof ConfigError,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await take(attempt);
+    } catch (error) {
+      if (!isRefusal(error) || asker === null || attempt >= TRIES) throw error;
+      terminal.say(sentence(error));
+    }
+  }
+}
+
+interface Reached {
+  readonly address: ServiceAddress;
+  readonly token: Reach["token"];
+  readonly seen: SeenBuilding;
+}
+
+/** Asks for the address again where nothing answers there, and for the token again where it is refused. */
+function reached(setting: Setting, written: string | undefined): Promise<Reached> {
+  const { asker, options, terminal } = setting;
+  let last: Reach["token"] | null = null;
+  const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
+  return answered(
+    setting,
+    async (attempt) => {
+      const given = attempt === 1 ? written : undefined;
+      const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
+      const address = readAddress(text, options.allowPlainHttp ?? false);
+      terminal.say(...address.notes.map(english));
+      const isRefused = (error: unknown) =>
+        error instanceof ConfigError && error.reason === "unauthenticated";
+      return answered(
+        setting,
+        async (again) => {
+          last = again === 1 && last !== null ? last : await tokenFrom(setting, again);
+          return { address, token: last, seen: await looked(setting, address, last) };
+        },
+        isRefused,
+      );
+    },
+    mayAskAgain,
+  );
+}
+
+/** The token from its file; where there is none, a person pastes it. */
+async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<Reach["token"]> {
+  const { tokenFile } = options;
+  if (tokenFile !== undefined && lstatSync(tokenFile, { throwIfNoEntry: false }) !== undefined) {
+    // What is in a file changes by hand only.
+    if (attempt > 1) await asker?.ask(`Put a valid token into ${tokenFile}, then press Enter`);
+    return { file: tokenFile };
+  }
+  if (asker !== null) return { text: await asker.askHidden("Access token (not shown)") };
+  throw new ConfigError(`There is no token file ${tokenFile}.`, {
+    hint: "Write the access token into it, one line, readable by you only (chmod 600).",
+  });
+}
+
+function looked({ context, options, terminal }: Setting, { baseUrl }: ServiceAddress, token: Reach["token"]) {
+  const { allowPlainHttp = false, caFile = null } = options;
+  return terminal.progress("Looking at the building", (update) =>
+    lookAtBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
+  );
+}
+
+async function zoneFrom(setting: Setting, seen: SeenBuilding): Promise<string> {
+  const { asker, options, terminal } = setting;
+  const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
+  return answered(setting, async (attempt) => {
+    const given = attempt === 1 ? options.timeZone : undefined;
+    if (given === undefined && attempt === 1 && note !== null) terminal.say(english(note));
+    const zone = given ?? (await asker?.ask("Time zone of the buildings", proposed ?? undefined)) ?? "";
+    const complaint = zoneComplaint(zone);
+    if (complaint !== null) throw new ConfigError(complaint);
+    return zone;
+  });
+}
+
+async function brokerFrom({ asker }: Setting): Promise<string | null> {
+  const answer =
+    (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
+  return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
+}
+
+/** Where a pasted token goes. */
+function newTokenFile(setting: Setting, source: string): Promise<string> {
+  const { asker, file, options } = setting;
+  return answered(setting, async (attempt) => {
+    const usual = options.tokenFile ?? besideConfig(file, `secrets/${source}_token`);
+    const isSaid = attempt === 1 && options.tokenFile !== undefined;
+    const path = isSaid ? usual : await asker?.ask("File for the token, readable by you only", usual);
+    refuseExisting(path ?? usual, "--token-file");
+    return path ?? usual;
+  });
+}
+
+function tell(
+  { terminal, file }: Setting,
+  seen: SeenBuilding,
+  { plan, text }: Drafted,
+  token: string | null,
+) {
+  const next = nextCommands(file);
+  const width = Math.max(...next.map(([command]) => command.length));
+  const { load, fits } = plan;
+  terminal.object({ file, source: plan.source, sites: seen.sites.length, tags: seen.tags, fits, load }, [
+    "",
+    ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
+    `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagsText(seen)}.`,
+    shareText(plan),
+    ...promises(plan).map((promise) => `  ${english(promise)}`),
+    "",
+    "What comes next:",
+    ...next.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`),
+  ]);
+}
+
+/** Whole days. */
+function days(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
+  return Math.round(ms / DAY_MS);
+}
+
+function name(text: string): string {
+  if (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text)) return text;
+  throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
+}

@@ -1,0 +1,42 @@
+import type { Command } from "commander";
+import { ConfigError, Rejected } from "../../errors.ts";
+import { askReload } from "../../operator/remote.ts";
+import { changeLine, type ReloadReport } from "../../reload-facts.ts";
+import type { CliContext } from "../shell/context.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+
+/** The worker reads its own file; what is wrong with it is said here as `plenum check` says it. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--dry-run", "say what would change, and change nothing")
+    .addHelpText(
+      "after",
+      "\nA running worker notices a change of its file by itself within a few seconds, and on SIGHUP at once.\n\nExample:\n  plenum reload --dry-run",
+    )
+    .action(async (options: { readonly dryRun?: boolean }) => {
+      const config = context.config();
+      const { folder } = config.state;
+      const found = await findWorkerFor({ config }, context.signal);
+      if (found.kind === "silent") throw found.trouble;
+      if (found.kind === "none") {
+        throw new Rejected(`No worker is running on the state folder ${folder}.`, {
+          hint: "If state.folder was just changed, that needs a restart; otherwise plenum run starts one.",
+        });
+      }
+      const report = await askReload(found.door, options.dryRun === true, context.signal);
+      if (report.refused !== null) throw new ConfigError(report.refused.join("\n"));
+      context.terminal().object(report, reloadLines(report));
+    });
+}
+
+export function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
+  if (changes.length === 0 && pending.length === 0 && failures.length === 0)
+    return [`${file} says what is in force; nothing changes.`];
+  return [
+    ...(changes.length === 0 ? [] : [isDryRun ? "Would change:" : "Changed:"]),
+    ...changes.map((change) => `  ${changeLine(change)}`),
+    ...(pending.length === 0 ? [] : [isDryRun ? "Would wait for a restart:" : "Waits for a restart:"]),
+    ...pending.map((change) => `  ${changeLine(change)}`),
+    ...failures.map((failure) => `! Not in force, a restart does it: ${failure}`),
+  ];
+}

@@ -1,0 +1,177 @@
+import { hostname } from "node:os";
+import { join, resolve } from "node:path";
+import type { Command } from "commander";
+import { systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
+import { ConfigError } from "../../errors.ts";
+import { createLog, type Log } from "../../log.ts";
+import type { MemberOptions } from "../../member.ts";
+import { createRecentLines } from "../../recent-lines.ts";
+import { rest } from "../../waiting.ts";
+import { createWorker, type Worker } from "../../worker.ts";
+import type { CliContext } from "../shell/context.ts";
+import { takeStandardError } from "../shell/log-stream.ts";
+import { createHappenings, type Happenings } from "./happenings.ts";
+
+/** Containers and service managers give about ten seconds before they kill. */
+const STOP_WITHIN_MS = 8_000;
+/** How often it is looked whether the worker is ready, for a person who looks on, in milliseconds. */
+const READY_EVERY_MS = 2_000;
+const PAGE = 250;
+
+/** What is wrong before the worker stands is a sentence for whoever starts it; from then on there is its log only. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--arm-writing", "let a new state write, as the configuration allows; once is enough")
+    .option("--member <name>", "in a fleet (state.postgres): this member's name; its machine's when left out")
+    .option("--setup", "where there is no configuration yet: make one on a page of this machine, then run")
+    .addHelpText(
+      "after",
+      "\nAt a terminal it says what happens, a line for each thing that matters; where standard error leads elsewhere, and\n" +
+        "with --json, it is the log: lines of JSON.\n\nExample:\n  plenum run --config /etc/plenum/plenum.yaml",
+    )
+    .action(async (options: RunOptions) => {
+      if (options.setup === true && !(await setUp(context))) return;
+      const config = context.config();
+      const recent = createRecentLines();
+      const terminal = context.terminal();
+      const people =
+        process.stderr.isTTY && !terminal.json ? createHappenings(terminal.say, systemClock.now) : null;
+      const log = createLog({
+        level: config.log.level,
+        recent,
+        ...(people === null ? {} : { destination: people.destination }),
+      });
+      takeStandardError(log);
+      const running = {
+        config,
+        log,
+        recentLog: recent.lines,
+        armWriting: options.armWriting ?? false,
+        configFile: { file: resolve(context.configFile()), load: context.config, isWatched: true },
+      };
+      if (config.state.postgres !== undefined)
+        return runMember({ ...running, ...memberOf(config, options.member) }, people, context.signal);
+      if (options.member !== undefined)
+        throw new ConfigError("Only a fleet has members.", {
+          hint: "Leave --member out, or name the fleet's database under state.postgres.",
+        });
+      const worker = await createWorker(running);
+      if (process.stdin.isTTY !== true) onHangup(() => void worker.reload?.("signal", false));
+      const [latest] = await worker.store.outbox.latest(1);
+      await worker.start();
+      const status = worker.statusUrl();
+      log.info({ status }, "Plenum is running");
+      const over = new AbortController();
+      const told = people === null ? null : tell(worker, people, latest?.position ?? 0, log, over.signal);
+      await aborted(context.signal);
+      people?.say("Stopping.");
+      over.abort();
+      await told;
+      await worker.stop(STOP_WITHIN_MS);
+    });
+}
+
+interface RunOptions {
+  readonly armWriting?: boolean;
+  readonly member?: string;
+  readonly setup?: boolean;
+}
+
+/** In topics, paths and tables of people it has to be legible. */
+const MEMBER_NAME = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/;
+
+/** Several members of one machine name themselves, and have a folder each for what belongs to this machine. */
+function memberOf({ state }: Config, given: string | undefined) {
+  const name = given ?? hostname();
+  if (!MEMBER_NAME.test(name))
+    throw new ConfigError(`A member cannot be called ${name}.`, {
+      hint: "Give it a name with --member: up to 63 letters, digits, `_`, `.` and `-`, a letter or digit first.",
+    });
+  return { name, folder: given === undefined ? state.folder : join(state.folder, name) };
+}
+
+async function runMember(
+  options: MemberOptions,
+  people: Happenings | null,
+  signal: AbortSignal,
+): Promise<void> {
+  // Loaded when asked for: a lone worker does not carry it.
+  const { createMember } = await import("../../member.ts");
+  const member = await createMember(options);
+  const { reload } = member;
+  if (process.stdin.isTTY !== true) onHangup(() => void reload?.("signal", false));
+  await member.start();
+  const status = member.statusUrl();
+  options.log?.info({ member: member.name, status }, "Plenum is running");
+  people?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
+  const over = new AbortController();
+  const told = people === null ? null : tellReadiness(status, people, over.signal).catch(() => undefined);
+  await aborted(signal);
+  people?.say("Stopping.");
+  over.abort();
+  await told;
+  await member.stop(STOP_WITHIN_MS);
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+  });
+}
+
+/** Loaded when asked for: a worker does not carry it. */
+async function setUp(context: CliContext): Promise<boolean> {
+  const { runSetup } = await import("./run-setup.ts");
+  return runSetup(context);
+}
+
+/** SIGHUP asks a service to read its configuration again; where a terminal was hung up, it ends the worker as before. */
+function onHangup(reload: () => void): void {
+  process.removeAllListeners("SIGHUP");
+  process.on("SIGHUP", reload);
+}
+
+/** Tells a person what happens until the signal aborts. What goes wrong with it does the worker no harm. */
+async function tell(
+  worker: Worker,
+  people: Happenings,
+  position: number,
+  log: Log,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = worker.statusUrl();
+  people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
+  try {
+    await Promise.all([tellEvents(worker, people, position, signal), tellReadiness(status, people, signal)]);
+  } catch (error) {
+    if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
+  }
+}
+
+async function tellEvents(
+  { store }: Worker,
+  people: Happenings,
+  position: number,
+  signal: AbortSignal,
+): Promise<void> {
+  let told = position;
+  while (!signal.aborted) {
+    const page = await store.outbox.after(told, PAGE);
+    for (const logged of page) people.event(logged);
+    told = page.at(-1)?.position ?? told;
+    if (page.length === 0) await rest(systemClock, READY_EVERY_MS, signal);
+  }
+}
+
+async function tellReadiness(status: string, people: Happenings, signal: AbortSignal): Promise<void> {
+  while (await rest(systemClock, READY_EVERY_MS, signal)) {
+    const answer = await fetch(new URL("/readyz", status), { signal }).catch(() => null);
+    if (answer === null) continue;
+    const { reasons } = (await answer.json()) as {
+      readonly reasons: readonly { readonly message: string }[];
+    };
+    people.readiness(reasons.map(({ message }) => message));
+  }
+}

@@ -1,0 +1,128 @@
+import { planSettings } from "../../build-sync.ts";
+import { isoUtc, systemClock } from "../../clock.ts";
+import { Config } from "../../config/config.ts";
+import { parseYaml } from "../../config/load.ts";
+import { freeOr } from "../../demo/free-port.ts";
+import { ConfigError } from "../../errors.ts";
+import { look, lookTrouble } from "../../setup/look.ts";
+import { planOf, shareText } from "../../setup/plan.ts";
+import { type Frame, plenumYaml, STATUS_PORT } from "../../setup/plenum-yaml.ts";
+import type { SeenBuilding } from "../../setup/seen.ts";
+import type { Wishes } from "../../setup/wishes.ts";
+import { besideConfig } from "../../setup/write.ts";
+import type { PlanReport } from "../../sync/plan/report.ts";
+import { withLoneSource } from "../shell/lone-source.ts";
+
+/** The steps from an address to a configuration, for `plenum init` and for the setup page. */
+
+export interface Reach {
+  readonly baseUrl: string;
+  readonly allowPlainHttp: boolean;
+  readonly caFile: string | null;
+  /** A file, or the token itself, which stands nowhere yet. */
+  readonly token: { readonly file: string } | { readonly text: string };
+}
+
+/** The variable is one of the look alone, and never in this process's environment. */
+const TOKEN_VARIABLE = "PLENUM_SETUP_TOKEN";
+
+export async function lookAtBuilding(
+  { baseUrl, allowPlainHttp, caFile, token }: Reach,
+  signal: AbortSignal,
+  told?: (text: string) => void,
+): Promise<SeenBuilding> {
+  const config = Config.parse({
+    sources: {
+      setup: {
+        base_url: baseUrl,
+        allow_plain_http: allowPlainHttp,
+        ...(caFile === null ? {} : { ca_file: caFile }),
+        token: "file" in token ? { file: token.file } : { env: TOKEN_VARIABLE },
+        time_zone: "UTC",
+      },
+    },
+  });
+  const entry = config.sources.setup;
+  if (entry === undefined) throw new Error("the source of the setup is missing");
+  const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
+  try {
+    return await withLoneSource("setup", entry, environment, (source) => look(source, signal, told));
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error instanceof ConfigError && error.reason === "settings"
+      ? withoutVariable(error, baseUrl)
+      : lookTrouble(error, baseUrl);
+  }
+}
+
+/** What is wrong with a token that was pasted is not said of a variable that nobody knows. */
+function withoutVariable(error: ConfigError, baseUrl: string): Error {
+  if (!error.message.includes(TOKEN_VARIABLE)) return lookTrouble(error, baseUrl);
+  return new ConfigError("What was given is not an access token.", {
+    reason: "unauthenticated",
+    hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
+    cause: error,
+  });
+}
+
+/** Ports that the status page may come to be at, the usual one first. */
+const STATUS_PORTS = 10;
+
+/** A port for the status page that is free now: another one where a demo or another worker has the usual one. */
+export async function freeStatusPort(): Promise<number> {
+  for (let port = STATUS_PORT; port < STATUS_PORT + STATUS_PORTS; port += 1)
+    if ((await freeOr(port)) === port) return port;
+  return freeOr(0);
+}
+
+/** The frame of a configuration at a path, with everything that it makes beside it. */
+export function frameFor(
+  configFile: string,
+  statusPort: number,
+  given: Pick<Frame, "name" | "baseUrl" | "allowPlainHttp" | "caFile" | "tokenFile" | "timeZone" | "mqttUrl">,
+): Frame {
+  return {
+    ...given,
+    statusPort,
+    stateFolder: besideConfig(configFile, "state"),
+    eventsFolder: besideConfig(configFile, "events"),
+    date: isoUtc(systemClock.now()).slice(0, 10),
+  };
+}
+
+export interface Drafted {
+  readonly text: string;
+  readonly plan: PlanReport;
+}
+
+/** The text of the configuration with what it costs; throws ConfigurationError for what the frame says wrongly. */
+export function draft(frame: Frame, wishes: Wishes, seen: SeenBuilding): Drafted {
+  const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
+  const bare = parse(plenumYaml(frame, wishes, seen, null));
+  const plan = planOf(bare, seen, systemClock.now(), planSettings);
+  const text = plenumYaml(frame, wishes, seen, shareText(plan));
+  parse(text);
+  return { text, plan };
+}
+
+/**
+ * What comes after the configuration, each a command and what it does; as somebody can type it who typed `called` before
+ * (`./plenum` in a clone).
+ */
+export function nextCommands(
+  file: string,
+  called = process.env.PLENUM_CALLED ?? "plenum",
+): readonly (readonly [command: string, what: string])[] {
+  const plenum = shellWord(called);
+  const config = file === "plenum.yaml" ? "" : ` --config ${shellWord(file)}`;
+  return [
+    [`${plenum} check${config}`, "asks the service and every sink, and writes nothing"],
+    [`${plenum} plan${config}`, "what the wishes cost, after every change of the file"],
+    [`${plenum} run${config}`, "starts the worker; it says where its status page is"],
+    [`${plenum} tags${config}`, "what there is to select"],
+  ];
+}
+
+function shellWord(text: string): string {
+  return /^[\w./@:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,32 @@
+import { CATALOG } from "../../../connectors/catalog.ts";
+import { systemClock } from "../../clock.ts";
+import { connectorOf, type SinkEntry } from "../../config/config.ts";
+import type { ConnectorDefinition, Sink } from "../../connector.ts";
+import { createSinkMemory } from "../../delivery/memory.ts";
+import { createLog } from "../../log.ts";
+import { createMetrics } from "../../metrics.ts";
+import { createPicture } from "../../picture.ts";
+
+/** The worker may be using the state, and what is tried here is none of its past. */
+const NO_STATE = {
+  document: async () => undefined,
+  documents: async () => new Map<string, never>(),
+  outbox: { recent: async () => [] },
+  commit: async () => {
+    throw new Error("What is only tried remembers nothing.");
+  },
+};
+
+/** A configured sink by itself, to ask its far end something; undefined where the connector has none. */
+export async function loneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
+  const connector = connectorOf(entry);
+  const definition = CATALOG[connector] as ConnectorDefinition;
+  return definition.sink?.(entry[connector], {
+    name,
+    log: createLog({ level: "silent" }),
+    clock: systemClock,
+    metrics: createMetrics(),
+    memory: createSinkMemory(name, NO_STATE),
+    picture: createPicture(NO_STATE, new Map()),
+  });
+}

@@ -1,0 +1,75 @@
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { DateTime } from "luxon";
+import { parseDuration } from "../../duration.ts";
+import { Selection } from "../../sync/select.ts";
+import { integer } from "./context.ts";
+
+/** What the commands for a stretch of the past share: when, which tags, and how many. */
+
+export interface SelectionOptions {
+  readonly site?: readonly number[];
+  readonly name?: readonly string[];
+  readonly unit?: readonly string[];
+}
+
+/** Adds `--site`, `--name` and `--unit`; each may be given several times. */
+export function selectionOptions(command: Command): Command {
+  const another = <T>(value: T, before: readonly T[] = []) => [...before, value];
+  return command
+    .option("--site <id>", "only tags of this site; may be given several times", (text, before?: number[]) =>
+      another(integer(text), before),
+    )
+    .option("--name <pattern>", "only tags with such a name, * is any text", another<string>)
+    .option("--unit <unit>", "only tags with this unit", another<string>);
+}
+
+/** With nothing given at all, every tag. */
+export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
+  const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+  return Selection.parse({
+    ...(ids.length > 0 ? { ids } : {}),
+    ...(site === undefined ? {} : { sites: site }),
+    ...(name === undefined ? {} : { name }),
+    ...(unit === undefined ? {} : { units: unit }),
+  });
+}
+
+/** An option that is such a time; left out it is so long ago, which the help says as that and not as a date. */
+export function momentOption(flags: string, description: string, ageByDefault: string): Option {
+  const shown = ageByDefault === "0s" ? "now" : `${ageByDefault} ago`;
+  return new Option(flags, description).argParser(moment).default(moment(ageByDefault), shown);
+}
+
+/** A time as ISO 8601 UTC; an age counts back from now. */
+export function moment(text: string): string {
+  const age = parseDuration(text);
+  const time =
+    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
+  if (iso === null)
+    throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
+  return iso;
+}
+
+/** Words of an option that may be given several times, each also several with commas between. */
+export function several(text: string, before: readonly string[] = []): readonly string[] {
+  return [...before, ...text.split(",")];
+}
+
+/** Adds `--since` and `--last` of a log that goes on. */
+export function logOptions(command: Command): Command {
+  return command
+    .option(
+      "--since <time>",
+      "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z",
+      moment,
+    )
+    .option("--last <count>", "without --since, so many of the latest", count, 20);
+}
+
+/** How many of something to show. */
+export function count(text: string): number {
+  const number = integer(text);
+  if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");
+  return number;
+}

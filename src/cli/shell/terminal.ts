@@ -1,0 +1,118 @@
+import { styleText } from "node:util";
+import { printable, printableJson } from "../../printable.ts";
+import { withLocalTimes } from "./local-time.ts";
+
+/**
+ * Data goes to standard output, everything said about it to standard error, so that a pipe gets data only.
+ *
+ * Every command prints through this and nothing else. A line is cleaned when it is written, so that no command can
+ * forget it: names from the service, a broker or a file can neither steer the terminal nor begin a line of their own.
+ * Times in UTC become those of this machine, with their age, but for `--utc` and in JSON.
+ */
+export interface Terminal {
+  readonly json: boolean;
+  /** Rows as a table for a person, or as one JSON array with `--json`. */
+  rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
+  /** One object: lines for a person, or JSON with `--json`. */
+  object(value: unknown, lines: readonly string[]): void;
+  /** Lines for another program, as they are: a schema, a script. */
+  text(lines: readonly string[]): void;
+  say(...lines: readonly string[]): void;
+  /** Shows that something is under way once it takes longer than two seconds. */
+  progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
+}
+
+export interface Column<T> {
+  readonly title: string;
+  readonly value: (row: T) => string | number | boolean | null;
+}
+
+export interface TerminalStreams {
+  readonly out: NodeJS.WritableStream & { readonly isTTY?: boolean };
+  readonly err: NodeJS.WritableStream & { readonly isTTY?: boolean };
+}
+
+const PROGRESS_AFTER_MS = 2_000;
+
+export function createTerminal(options: {
+  readonly json: boolean;
+  /** Times stay in UTC. */
+  readonly utc?: boolean;
+  readonly streams?: TerminalStreams;
+}): Terminal {
+  const { out, err } = options.streams ?? { out: process.stdout, err: process.stderr };
+  const json = (value: unknown) => out.write(`${printableJson(JSON.stringify(value))}\n`);
+  const isForMachines = options.json || options.utc === true;
+  const words = (text: string) => printable(isForMachines ? text : withLocalTimes(text, Date.now()));
+  const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
+    stream.write(`${lines.map(words).join("\n")}\n`);
+  const cell = (value: string | number | boolean | null) => (value === null ? "–" : words(String(value)));
+  return {
+    json: options.json,
+    rows(rows, columns) {
+      if (options.json) {
+        json(rows);
+        return;
+      }
+      if (rows.length === 0) {
+        err.write("nothing\n");
+        return;
+      }
+      const cells = rows.map((row) => columns.map((column) => cell(column.value(row))));
+      const widths = columns.map((column, i) =>
+        Math.max(column.title.length, ...cells.map((line) => width(line[i] ?? ""))),
+      );
+      const line = (texts: readonly string[]) =>
+        texts
+          .map((text, i) => text + " ".repeat(Math.max(0, (widths[i] ?? 0) - width(text))))
+          .join("  ")
+          .trimEnd();
+      const head = line(columns.map((column) => column.title));
+      out.write(`${out.isTTY === true ? styleText("bold", head) : head}\n`);
+      for (const texts of cells) out.write(`${line(texts)}\n`);
+    },
+    object(value, lines) {
+      if (options.json) json(value);
+      else print(out, lines);
+    },
+    text: (lines) => void out.write(`${lines.map(printable).join("\n")}\n`),
+    say: (...lines) => void print(err, lines),
+    async progress(what, work) {
+      let text = what;
+      let shown = false;
+      const begin = performance.now();
+      const show = () => {
+        const seconds = Math.round((performance.now() - begin) / 1000);
+        const line = printable(`${text} … ${seconds} s`);
+        if (err.isTTY === true) err.write(`\r\u001b[K${line}`);
+        else if (!shown || seconds % 10 === 0) err.write(`${line}\n`);
+        shown = true;
+      };
+      let every: NodeJS.Timeout | undefined;
+      const first = setTimeout(() => {
+        show();
+        every = setInterval(show, 1000);
+      }, PROGRESS_AFTER_MS);
+      try {
+        return await work((next) => {
+          text = next;
+        });
+      } finally {
+        clearTimeout(first);
+        clearInterval(every);
+        if (shown && err.isTTY === true) err.write("\r\u001b[K");
+      }
+    },
+  };
+}
+
+/** Where the help and the complaints of the argument parser go; they repeat what was typed. */
+export function parserOutput({ out, err }: TerminalStreams = { out: process.stdout, err: process.stderr }) {
+  const write = (stream: NodeJS.WritableStream) => (text: string) =>
+    stream.write(text.split("\n").map(printable).join("\n"));
+  return { writeOut: write(out), writeErr: write(err) };
+}
+
+function width(text: string): number {
+  return [...text].length;
+}

@@ -1,0 +1,187 @@
+import type { Command } from "commander";
+import { systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
+import { Filter, matches } from "../../delivery/filter.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Event } from "../../event.ts";
+import { shownEvent } from "../../status/rows.ts";
+import type { LoggedEvent, Store } from "../../store/store.ts";
+import { rest } from "../../waiting.ts";
+import type { CliContext } from "../shell/context.ts";
+import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-things.ts";
+import { localTime } from "../shell/local-time.ts";
+import { lookAtParts } from "../shell/look-at-state.ts";
+import { logOptions, several } from "../shell/past-options.ts";
+
+interface EventsOptions {
+  readonly follow?: boolean;
+  readonly kind?: readonly string[];
+  readonly site?: readonly string[];
+  readonly source?: readonly string[];
+  readonly priority?: readonly string[];
+  readonly tag?: readonly string[];
+  readonly since?: string;
+  readonly last: number;
+}
+
+type Wanted = (event: Event) => boolean;
+
+/** How long a new event may go unseen, in milliseconds. */
+const LOOK_EVERY_MS = 500;
+const PAGE = 500;
+
+/** The log of events, read beside a running worker, which does not notice, or without one. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("-f, --follow", "go on with new events until Ctrl-C")
+    .option(
+      "--kind <pattern>",
+      "only events of this kind, such as alarm-*; may be given several times",
+      several,
+    )
+    .option("--site <id>", "only events of this site", several)
+    .option("--source <name>", "only events of this source", several)
+    .option("--tag <id>", "only events about this tag", several)
+    .option("--priority <letter>", "only events of alarms of this priority", several);
+  logOptions(command)
+    .addHelpText(
+      "after",
+      "\nWith --json each event is one line, a CloudEvent as sinks get it, with its position in the log.\n\n" +
+        "Examples:\n  plenum events --follow --kind 'alarm-*' --priority A,B\n  plenum events --since 2h --tag 10001\n" +
+        "  plenum events --follow --json | jq .subject",
+    )
+    .action((options: EventsOptions) => show(context, options));
+}
+
+async function show(context: CliContext, options: EventsOptions): Promise<void> {
+  const config = context.config();
+  const terminal = context.terminal();
+  refuseUnknownSources(config, options.source ?? []);
+  await lookAtParts(config, options.source ?? Object.keys(config.sources), async (stores, all) => {
+    const wanted = await wantedBy(options, config, all);
+    let isEmpty = true;
+    const say = (logged: LoggedEvent) => {
+      isEmpty = false;
+      if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
+      else terminal.text([lineOf(logged, context.utc())]);
+    };
+    const parts = await Promise.all(stores.map((store) => followed(store, options, wanted)));
+    for (const each of inOrder(parts, options)) say(each);
+    if (options.follow !== true) {
+      if (isEmpty && !terminal.json) terminal.say("No event fits.");
+      return;
+    }
+    do for (const part of parts) await part.goOn(say, context.signal);
+    while (await rest(systemClock, LOOK_EVERY_MS, context.signal));
+  });
+}
+
+/** One log, from where the options begin. */
+interface Followed {
+  /** What was there already. */
+  readonly before: readonly LoggedEvent[];
+  /** Tells what came since. */
+  goOn(say: (logged: LoggedEvent) => void, signal: AbortSignal): Promise<void>;
+}
+
+async function followed(store: Store, options: EventsOptions, wanted: Wanted): Promise<Followed> {
+  let changes = await store.changes();
+  const end = (await store.outbox.latest(1))[0]?.position ?? 0;
+  let told = end;
+
+  async function after(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
+    const found: LoggedEvent[] = [];
+    for (let from = position; signal?.aborted !== true; ) {
+      const page = await store.outbox.after(from, PAGE);
+      const last = page.at(-1);
+      if (last === undefined) break;
+      found.push(...page.filter(({ event }) => wanted(event)));
+      from = last.position;
+      told = Math.max(told, from);
+    }
+    return found;
+  }
+
+  const before =
+    options.since === undefined
+      ? await lastOf(store, end, options.last, wanted)
+      : await after(await positionAt(store, end, Date.parse(options.since)));
+  return {
+    before,
+    async goOn(say, signal) {
+      const now = await store.changes();
+      if (now === changes) return;
+      changes = now;
+      for (const each of await after(told, signal)) say(each);
+    },
+  };
+}
+
+/** Positions are counted in each log, so of several the times of the commits say what came first. */
+function inOrder(parts: readonly Followed[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+  const [only] = parts;
+  if (parts.length === 1 && only !== undefined) return only.before;
+  const all = parts
+    .flatMap(({ before }) => before)
+    .toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+  return since === undefined ? all.slice(-last) : all;
+}
+
+/** `2026-11-23 08:52:10 +01:00  alarm-raised  Supply too cold · North school`. */
+function lineOf(logged: LoggedEvent, utc: boolean): string {
+  const { type, gist } = shownEvent(logged);
+  const { time, siteid, priority } = logged.event;
+  const marks = [
+    ...(siteid === undefined ? [] : [`site ${siteid}`]),
+    ...(priority === undefined ? [] : [`priority ${priority}`]),
+  ];
+  const at = utc ? time : localTime(Date.parse(time));
+  return [at, type.padEnd(18), ...marks, gist].join("  ");
+}
+
+/** What the options let through. Throws ConfigError for what there is not, by its name. */
+async function wantedBy(options: EventsOptions, config: Config, store: Store): Promise<Wanted> {
+  const { kind = [], site = [], source = [], priority = [], tag = [] } = options;
+  const filter = Filter.safeParse({ kinds: kind, sites: site, sources: source, priorities: priority });
+  if (!filter.success) throw new ConfigError(filter.error.issues.map(({ message }) => message).join(" "));
+  const sources = Object.keys(config.sources);
+  await refuseUnknown(store, sources, "tag", tag);
+  await refuseUnknown(store, sources, "site", site);
+  await refuseUnknownPriorities(store, sources, priority);
+  return (event) =>
+    matches(filter.data, event) &&
+    (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
+}
+
+/** The last so many that are wanted, oldest first: looks at the newest thousand, then ever further back. */
+async function lastOf(
+  store: Store,
+  end: number,
+  most: number,
+  wanted: Wanted,
+): Promise<readonly LoggedEvent[]> {
+  for (let reach = 1_000; ; reach *= 10) {
+    const found: LoggedEvent[] = [];
+    let after = Math.max(0, end - reach);
+    while (after < end) {
+      const page = await store.outbox.after(after, PAGE);
+      found.push(...page.filter(({ event, position }) => position <= end && wanted(event)));
+      found.splice(0, found.length - most);
+      after = page.at(-1)?.position ?? end;
+    }
+    if (found.length === most || reach >= end) return found;
+  }
+}
+
+/** The position before the first event that was committed at or after a time. */
+async function positionAt(store: Store, end: number, sinceMs: number): Promise<number> {
+  let low = 0;
+  let high = end;
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    const [next] = await store.outbox.after(middle, 1);
+    if (next === undefined || Date.parse(next.committedAt) >= sinceMs) high = middle;
+    else low = next.position;
+  }
+  return low;
+}

@@ -1,0 +1,182 @@
+import type { Command } from "commander";
+import { shownConfig } from "../../build-status.ts";
+import { planSettings } from "../../build-sync.ts";
+import type { Tag } from "../../building.ts";
+import { isoUtc, systemClock } from "../../clock.ts";
+import type { SourceEntry } from "../../config/config.ts";
+import { ConfigError } from "../../errors.ts";
+import { type Event, isTelemetry, KINDS, sourceUri, subjectOf } from "../../event.ts";
+import { askPolls, askTag, type TagWork } from "../../operator/work.ts";
+import { ticketKey, ticketsOf } from "../../receiver/tickets.ts";
+import type { StateConfig } from "../../store/config.ts";
+import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../store/store.ts";
+import { pastFromState } from "../../sync/facts-for-plan.ts";
+import { historyKey } from "../../sync/history/book.ts";
+import { holesIn } from "../../sync/history/holes.ts";
+import { hadSince } from "../../sync/history/ledger.ts";
+import { matcher } from "../../sync/schedule.ts";
+import {
+  type Held,
+  type HeldAlarm,
+  type HeldPoll,
+  type HeldQuarantine,
+  type HeldValue,
+  syncSet,
+} from "../../sync/snapshot.ts";
+import { type CliContext, choose } from "../shell/context.ts";
+import { findWorkerFor } from "../shell/find-worker.ts";
+import { lookAtState } from "../shell/look-at-state.ts";
+import { alarmLines, tagLines } from "./explain-lines.ts";
+import type { AlarmExplanation, SinkPlace, TagExplanation, WorkerThere } from "./explanation.ts";
+
+const COMMANDS_SHOWN = 5;
+const ALARM_EVENTS = 50;
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("<id>", "id of a tag or of an alarm")
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText("after", "\nExample:\n  plenum explain 10001")
+    .action(async (id: string, options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      const config = context.config();
+      const [name, entry] = choose(config, options.source);
+      await lookAtState({ config, source: name }, async (store) => {
+        const known = { store, name, entry, state: config.state, ...shownConfig(config) };
+        const tag = await store.document<Held<Tag>>(documentSet("tag", name), id);
+        if (tag !== undefined) {
+          const found = await findWorkerFor({ config, source: name }, context.signal);
+          const work = found.kind === "open" ? await askTag(found.door, name, id, context.signal) : null;
+          const explanation = await explainTag(known, tag, work, found.kind);
+          terminal.object(explanation, tagLines(explanation));
+          return;
+        }
+        const alarm = await store.document<HeldAlarm>(documentSet("alarm", name), id);
+        if (alarm === undefined) {
+          throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${name}.`, {
+            hint: "`plenum alarms` and `plenum tags` list what there is.",
+          });
+        }
+        const found = await findWorkerFor({ config, source: name }, context.signal);
+        const lastPolls = found.kind === "open" ? await askPolls(found.door, name, context.signal) : {};
+        const explanation = await explainAlarm(known, alarm, lastPolls, found.kind);
+        terminal.object(explanation, alarmLines(explanation));
+      });
+    });
+}
+
+interface Known {
+  readonly store: Store;
+  readonly name: string;
+  readonly entry: SourceEntry;
+  readonly state: StateConfig;
+  readonly wanted: ReadonlyMap<string, Wanted>;
+  readonly sinks: readonly string[];
+}
+
+async function explainTag(
+  { store, name, entry, state, wanted }: Known,
+  held: Held<Tag>,
+  work: TagWork | null,
+  worker: WorkerThere,
+): Promise<TagExplanation> {
+  const { id } = held.value;
+  const nowMs = systemClock.now();
+  const about = {
+    source: sourceUri(name),
+    // A command that was refused may not have known the site.
+    subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
+  };
+  const [value, quarantine, past, events, results] = await Promise.all([
+    store.document<HeldValue>(documentSet("value", name), id),
+    store.document<HeldQuarantine>(syncSet("quarantine", name), id),
+    pastFromState(store, planSettings(name, entry, state), nowMs),
+    store.outbox.latest(1, KINDS.filter(isTelemetry), about),
+    store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
+  ]);
+  const own = past.ledgers.filter(({ placed }) => placed.tag.id === id);
+  return {
+    source: name,
+    tag: held.value,
+    siteId: held.siteId,
+    missingSince: held.missingSince,
+    value: value ?? null,
+    quarantine: quarantine ?? null,
+    work,
+    worker,
+    history: own.map(({ rules, total, held: ledger }) => ({
+      key: historyKey(id, { resolution: rules.resolution, total }),
+      held: ledger,
+      hadSince: isoUtc(hadSince(ledger)),
+    })),
+    holes: holesIn(own, past.orders, nowMs, { silences: true }),
+    sinks: await sinkPlaces(store, wanted, events[0]),
+    commands: results.map(({ event }) => (event as Event<"command-result">).data),
+  };
+}
+
+async function explainAlarm(
+  { store, name, entry, sinks, wanted }: Known,
+  held: HeldAlarm,
+  lastPolls: Readonly<Record<string, string>>,
+  worker: WorkerThere,
+): Promise<AlarmExplanation> {
+  const { id, site } = held.alarm;
+  const [events, polls] = await Promise.all([
+    store.outbox.latest(
+      ALARM_EVENTS,
+      KINDS.filter((kind) => kind.startsWith("alarm-")),
+      { source: sourceUri(name), subjects: [subjectOf("alarm", site.id, id)] },
+    ),
+    store.documents<HeldPoll>(documentSet("poll", name)),
+  ]);
+  const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
+    const written = polls.get(job);
+    const schedule = entry.schedules[job];
+    // A worker writes down that all is well once a minute; asked, it knows to the second.
+    const poll = withLastGood(written, lastPolls[job]);
+    if (poll === undefined) return [];
+    return [
+      { job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) },
+    ];
+  });
+  return {
+    source: name,
+    held,
+    told: events.map(({ event }) => ({
+      time: event.time,
+      type: event.type,
+      late: (event as Event<"alarm-raised">).data.late,
+    })),
+    polls: jobs,
+    worker,
+    sinks: await sinkPlaces(store, wanted, events[0]),
+    tickets: (await ticketsOf((set) => store.documents(set), sinks)).get(ticketKey(name, held.episode)) ?? [],
+  };
+}
+
+function withLastGood(poll: HeldPoll | undefined, lastGood: string | undefined): HeldPoll | undefined {
+  if (lastGood === undefined) return poll;
+  if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
+  const isLater = (time: string | null) => time === null || Date.parse(lastGood) > Date.parse(time);
+  return {
+    ...poll,
+    lastSuccess: isLater(poll.lastSuccess) ? lastGood : poll.lastSuccess,
+    lastAttempt: isLater(poll.lastAttempt) ? lastGood : poll.lastAttempt,
+  };
+}
+
+async function sinkPlaces(
+  store: Store,
+  wanted: ReadonlyMap<string, Wanted>,
+  last: LoggedEvent | undefined,
+): Promise<readonly SinkPlace[]> {
+  const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
+  return lags.map(({ sink, position, depth, again, exact }): SinkPlace => {
+    const isRefused = letters.some(
+      (letter) => letter.sink === sink && last !== undefined && letter.event?.id === last.event.id,
+    );
+    const place = last === undefined ? null : position >= last.position ? "settled" : "waiting";
+    return { sink, last: isRefused ? "refused" : place, behind: depth + again, exact };
+  });
+}

@@ -1,0 +1,207 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { shownConfig } from "../../build-status.ts";
+import { isoUtc, systemClock } from "../../clock.ts";
+import { snapshotWish } from "../../delivery/snapshot.ts";
+import { parseDuration } from "../../duration.ts";
+import { ConfigError } from "../../errors.ts";
+import { behind } from "../../status/sink-report.ts";
+import type { DeadLetter, SinkLag, Store } from "../../store/store.ts";
+import type { CliContext } from "../shell/context.ts";
+import { openState } from "../shell/look-at-state.ts";
+
+/** The log and the sinks' positions in it; works beside a running worker and without one. */
+export function define(outbox: Command, context: CliContext): void {
+  outbox
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
+    )
+    .action(() => withStore(context, true, showLag(context)));
+
+  outbox
+    .command("dead")
+    .description("list dead letters: events that a sink refused for good, and why")
+    .argument("[sink]", "only this sink's")
+    .action((sink?: string) => withStore(context, true, showDead(context, sink), sink));
+
+  outbox
+    .command("resend")
+    .description("offer dead letters to their sink once more")
+    .argument("<sink>", "name of a sink")
+    .argument("[id...]", "numbers from `outbox dead`; all when left out")
+    .action((sink: string, ids: string[]) =>
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.resendDeadLetters(sink, await chosen(store, sink, ids));
+          context
+            .terminal()
+            .object({ resent: count }, [`${count} dead letters will be offered to ${sink} again.`]);
+        },
+        sink,
+      ),
+    );
+
+  outbox
+    .command("discard")
+    .description("throw dead letters away")
+    .argument("<sink>", "name of a sink")
+    .argument("[id...]", "numbers from `outbox dead`; all when left out")
+    .action((sink: string, ids: string[]) =>
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.discardDeadLetters(sink, await chosen(store, sink, ids));
+          context.terminal().object({ discarded: count }, [`${count} dead letters of ${sink} are gone.`]);
+        },
+        sink,
+      ),
+    );
+
+  outbox
+    .command("replay")
+    .description("send delivered events once more, with the same ids, for a sink that lost them")
+    .argument("<sink>", "name of a sink")
+    .requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age)
+    .action((sink: string, options: { readonly since: string }) =>
+      withStore(
+        context,
+        false,
+        async (store) => {
+          const count = await store.outbox.replay(sink, options.since);
+          context.terminal().object({ replayed: count }, [`${count} events will be sent to ${sink} again.`]);
+        },
+        sink,
+      ),
+    );
+
+  outbox
+    .command("snapshot")
+    .description("send what is believed now (inventory, active alarms, last values) to a sink, by its filter")
+    .argument("<sink>", "name of a sink")
+    .action((sink: string) =>
+      withStore(
+        context,
+        false,
+        async (store) => {
+          await store.commit({ documents: [snapshotWish(sink, isoUtc(systemClock.now()))] });
+          context.terminal().object({ sink }, [`${sink} gets what is believed now, marked as a snapshot.`]);
+        },
+        sink,
+      ),
+    );
+
+  outbox
+    .command("revive")
+    .description("let a sink go on that has ended because its far end wanted no more (410 Gone)")
+    .argument("<sink>", "name of a sink")
+    .action((sink: string) => withStore(context, false, (store) => revive(context, store, sink), sink));
+}
+
+async function revive(context: CliContext, { outbox }: Store, sink: string): Promise<void> {
+  if (context.config().sinks[sink]?.enabled !== true) {
+    throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
+      hint: "Put it there; it then goes on by itself.",
+    });
+  }
+  const lag = async () =>
+    (await outbox.lag(shownConfig(context.config()).wanted)).find((each) => each.sink === sink);
+  const hasEnded = ((await lag())?.ended ?? null) !== null;
+  if (hasEnded) await outbox.setEnded(sink, null);
+  const now = await lag();
+  const waiting = now === undefined ? "no" : behind(now);
+  context
+    .terminal()
+    .object({ revived: hasEnded, waiting: now?.depth ?? 0 }, [
+      hasEnded
+        ? `${sink} goes on, with ${waiting} events that it has not got.`
+        : `${sink} has not ended; ${waiting} events wait for it.`,
+    ]);
+}
+
+function showLag(context: CliContext) {
+  return async (store: Store) => {
+    const now = systemClock.now();
+    const { wanted } = shownConfig(context.config());
+    context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
+      { title: "sink", value: (sink) => sink.sink },
+      { title: "lag", value: behind },
+      {
+        title: "oldest",
+        value: (sink) =>
+          sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`,
+      },
+      { title: "dead letters", value: (sink) => sink.deadLetters },
+      { title: "dropped", value: (sink) => sink.dropped },
+      { title: "ended", value: (sink) => sink.ended },
+    ]);
+  };
+}
+
+function showDead(context: CliContext, sink: string | undefined) {
+  return async (store: Store) => {
+    context.terminal().rows<DeadLetter>(await store.outbox.deadLetters(sink), [
+      { title: "id", value: (letter) => letter.id },
+      { title: "sink", value: (letter) => letter.sink },
+      { title: "at", value: (letter) => letter.at },
+      { title: "event", value: (letter) => letter.event?.type ?? "damaged" },
+      { title: "subject", value: (letter) => letter.event?.subject ?? null },
+      { title: "sequence", value: (letter) => letter.sequence?.number ?? null },
+      { title: "reason", value: (letter) => letter.reason },
+    ]);
+  };
+}
+
+async function withStore(
+  context: CliContext,
+  readOnly: boolean,
+  use: (store: Store) => Promise<void>,
+  sink?: string,
+): Promise<void> {
+  const config = context.config();
+  const store = await openState({ config }, readOnly);
+  try {
+    if (sink !== undefined) {
+      const known = new Set([
+        ...Object.keys(config.sinks),
+        ...(await store.outbox.lag()).map((lag) => lag.sink),
+      ]);
+      if (!known.has(sink))
+        throw new ConfigError(`There is no sink ${sink}; known are: ${[...known].join(", ")}.`);
+    }
+    await use(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** The dead letters that were named; one that the sink does not have is refused before any other is touched. */
+async function chosen(
+  { outbox }: Store,
+  sink: string,
+  ids: readonly string[],
+): Promise<readonly number[] | "all"> {
+  if (ids.length === 0) return "all";
+  const numbers = ids.map((id) => {
+    if (!/^\d+$/.test(id))
+      throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
+    return Number(id);
+  });
+  const known = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
+  const unknown = numbers.filter((id) => !known.has(id));
+  if (unknown.length === 0) return numbers;
+  throw new ConfigError(
+    `The sink ${sink} has no dead letter${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}.`,
+    {
+      hint: "`plenum outbox dead` lists them; one that is sent again is not listed until it is refused anew.",
+    },
+  );
+}
+
+function age(text: string): string {
+  const ms = parseDuration(text);
+  if (ms === null) throw new InvalidArgumentError("Write an age such as 90s, 30m or 2h.");
+  return new Date(systemClock.now() - ms).toISOString();
+}

@@ -1,0 +1,152 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { isoUtc, systemClock } from "../../clock.ts";
+import type { Config } from "../../config/config.ts";
+import { parseDuration } from "../../duration.ts";
+import { ConfigError } from "../../errors.ts";
+import { addSilence, cutSilence, endSilence, type Silence, silencesIn, whom } from "../../silence/silence.ts";
+import { silenceOf } from "../../silence/wish.ts";
+import type { Store } from "../../store/store.ts";
+import type { CliContext } from "../shell/context.ts";
+import { refuseUnknown, refuseUnknownSources } from "../shell/known-things.ts";
+import { changeParts, openState } from "../shell/look-at-state.ts";
+
+interface AddOptions {
+  readonly source?: string;
+  readonly site?: number;
+  readonly priority?: readonly string[];
+  readonly name?: string;
+  readonly alarm?: string;
+  readonly all?: boolean;
+  readonly from?: string;
+  readonly for?: number;
+  readonly to?: string;
+  readonly reason: string;
+}
+
+/** Agreed times in which alarms are not told to people; works beside a running worker and without one. */
+export function define(silence: Command, context: CliContext): void {
+  silence
+    .addHelpText(
+      "after",
+      '\nExamples:\n  plenum silence\n  plenum silence add --site 3 --for 4h --reason "The boiler is exchanged"\n  plenum silence end 3f9a1c07',
+    )
+    .action(() => withStore(context, true, (store) => list(context, store)));
+
+  silence
+    .command("add")
+    .description("begin one, or agree on one to come; an alarm has to fit in every part that is given")
+    .option("--source <name>", "only alarms of this source")
+    .option("--site <id>", "only alarms of this site", siteId)
+    .option("--priority <letters>", "only alarms of these priorities, such as B,C", priorities)
+    .option("--name <pattern>", "only alarms of this name; * stands for any letters")
+    .option("--alarm <id>", "only this alarm")
+    .option("--all", "every alarm")
+    .option("--from <time>", "beginning, ISO 8601; now when left out", time)
+    .option("--for <duration>", "how long, such as 90m or 2d", duration)
+    .option("--to <time>", "end, ISO 8601, in place of --for", time)
+    .requiredOption("--reason <text>", "why, for whoever wonders")
+    .action((options: AddOptions) => withStore(context, false, (store) => add(context, store, options)));
+
+  silence
+    .command("end")
+    .description("end one before its time; what is active is told then")
+    .argument("<id>", "id that `plenum silence` shows")
+    .action(async (id: string) => {
+      if (!(await end(context.config(), id, isoUtc(systemClock.now()))))
+        throw new ConfigError(`There is no silence ${id}; \`plenum silence\` shows those that there are.`);
+      context.terminal().object({ ended: id }, [`The silence ${id} is over.`]);
+    });
+}
+
+/** In a fleet each source has begun it for itself, and its holder tells that it is over. */
+function end(config: Config, id: string, at: string): Promise<boolean> {
+  const endIn = config.state.postgres === undefined ? endSilence : cutSilence;
+  return changeParts(config, async (parts) => {
+    const ended = await Promise.all(parts.map((store) => endIn(store, id, at, "cli")));
+    return ended.includes(true);
+  });
+}
+
+async function add(context: CliContext, store: Store, options: AddOptions): Promise<void> {
+  const { alarm, all, name, priority, site, source } = options;
+  if (all !== true && [alarm, name, priority, site, source].every((part) => part === undefined)) {
+    throw new ConfigError("That would silence every alarm of every building.", {
+      hint: "Say which with --source, --site, --priority, --name or --alarm; or --all, if it is meant.",
+    });
+  }
+  const nowMs = systemClock.now();
+  const fromMs = options.from === undefined ? nowMs : Date.parse(options.from);
+  if ((options.for === undefined) === (options.to === undefined))
+    throw new ConfigError("Say how long, with either --for or --to.");
+  const toMs = options.to === undefined ? fromMs + (options.for ?? 0) : Date.parse(options.to);
+  const config = context.config();
+  refuseUnknownSources(config, source === undefined ? [] : [source]);
+  const sources = source === undefined ? Object.keys(config.sources) : [source];
+  // One that is agreed on for later may be about a name or a priority that nobody has seen yet, but not about an id.
+  await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
+  await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
+  const which = { source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null };
+  const wish = {
+    ...which,
+    priorities: priority ?? null,
+    fromMs,
+    toMs,
+    reason: options.reason,
+    madeBy: "cli",
+  };
+  const silence = silenceOf(wish, nowMs);
+  await addSilence(store, silence);
+  context
+    .terminal()
+    .object(silence, [`Silence ${silence.id} until ${silence.to}: ${whom(silence)}. ${silence.reason}`]);
+}
+
+async function list(context: CliContext, store: Store): Promise<void> {
+  const silences = (await silencesIn(store)).filter(({ endedBy }) => endedBy === undefined);
+  context.terminal().rows<Silence>(silences, [
+    { title: "id", value: ({ id }) => id },
+    { title: "from", value: ({ from }) => from },
+    { title: "to", value: ({ to }) => to },
+    { title: "alarms", value: (each) => whom(each) },
+    { title: "reason", value: ({ reason }) => reason },
+    { title: "by", value: ({ madeBy }) => madeBy },
+  ]);
+}
+
+async function withStore(
+  context: CliContext,
+  readOnly: boolean,
+  use: (store: Store) => Promise<void>,
+): Promise<void> {
+  const store = await openState({ config: context.config() }, readOnly);
+  try {
+    await use(store);
+  } finally {
+    await store.close();
+  }
+}
+
+function siteId(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError("Write the id of a site, a whole number.");
+  return Number(text);
+}
+
+function priorities(text: string): readonly string[] {
+  const letters = text.split(",").map((letter) => letter.trim());
+  if (letters.some((letter) => !/^[A-Z]$/.test(letter)))
+    throw new InvalidArgumentError("Write priorities as capital letters with commas between, such as B,C.");
+  return letters;
+}
+
+function duration(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms < 60_000)
+    throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
+  return ms;
+}
+
+function time(text: string): string {
+  if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d/.test(text) || Number.isNaN(Date.parse(text)))
+    throw new InvalidArgumentError("Write a time such as 2026-12-01T08:00:00+01:00.");
+  return text;
+}

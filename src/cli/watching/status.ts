@@ -1,0 +1,96 @@
+import type { Command } from "commander";
+import type { Config } from "../../config/config.ts";
+import { Rejected, Retryable } from "../../errors.ts";
+import type { FleetStatus } from "../../fleet/fleet.ts";
+import { readFleet } from "../../fleet/report.ts";
+import { askReady, askReport, type FoundWorker } from "../../operator/remote.ts";
+import type { StatusReport } from "../../status/report.ts";
+import type { CliContext } from "../shell/context.ts";
+import { findWorkerFor, membersHere } from "../shell/find-worker.ts";
+import { lookAtState } from "../shell/look-at-state.ts";
+import { rememberedStatus } from "../shell/remembered-status.ts";
+import { withStateDatabase } from "../shell/state-database.ts";
+import { statusLines } from "./status-lines.ts";
+
+export function define(command: Command, context: CliContext): void {
+  command
+    .option("--probe", "say nothing; exit 0 when a worker is alive and ready (for health checks)")
+    .addHelpText(
+      "after",
+      "\nExits 75 when a worker is there and does not answer; `--probe` exits 1 when none is running.\n\nExample:\n  plenum status --json",
+    )
+    .action(async (options: { readonly probe?: boolean }) => {
+      const config = context.config();
+      const found = await findWorkerFor({ config }, context.signal);
+      if (options.probe === true) return probe(found, context.signal);
+      if (config.state.postgres !== undefined) return showFleet(context, config.state);
+      const { report, silent } = await reportOf(found, context);
+      context.terminal().object(report, statusLines(report, silent !== null));
+      // What the state remembers is shown all the same; the exit code says that nobody vouches for it.
+      if (silent !== null) throw silent;
+    });
+}
+
+async function probe(found: FoundWorker, signal: AbortSignal): Promise<void> {
+  if (found.kind === "none") throw new Rejected("No worker is running on this state folder.");
+  if (found.kind === "silent") throw found.trouble;
+  const reason = await askReady(found.door, signal);
+  if (reason !== null) throw new Retryable(`The worker is not ready. ${reason}`);
+}
+
+/** The worker's own report; what the state remembers when there is no worker, or one that does not answer. */
+async function reportOf(
+  found: FoundWorker,
+  context: CliContext,
+): Promise<{ readonly report: StatusReport; readonly silent: Retryable | null }> {
+  if (found.kind === "silent") return { report: await fromStore(context), silent: found.trouble };
+  if (found.kind === "none") return { report: await fromStore(context), silent: null };
+  try {
+    return { report: await askReport(found.door, context.signal), silent: null };
+  } catch (error) {
+    if (!(error instanceof Retryable)) throw error;
+    return { report: await fromStore(context), silent: error };
+  }
+}
+
+async function fromStore(context: CliContext): Promise<StatusReport> {
+  const config = context.config();
+  return lookAtState({ config }, (store) => rememberedStatus(store, config));
+}
+
+/** The whole fleet by its database, then each member of this machine; those of other machines show theirs on their pages. */
+async function showFleet(context: CliContext, state: Config["state"]): Promise<void> {
+  const terminal = context.terminal();
+  const { sources } = context.config();
+  const fleet = await withStateDatabase(context.config(), (database) =>
+    readFleet(database, null, Object.keys(sources)),
+  );
+  const found = await membersHere(state, context.signal);
+  const here = await Promise.all(
+    found.map((each) => (each.kind === "open" ? askReport(each.door, context.signal) : null)),
+  );
+  const reports = here.filter((report) => report !== null);
+  terminal.object({ fleet, members: reports }, [
+    ...fleetLines(fleet),
+    ...reports.flatMap((report) => [
+      "",
+      `Member ${report.member ?? ""}, on this machine:`,
+      ...statusLines(report, false),
+    ]),
+    ...(reports.length === 0 ? ["", "No member runs on this machine."] : []),
+  ]);
+  for (const each of found) if (each.kind === "silent") throw each.trouble;
+}
+
+function fleetLines({ members, sources }: FleetStatus): readonly string[] {
+  const loose = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
+  return [
+    ...members.map(({ name, state, host, sources: count, page, seenAt }) =>
+      [
+        `Member ${name} on ${host}: ${state}, ${count} ${count === 1 ? "source" : "sources"}`,
+        ...(state === "alive" && page !== "" ? [page] : [`last heard of at ${seenAt}`]),
+      ].join(", "),
+    ),
+    ...(loose.length === 0 ? [] : [`! Nobody holds ${loose.join(", ")}.`]),
+  ];
+}

@@ -1,0 +1,148 @@
+import { randomUUID } from "node:crypto";
+import { userInfo } from "node:os";
+import { type Command, InvalidArgumentError } from "commander";
+import type { TagScalar } from "../../building.ts";
+import type { CommandResult } from "../../command-facts.ts";
+import { parseDuration } from "../../duration.ts";
+import { Rejected, Retryable } from "../../errors.ts";
+import type { Event } from "../../event.ts";
+import type { OperatorDoor } from "../../operator/call.ts";
+import { sendCommand, sendSecond } from "../../operator/remote.ts";
+import type { CliContext } from "../shell/context.ts";
+import { openDoorFor } from "../shell/find-worker.ts";
+import { refuseUnknownSources } from "../shell/known-things.ts";
+import type { WhichState } from "../shell/look-at-state.ts";
+import type { Terminal } from "../shell/terminal.ts";
+import { watchResults } from "./watch-results.ts";
+
+/** A command takes the same way as one from MQTT: gate, journal, quota, write, read-back. So it needs the worker. */
+export function define(command: Command, context: CliContext): void {
+  command
+    .argument("<tag>", "tag id; it must be listed under commands.allow")
+    .argument("<value>", "a number, true or false", scalar)
+    .option("--source <name>", "which source, when there are several")
+    .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", time)
+    .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", time)
+    .option("--id <text>", "id of the command; the same id is never written twice")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5",
+    )
+    .action(
+      async (
+        tagId: string,
+        value: TagScalar,
+        options: {
+          readonly source?: string;
+          readonly id?: string;
+          readonly for?: number;
+          readonly within?: number;
+        },
+      ) => {
+        const terminal = context.terminal();
+        const config = context.config();
+        const { commands } = config;
+        refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
+        const which = { config: context.config(), source: options.source };
+        const door = await doorOf(context, which);
+        const id = options.id ?? `cli-${randomUUID()}`;
+        const result = await terminal.progress("Writing", async (update) => {
+          const results = await watchResults(which);
+          try {
+            const { waitMs } = await sendCommand(
+              door,
+              {
+                id,
+                source: options.source ?? null,
+                tagId,
+                value,
+                forSeconds: options.for ?? null,
+                ttlSeconds: options.within ?? null,
+                user: userInfo().username,
+              },
+              context.signal,
+            );
+            if (commands.allow.some((entry) => entry.tag_id === tagId && entry.second_person)) {
+              update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
+            } else if (waitMs > 1_000)
+              update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
+            return await results.of(id, context.signal);
+          } finally {
+            await results.close();
+          }
+        });
+        show(terminal, result);
+      },
+    );
+}
+
+function outcomeLine({ data }: Event<"command-result">): string {
+  const { outcome, message, reason }: CommandResult = data;
+  return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
+}
+
+/** Agrees to a command of somebody else, as the second person. */
+export function addSecond(writes: Command, context: CliContext): void {
+  writes
+    .command("second")
+    .description("agree as the second person to a command that came over MQTT, and wait for its result")
+    .argument("<id>", "id of the command, as `command-accepted` tells it")
+    .argument("<value>", "the value that it asks for: a number, true or false", scalar)
+    .option("--source <name>", "which source, when there are several")
+    .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
+    .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
+      const terminal = context.terminal();
+      refuseUnknownSources(context.config(), options.source === undefined ? [] : [options.source]);
+      const which = { config: context.config(), source: options.source };
+      const door = await doorOf(context, which);
+      const result = await terminal.progress("Agreeing", async () => {
+        const results = await watchResults(which);
+        const found = new AbortController();
+        const signal = AbortSignal.any([context.signal, found.signal]);
+        try {
+          const ends = [results.of(id, signal), results.of(`${id}/second`, signal)];
+          const user = userInfo().username;
+          const [, first] = await Promise.all([
+            sendSecond(door, { id, source: options.source ?? null, value, user }, signal),
+            Promise.any(ends),
+          ]);
+          return first;
+        } finally {
+          found.abort();
+          await results.close();
+        }
+      });
+      show(terminal, result);
+    });
+}
+
+async function doorOf(context: CliContext, which: WhichState): Promise<OperatorDoor> {
+  const door = await openDoorFor(which, context.signal);
+  if (door !== null) return door;
+  throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
+    hint: "Start it with `plenum run`.",
+  });
+}
+
+/** Anything but a success is an error for whoever called. */
+function show(terminal: Terminal, result: Event<"command-result">): void {
+  terminal.object(result.data, [outcomeLine(result)]);
+  if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
+    throw new Rejected(`The command ended as ${result.data.outcome}.`);
+  }
+}
+
+function time(text: string): number {
+  const ms = parseDuration(text);
+  if (ms === null || ms <= 0) throw new InvalidArgumentError("Write a time such as 90s, 30m or 2h.");
+  return ms / 1_000;
+}
+
+function scalar(text: string): TagScalar {
+  if (text === "true" || text === "false") return text === "true";
+  const number = Number(text);
+  if (text.trim() === "" || !Number.isFinite(number)) {
+    throw new InvalidArgumentError("Write a number, true or false.");
+  }
+  return number;
+}

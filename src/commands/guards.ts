@@ -1,0 +1,35 @@
+import type { Pin } from "./approval/approval.ts";
+import { readPin, writePin } from "./approval/files.ts";
+import { type ArmRequest, armRequestIn } from "./arming.ts";
+import { freeBytesOf } from "./audit/space.ts";
+import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
+
+/**
+ * What stands beside the configuration and the store when it is asked whether anything may be written. A lone worker has
+ * it as files in the folder of its state; in a fleet it is one for all members.
+ */
+export interface Guards {
+  /** For people, such as `the state /var/lib/plenum/state`. */
+  readonly place: string;
+  readonly killSwitch: KillSwitch;
+  readonly armRequest: ArmRequest;
+  readonly pin: Pin;
+  /** Bytes that are left where the audit log lies; null where that cannot be known. */
+  freeBytes(): number | null;
+}
+
+/** The guards of one state, as files in its folder. */
+export function folderGuards(folder: string): Guards {
+  return {
+    place: `the state ${folder}`,
+    killSwitch: createKillSwitch(folder),
+    armRequest: armRequestIn(folder),
+    pin: {
+      read: () => readPin(folder),
+      write: (pinned) => writePin(folder, pinned),
+      // The folder is locked, so nobody else writes.
+      mark: () => "",
+    },
+    freeBytes: () => freeBytesOf(folder),
+  };
+}

@@ -1,0 +1,170 @@
+import type { Clock } from "../clock.ts";
+import { sentence } from "../errors.ts";
+import type { Log } from "../log.ts";
+import type { Metrics } from "../metrics.ts";
+import type { StateDatabase } from "../store/postgres/state-database.ts";
+import { answered } from "./answered.ts";
+import type { Holdings } from "./holdings.ts";
+import { giveBack, take } from "./leases.ts";
+import { bury, type Myself, tellUnable } from "./membership.ts";
+import { type Shares, sharesOf } from "./share.ts";
+import type { Timing } from "./timing.ts";
+import type { Trust } from "./trust.ts";
+import type { Unable } from "./unable.ts";
+import { holderOf, holdersOf, look, type SourceRow, sharersOf, type View } from "./view.ts";
+
+/**
+ * A look at the tables, and what follows from it for this member: what is lost, what is taken, what is given to others.
+ * Each look starts from what stands there, so what was missed or went wrong is set right by the next one.
+ */
+export interface Sharing {
+  /** Answers after how many milliseconds to look again at the latest. Begins nothing after the signal aborted. */
+  turn(me: Myself, signal: AbortSignal): Promise<number>;
+  /** Null before the first. */
+  latest(): View | null;
+  /** A sentence about what nobody can hold. */
+  notices(): readonly string[];
+}
+
+export interface SharingOptions {
+  readonly database: StateDatabase;
+  readonly sources: readonly string[];
+  readonly holdings: Holdings;
+  readonly unable: Unable;
+  readonly trust: Pick<Trust, "leftMs">;
+  readonly timing: Timing;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics?: Pick<Metrics, "fleetMembers" | "fleetTakeovers">;
+  /** This incarnation is gone. */
+  buried(): void;
+}
+
+/** Sources that begin at once, so that a member that comes a moment later gets its share before they have begun here. */
+const STARTING_AT_ONCE = 8;
+/** Notifications tell of all that members do; this is for what they missed, in milliseconds. */
+const SLOW_MS = 30_000;
+/** When something that should be free is held by a transaction, in milliseconds. */
+const SOON_MS = 250;
+/** After a lease ran out by the database's clock: it must be over, not just about to be. */
+const JUST_AFTER_MS = 20;
+
+export function createSharing(options: SharingOptions): Sharing {
+  const { clock, database, holdings, log, metrics, sources, timing, trust, unable } = options;
+  let latest: View | null = null;
+  let isGiving = false;
+  let nobodys: readonly string[] = [];
+
+  const ask = <T>(work: Promise<T>) => answered(clock, timing.renewMs, work);
+
+  async function current(): Promise<View> {
+    const view = await ask(look(database, sources));
+    if (!view.members.some(isOverdue)) return view;
+    await ask(bury(database));
+    return ask(look(database, sources));
+  }
+
+  /** What the tables say of this member and what it believes itself. */
+  async function settle(view: View, me: Myself): Promise<void> {
+    for (const { lease, incarnation } of holdings.all()) {
+      const row = view.sources.find(({ name }) => name === lease.source);
+      const isOurs = row?.epoch === lease.epoch && row.incarnation === incarnation;
+      // What is being given back may stand in the tables one way or the other.
+      if (!isOurs && holdings.get(lease.source)?.state !== "stopping") {
+        holdings.lose(lease.source, "somebody else holds it");
+      }
+    }
+    // Taken or given back by a statement whose answer was lost: nothing runs for it here.
+    const astray = view.sources.filter(
+      ({ name, incarnation }) => incarnation === me.incarnation && holdings.get(name) === undefined,
+    );
+    if (astray.length > 0) {
+      const given = astray.map(({ name, epoch }) => ({
+        source: name,
+        epoch,
+        reason: "lease-ran-out" as const,
+      }));
+      await ask(giveBack(database, me, given));
+    }
+    const own = view.members.find(({ name }) => name === me.name);
+    const left = unable.sources();
+    if (own !== undefined && own.unable.join() !== left.join()) await ask(tellUnable(database, me, left));
+  }
+
+  /** False when not all could be taken just now. */
+  async function takeShare(
+    free: readonly SourceRow[],
+    shares: Shares,
+    me: Myself,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const starting = holdings.all().filter(({ state }) => state === "starting").length;
+    const wanted = free
+      .filter(({ name }) => shares.get(name) === me.name && holdings.get(name) === undefined)
+      .slice(0, Math.max(0, STARTING_AT_ONCE - starting));
+    if (wanted.length === 0 || trust.leftMs() === 0) return true;
+    const taken = await ask(take(database, me, wanted));
+    // A member that has begun to stop meanwhile says goodbye, and with that nobody holds them any more.
+    if (signal.aborted) return true;
+    for (const { source, epoch, from, reason } of taken) {
+      log.info({ source, epoch, from, reason }, "a source was taken");
+      metrics?.fleetTakeovers.inc({ reason });
+      holdings.begin(source, epoch, me.incarnation);
+    }
+    return taken.length === wanted.length;
+  }
+
+  /** One after the other, and the next when somebody has taken it: never many sources that nobody reads. */
+  function giveSurplus(shares: Shares, me: Myself, isDraining: boolean): void {
+    const surplus = holdings
+      .all()
+      .find(({ lease, state }) => state !== "stopping" && shares.get(lease.source) !== me.name);
+    if (surplus === undefined || isGiving) return;
+    isGiving = true;
+    const { source } = surplus.lease;
+    log.info({ source, to: shares.get(source) ?? null }, "a source is handed over");
+    holdings
+      .handOver(source, isDraining ? "drained" : "joined", timing.handOverMs)
+      .catch((error: unknown) =>
+        log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"),
+      )
+      .finally(() => {
+        isGiving = false;
+      });
+  }
+
+  return {
+    latest: () => latest,
+    notices: () =>
+      nobodys.length === 0
+        ? []
+        : [
+            `Nobody polls ${nobodys.join(", ")}: every member is drained, is stopping or could not start them.`,
+          ],
+    async turn(me, signal) {
+      const view = await current();
+      latest = view;
+      const own = view.members.find(({ name }) => name === me.name);
+      if (own === undefined || own.incarnation !== me.incarnation || own.gone !== null) {
+        options.buried();
+        return SLOW_MS;
+      }
+      await settle(view, me);
+      const shares = sharesOf(sharersOf(view), holdersOf(view));
+      nobodys = sources.filter((source) => shares.get(source) === null);
+      const free = view.sources.filter((source) => holderOf(source, view) === null);
+      const isComplete = await takeShare(free, shares, me, signal);
+      if (signal.aborted) return SLOW_MS;
+      // Whoever is to have it takes it at once; until then nobody gives up another.
+      const isAwaited = free.some(({ name }) => (shares.get(name) ?? me.name) !== me.name);
+      if (!isAwaited) giveSurplus(shares, me, own.isDraining);
+      metrics?.fleetMembers.set(view.members.filter(({ gone }) => gone === null).length);
+      if (!isComplete) return SOON_MS;
+      const others = view.members.filter(({ gone, name }) => gone === null && name !== me.name);
+      const overdueInMs = others.map(({ leftMs }) => Math.max(0, leftMs) + JUST_AFTER_MS);
+      return Math.min(SLOW_MS, unable.nextMs(), ...overdueInMs);
+    },
+  };
+}
+
+const isOverdue = ({ gone, leftMs }: View["members"][number]) => gone === null && leftMs <= 0;

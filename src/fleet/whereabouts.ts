@@ -1,0 +1,19 @@
+import type { FleetStatus } from "./status.ts";
+
+/** Who holds a source, for a person who has asked somebody else for it; the page is empty where nobody else can open it. */
+export function whereabouts(
+  source: string,
+  { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
+): { readonly message: string; readonly holder: { readonly name: string; readonly page: string } | null } {
+  const name = sources.find((each) => each.source === source)?.holder ?? null;
+  const member = members.find((each) => each.name === name);
+  if (member === undefined)
+    return { message: `No member of the fleet holds the source ${source} just now.`, holder: null };
+  if (member.name === self)
+    return { message: `The source ${source} is being started by this member, ${self}.`, holder: null };
+  const { host, page } = member;
+  return {
+    message: `The source ${source} is held by the member ${member.name} of the fleet, on ${host}${page === "" ? "" : ` (${page})`}: ask there.`,
+    holder: { name: member.name, page },
+  };
+}

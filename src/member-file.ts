@@ -1,0 +1,67 @@
+import { type Clock, isoUtc } from "./clock.ts";
+import { changesBetween } from "./config/changes.ts";
+import type { Config } from "./config/config.ts";
+import { ConfigurationError, problemLine } from "./config/problems.ts";
+import { sentence } from "./errors.ts";
+import { type Log, withoutCredentials } from "./log.ts";
+import { watchFile } from "./reload/file-watch.ts";
+import type { ConfigurationState, ReloadedBy, ReloadReport } from "./reload-facts.ts";
+import type { ConfigFile } from "./worker.ts";
+
+/**
+ * The configuration file of a member. All members of a fleet have the same configuration, which they prove to each other
+ * when they start, so none takes a change over by itself: what the file changes waits until all are stopped and started.
+ */
+export function createMemberFile(options: {
+  readonly configFile: ConfigFile;
+  /** What is in force. */
+  readonly config: Config;
+  readonly clock: Clock;
+  readonly log: Log;
+}) {
+  const { clock, config, configFile, log } = options;
+  const { file } = configFile;
+  let state: ConfigurationState = { file, last: null, pending: [], refused: null };
+
+  function look(by: ReloadedBy, isDryRun: boolean): ReloadReport {
+    const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], failures: [] };
+    let found: Pick<ReloadReport, "pending" | "refused">;
+    try {
+      const pending = changesBetween(config, configFile.load()).map((change) => ({
+        ...change,
+        effect: "restart" as const,
+        how: "a fleet takes a change over when all of its members are stopped and started",
+      }));
+      found = { pending, refused: null };
+    } catch (error) {
+      const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
+      found = { pending: state.pending, refused: lines.map(withoutCredentials) };
+    }
+    const whole = { ...report, ...found };
+    if (isDryRun) return whole;
+    const isNews =
+      JSON.stringify(found) !== JSON.stringify({ pending: state.pending, refused: state.refused });
+    if (isNews || by !== "file") state = { file, last: whole, ...found };
+    if (isNews)
+      log.info({ by, ...found }, "the configuration file was changed; a fleet waits for a restart of all");
+    return whole;
+  }
+
+  const watch = watchFile({ file, clock, log, onQuiet: async () => look("file", false).refused === null });
+
+  return {
+    watch,
+    state: () => state,
+    reload: async (by: ReloadedBy, isDryRun: boolean) => look(by, isDryRun),
+    notices: (): readonly string[] => [
+      ...(state.refused === null
+        ? []
+        : [`The configuration file ${file} is wrong: ${state.refused.join(" ")}`]),
+      ...(state.pending.length === 0
+        ? []
+        : [
+            `The configuration file was changed (${state.pending.map(({ path }) => path).join(", ")}); it counts once all members of the fleet were stopped and started.`,
+          ]),
+    ],
+  };
+}

@@ -1,0 +1,180 @@
+import { buildPipeline, type Pipeline, type Tenure } from "./build-pipeline.ts";
+import { pageSettings } from "./build-status.ts";
+import type { Clock } from "./clock.ts";
+import type { ClockDoubt } from "./clock-doubt.ts";
+import type { Guards } from "./commands/guards.ts";
+import { aroundWriting } from "./config/around-writing.ts";
+import type { Config } from "./config/config.ts";
+import { OwnTrouble } from "./errors.ts";
+import { ofWorkerFor } from "./event.ts";
+import type { Lease } from "./fleet/fleet.ts";
+import { Stopping } from "./lifecycle.ts";
+import type { Log } from "./log.ts";
+import { type DatabaseTime, inDatabaseTime } from "./member-time.ts";
+import { createMetrics, type Metrics } from "./metrics.ts";
+import { elapsedMs } from "./moment.ts";
+import type { Leaving } from "./source/send.ts";
+import { fencedStore } from "./store/fenced-store.ts";
+import type { StateDatabase, StateDatabaseDescription } from "./store/postgres/state-database.ts";
+import { openShard } from "./store/postgres/store.ts";
+import type { Ticker } from "./sync/schedule.ts";
+
+/** One source while this member holds it. */
+export interface HeldSource {
+  readonly pipeline: Pipeline;
+  /** Finishes what is under way; where the lease is over already, it only ends. */
+  stop(deadlineMs: number): Promise<void>;
+}
+
+export interface HeldSourceOptions {
+  readonly lease: Lease;
+  /** Of the whole fleet. */
+  readonly config: Config;
+  /** Tells this fleet from others. */
+  readonly fleet: string;
+  readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
+  readonly database: StateDatabase;
+  readonly time: DatabaseTime;
+  /** What the database says of itself, which is the same for all sources. */
+  readonly described: () => Promise<StateDatabaseDescription>;
+  readonly guards: Guards;
+  readonly startedAtMs: number;
+  readonly clock: Clock;
+  readonly clockDoubt: ClockDoubt;
+  readonly ticker: Ticker;
+  readonly log: Log;
+}
+
+/**
+ * A request leaves within so many milliseconds after its slot was recorded, or not at all: a process that was stopped and
+ * a machine that was suspended hold their requests up, and the service would count them in a minute that nobody expects.
+ */
+const LEAVES_WITHIN_MS = 2_000;
+/** From then on the longest believable way to the service, in milliseconds; as for a lone worker. */
+const WAY_MS = 3_000;
+
+/** Begins to work for a source. Ends early, with `Stopping`, where its lease is over meanwhile. */
+export async function holdSource(options: HeldSourceOptions): Promise<HeldSource> {
+  const { clock, clockDoubt, config, database, environment, lease, startedAtMs, ticker, time } = options;
+  const { source } = lease;
+  const own = onlySource(config, source);
+  const log = options.log.child({ source });
+  const running = new AbortController();
+  const end = () => running.abort(new Stopping());
+  lease.signal.addEventListener("abort", end, { once: true });
+  if (lease.signal.aborted) end();
+
+  const shard = await openShard(database, { source, as: { epoch: lease.epoch }, clock, log });
+  let pipeline: Pipeline | null = null;
+
+  async function close(): Promise<void> {
+    lease.signal.removeEventListener("abort", end);
+    end();
+    await pipeline?.close();
+    await shard.close();
+  }
+
+  async function start(): Promise<Pipeline> {
+    pipeline = await buildPipeline({
+      ...{ clock, clockDoubt, environment, log, startedAtMs, ticker },
+      config: own,
+      store: fencedStore(
+        {
+          ...shard,
+          commit: ({ events = [], ...change }) =>
+            shard.commit({ ...change, events: events.map((event) => ofWorkerFor(source, event)) }),
+          async describe() {
+            const { bytes, schemaVersion } = await options.described();
+            return { file: database.name, bytes, schemaVersion, damaged: [] };
+          },
+          quotaMemory: inDatabaseTime(shard.quotaMemory, time, clock),
+        },
+        lease.fenced,
+      ),
+      guards: options.guards,
+      around: aroundWriting(config),
+      approved: config.commands,
+      armWriting: false,
+      page: pageSettings(own, null),
+      tenure: tenureOf(lease, options.fleet, time, clock),
+      metrics: sourceMetrics(source),
+      // The member says these once for all of its sources.
+      beside: { configuration: () => null, notices: () => [] },
+    });
+    running.signal.throwIfAborted();
+    await pipeline.start(running.signal);
+    running.signal.throwIfAborted();
+    return pipeline;
+  }
+
+  try {
+    return {
+      pipeline: await start(),
+      async stop(deadlineMs) {
+        try {
+          await pipeline?.stop(deadlineMs);
+        } finally {
+          await close();
+        }
+      },
+    };
+  } catch (error) {
+    end();
+    await (pipeline as Pipeline | null)?.stop(STOP_MS).catch(() => undefined);
+    await close();
+    throw error;
+  }
+}
+
+/** What did not begin may take so long to end, in milliseconds. */
+const STOP_MS = 1_000;
+
+function tenureOf({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, clock: Clock): Tenure {
+  const leaving: Leaving = (since) => {
+    if (leftMs() <= 0)
+      throw new OwnTrouble(`The lease on the source ${source} is over, so nothing is asked any more.`);
+    const heldUpMs = elapsedMs(clock, since);
+    if (heldUpMs > LEAVES_WITHIN_MS)
+      throw new OwnTrouble(
+        `A request was held up for ${Math.round(heldUpMs)} ms after its slot was taken, and is not sent.`,
+      );
+  };
+  return { fleet, source, now: time.latest, leaving, longestWayMs: LEAVES_WITHIN_MS + WAY_MS };
+}
+
+/** The configuration as if there were no other source. */
+export function onlySource(config: Config, source: string): Config {
+  const { commands, sinks, sources } = config;
+  const entry = sources[source];
+  if (entry === undefined) throw new Error(`The source ${source} is not configured.`);
+  const wanted = Object.entries(sinks).filter(
+    ([, { filter }]) => filter.sources.length === 0 || filter.sources.includes(source),
+  );
+  const allow = commands.allow.filter((tag) => tag.source === undefined || tag.source === source);
+  return {
+    ...config,
+    sources: { [source]: entry },
+    sinks: Object.fromEntries(wanted),
+    commands: { ...commands, allow },
+  };
+}
+
+/** Every sample says of which source it is; what belongs to the process is in the member's own. */
+function sourceMetrics(source: string): Metrics {
+  const metrics = createMetrics();
+  metrics.registry.setDefaultLabels({ source });
+  for (const name of OF_THE_PROCESS) metrics.registry.removeSingleMetric(name);
+  return metrics;
+}
+
+const OF_THE_PROCESS = [
+  "plenum_clock_steps_total",
+  "plenum_clock_in_doubt",
+  "plenum_config_reloads_total",
+  "plenum_config_refused",
+  "plenum_config_pending_changes",
+  "plenum_fleet_members",
+  "plenum_fleet_sources",
+  "plenum_fleet_takeovers_total",
+  "plenum_fleet_renewed_timestamp_seconds",
+];

@@ -1,0 +1,347 @@
+import { randomBytes } from "node:crypto";
+import { buildActions } from "./build-answers.ts";
+import type { Pipeline } from "./build-pipeline.ts";
+import { pageSettings } from "./build-status.ts";
+import { type Clock, isoUtc, systemClock } from "./clock.ts";
+import { createClockDoubt, watching } from "./clock-doubt.ts";
+import type { Config } from "./config/config.ts";
+import type { Accept } from "./connector.ts";
+import { Retryable } from "./errors.ts";
+import { digestOf } from "./fleet/digest.ts";
+import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
+import { createFleetKillSwitch } from "./fleet/kill-switch.ts";
+import { noticeRestored } from "./fleet/restored.ts";
+import { whereabouts } from "./fleet/whereabouts.ts";
+import { inOrder, Stopping } from "./lifecycle.ts";
+import { createLog, type Log } from "./log.ts";
+import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
+import { createMemberFile } from "./member-file.ts";
+import { openFleetGuards } from "./member-guards.ts";
+import { createMemberShown } from "./member-shown.ts";
+import { holdSource } from "./member-source.ts";
+import { openDatabaseTime } from "./member-time.ts";
+import { addProcessMetrics, createMetrics } from "./metrics.ts";
+import { createDoor } from "./operator/door.ts";
+import { lastPolls } from "./operator/last-polls.ts";
+import { operatorRoutes } from "./operator/routes.ts";
+import type { SourceWork } from "./operator/work.ts";
+import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
+import type { Source } from "./source/source.ts";
+import { readCredentials } from "./status/credentials.ts";
+import { joinExpositions } from "./status/exposition.ts";
+import { createReadiness, type Readiness } from "./status/readiness.ts";
+import { createMade, WATCHED_MS } from "./status/remembered.ts";
+import { createStatusServer } from "./status/server.ts";
+import { fileSystemType, prepareFolder } from "./store/folder.ts";
+import type { StateDatabase } from "./store/postgres/state-database.ts";
+import { clockTicker } from "./sync/schedule.ts";
+import { refuseUnverifiedTls } from "./verified-tls.ts";
+import { VERSION } from "./version.ts";
+import { within } from "./waiting.ts";
+import type { ConfigFile } from "./worker.ts";
+
+/**
+ * A member of a fleet: for each source whose lease it gets it runs one pipeline on that source's own part of the database,
+ * and stops it when the lease goes. Here stands what the process has once: page, door, metrics, kill switch, clock.
+ *
+ *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
+ *     │                      │
+ *     └── others' leases     └──► page · door · metrics (the sum of all pipelines)
+ */
+export interface Member {
+  readonly name: string;
+  /** The sources that it works for just now. */
+  held(): readonly string[];
+  fleet(): Promise<FleetStatus>;
+  start(): Promise<void>;
+  /** Hands all over, until `deadlineMs` from now; a second call waits for the first. */
+  stop(deadlineMs: number): Promise<void>;
+  /** Base address of the status page, once started. */
+  statusUrl(): string;
+  readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
+}
+
+export interface MemberOptions {
+  /** With `state.postgres`. */
+  readonly config: Config;
+  /** Another one than those of all other members. */
+  readonly name: string;
+  /** Folder of what belongs to this member on its machine, such as the door of the command line. */
+  readonly folder: string;
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  readonly clock?: Clock;
+  readonly log?: Log;
+  readonly recentLog?: () => readonly string[];
+  readonly armWriting?: boolean;
+  readonly configFile?: ConfigFile;
+}
+
+/** Connects to the database; throws `ConfigError` or `Retryable` where that cannot be. */
+export async function createMember(options: MemberOptions): Promise<Member> {
+  refuseUnverifiedTls();
+  const { config } = options;
+  const { postgres } = config.state;
+  if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
+  const clock = options.clock ?? systemClock;
+  const log = options.log ?? createLog({ level: config.log.level });
+  prepareFolder(options.folder, fileSystemType);
+  const databases = await openMemberDatabases({ config: postgres, clock, log });
+  try {
+    return await build(options, databases, clock, log);
+  } catch (error) {
+    await databases.close();
+    throw error;
+  }
+}
+
+async function build(
+  options: MemberOptions,
+  databases: MemberDatabases,
+  clock: Clock,
+  log: Log,
+): Promise<Member> {
+  const { database, urgent } = databases;
+  const { config, configFile, environment, name } = options;
+  const names = Object.keys(config.sources);
+  const startedAtMs = clock.now();
+  const metrics = createMetrics();
+  if (options.clock === undefined) addProcessMetrics(metrics);
+  const clockDoubt = createClockDoubt({ clock, log, metrics });
+  const ticker = clockTicker(clock, clockDoubt);
+  const time = await openDatabaseTime({ database: urgent, clock, log });
+  const identity = await fleetIdentity(urgent);
+  const restored = await noticeRestored(database);
+  if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
+  const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
+  const guards = await openFleetGuards({ database: urgent, killSwitch, clock, log });
+  if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
+  const page = pageSettings(config, readCredentials(config.status, environment));
+
+  const made = createMade(clock);
+  const described = () => made("database", DESCRIBED_MS, () => urgent.describe());
+
+  /** What is held, by source. */
+  const pipelines = new Map<string, Pipeline>();
+  const sources = new Map<string, Source>();
+  const works = new Map<string, SourceWork>();
+
+  async function hold(lease: Lease): Promise<Held> {
+    const { epoch, source } = lease;
+    const held = await holdSource({
+      ...{
+        lease,
+        config,
+        environment,
+        database,
+        described,
+        time,
+        guards,
+        startedAtMs,
+        clock,
+        clockDoubt,
+        ticker,
+        log,
+      },
+      fleet: identity,
+    });
+    const { pipeline } = held;
+    pipelines.set(source, pipeline);
+    for (const [each, client] of pipeline.sources) sources.set(each, client);
+    for (const [each, work] of pipeline.works) works.set(each, work);
+    log.info({ source, epoch }, "this member works for the source now");
+    return {
+      async stop(deadlineMs) {
+        const isOver = lease.signal.aborted;
+        // A later holding of the same source begins only after this one has ended.
+        for (const known of [pipelines, sources, works]) known.delete(source);
+        await held.stop(isOver ? 0 : deadlineMs);
+        log.info(
+          { source, epoch, why: isOver ? "the lease is over" : "handed over" },
+          "this member works for the source no more",
+        );
+      },
+    };
+  }
+
+  const fleet = createFleet({
+    // However many pages are open, one connection at most is busy with what is only shown.
+    database: { ...urgent, describe: described },
+    ...{ name, clock, log, metrics, hold },
+    sources: names,
+    digest: digestOf(config),
+    page: () => server.url(),
+  });
+
+  const fleetStatus = () => made("fleet", WATCHED_MS, fleet.status);
+
+  let ready = false;
+  const notReady = () => (ready ? null : "The member is starting or stopping.");
+  const elsewhere = async (source: string) =>
+    names.includes(source) ? whereabouts(source, await fleetStatus()) : null;
+  const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
+  const onlyName = names.length === 1 ? (names[0] ?? null) : null;
+  const accept: Accept = async (arrival) => {
+    const source = arrival.source ?? onlyName;
+    const held = source === null ? undefined : pipelines.get(source);
+    if (held === undefined)
+      throw new Retryable(
+        source === null ? `Name one of the sources: ${names.join(", ")}.` : await noSource(source),
+      );
+    await held.commands.accept(arrival);
+  };
+
+  const file = configFile && createMemberFile({ configFile, config, clock, log });
+  const shown = createMemberShown({
+    clock,
+    startedAtMs,
+    name,
+    place: database.name,
+    pipelines,
+    configuration: () => file?.state() ?? null,
+    notices: () => [
+      ...(restored === null ? [] : [restored.message]),
+      ...fleet.notices(),
+      ...(file?.notices() ?? []),
+      ...clockDoubt.notices(),
+    ],
+    databaseBytes: async () => (await described()).bytes,
+    elsewhere,
+  });
+  const routes = operatorRoutes({
+    sources,
+    accept,
+    expectedWaitMs: (source) => pipelines.get(source ?? onlyName ?? "")?.commands.expectedWaitMs(source) ?? 0,
+    clock,
+    report: shown.status.report,
+    notReady,
+    noSource,
+    log: options.recentLog ?? (() => []),
+    work: {
+      sources: works,
+      lastPolls: async (source) => {
+        const held = pipelines.get(source);
+        return held === undefined ? new Map() : lastPolls(held.metrics, source);
+      },
+    },
+    ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
+  });
+  const door = createDoor({ stateFolder: options.folder, routes });
+  const ownReadiness = createReadiness({
+    clock,
+    report: shown.status.report,
+    isRunning: () => ready,
+    commitTrouble: () =>
+      [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
+  });
+  const server = createStatusServer({
+    config: config.status,
+    credentials: page.credentials,
+    clock,
+    silencesOf: shown.silencesOf,
+    silenceStores: shown.silenceStores,
+    status: shown.status,
+    answers: shown.answers,
+    actions: buildActions({ clock, accept, notReady }),
+    outbox: shown.outbox,
+    metrics: {
+      contentType: metrics.registry.contentType,
+      metrics: async () =>
+        joinExpositions(await expositions([metrics, ...[...pipelines.values()].map((each) => each.metrics)])),
+    },
+    readiness: () => withFleet(ownReadiness, fleetStatus),
+    refresh: async () => {
+      await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
+    },
+    // Nothing leaves from here at once; the others hear of it within seconds, or as soon as the database answers.
+    stopWrites: page.writes
+      ? async (by: string) =>
+          void (await within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))))
+      : null,
+    fleet: fleetStatus,
+    log,
+  });
+
+  const services = inOrder(
+    [
+      { service: watching(clockDoubt), share: 0.1 },
+      { service: door, share: 0.1 },
+      { service: server, share: 0.1 },
+      { service: killSwitch, share: 0.1 },
+      { service: fleet, share: 0.8 },
+      ...(file !== undefined && configFile?.isWatched === true ? [{ service: file.watch, share: 0.1 }] : []),
+    ],
+    { clock, log },
+  );
+  const running = new AbortController();
+  let stopped: Promise<void> | undefined;
+
+  async function stop(deadlineMs: number): Promise<void> {
+    ready = false;
+    await services.stop(deadlineMs);
+    running.abort(new Stopping());
+    guards.close();
+    await databases.close();
+    log.info("stopped");
+  }
+
+  return {
+    name,
+    held: () => [...pipelines.keys()].toSorted(),
+    fleet: fleetStatus,
+    statusUrl: () => server.url(),
+    reload: file?.reload ?? null,
+    async start() {
+      try {
+        await services.start(running.signal);
+        void time.watch(running.signal);
+      } catch (error) {
+        stopped = stop(1_000);
+        await stopped;
+        throw error;
+      }
+      ready = true;
+      log.info({ version: VERSION, member: name, status: server.url() }, "started");
+    },
+    stop(deadlineMs) {
+      stopped ??= stop(deadlineMs);
+      return stopped;
+    },
+  };
+}
+
+/** How old may be what the database says of its size, in milliseconds: it looks at every table for it. */
+const DESCRIBED_MS = 30_000;
+
+/** How long whoever stops all writing waits until the database has it, in milliseconds. */
+const TOLD_WITHIN_MS = 2_000;
+
+async function expositions(all: readonly { readonly registry: { metrics(): Promise<string> } }[]) {
+  return Promise.all(all.map(({ registry }) => registry.metrics()));
+}
+
+/** A member that cannot ask the database is no use, whatever it held last. */
+async function withFleet(
+  own: () => Promise<Readiness>,
+  status: () => Promise<FleetStatus>,
+): Promise<Readiness> {
+  const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
+  const away = {
+    reason: "commit-failed" as const,
+    subject: "state",
+    message: "The fleet's database cannot be asked; the log says why.",
+  };
+  const all = trouble === null ? reasons : [away, ...reasons];
+  return { ready: all.length === 0, reasons: all };
+}
+
+/** Tells one fleet from others where it introduces itself: 8 hexadecimal digits, given once. */
+async function fleetIdentity(database: StateDatabase): Promise<string> {
+  const table = database.table("fleet_document");
+  const mine = JSON.stringify(randomBytes(4).toString("hex"));
+  await database.query(
+    `insert into ${table} (key, body) values ('identity', $1) on conflict (key) do nothing`,
+    [mine],
+  );
+  const { rows } = await database.query(`select body from ${table} where key = 'identity'`);
+  return JSON.parse(String(rows[0]?.[0])) as string;
+}

@@ -1,0 +1,23 @@
+import type { Clock } from "./clock.ts";
+
+/** A moment by both clocks that measure, in milliseconds. */
+export interface Moment {
+  readonly monotonicMs: number;
+  /** Null where the machine does not say. */
+  readonly sinceBootMs: number | null;
+}
+
+export function momentOf(clock: Clock): Moment {
+  return { monotonicMs: clock.monotonic(), sinceBootMs: clock.sinceBoot?.()?.ms ?? null };
+}
+
+/**
+ * Milliseconds since then by the clock that went further: the monotonic one stands still while a machine is suspended,
+ * and the one since boot has only hundredths of a second on some.
+ */
+export function elapsedMs(clock: Clock, from: Moment): number {
+  const now = momentOf(clock);
+  const sinceBootMs =
+    now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;
+  return Math.max(now.monotonicMs - from.monotonicMs, sinceBootMs);
+}

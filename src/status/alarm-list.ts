@@ -1,0 +1,31 @@
+import type { AlarmRow } from "./rows.ts";
+
+/** The active alarms as a view shows them: a storm has thousands, and nobody reads more than the first hundred. */
+
+/** GET /api/alarms?source&site&priority. */
+export interface AlarmList {
+  /** Of those that fit source and site, whatever the priority, how many each priority has. */
+  readonly priorities: Readonly<Record<string, number>>;
+  /** The first that fit the priority too: highest priority first, then the newest. */
+  readonly rows: readonly AlarmRow[];
+}
+
+export interface AskedAlarms {
+  readonly source?: string | undefined;
+  readonly site?: number | undefined;
+  readonly priority?: string | undefined;
+}
+
+const MOST_ROWS = 100;
+
+export function alarmList(all: readonly AlarmRow[], { source, site, priority }: AskedAlarms): AlarmList {
+  const there = all.filter(
+    (row) =>
+      (source === undefined || row.source === source) && (site === undefined || row.alarm.site.id === site),
+  );
+  const priorities: Record<string, number> = {};
+  for (const { alarm } of there)
+    priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
+  const fit = there.filter(({ alarm }) => priority === undefined || alarm.trigger.priority === priority);
+  return { priorities, rows: fit.slice(0, MOST_ROWS) };
+}

@@ -1,0 +1,24 @@
+import type { Sequence } from "../sequence.ts";
+
+/** A crash has no sink get more than so many events once more, by the promise. */
+export const IN_FLIGHT = 100;
+
+/** How far a sink is before the disk says so. */
+export interface Ahead {
+  readonly through: number;
+  readonly counted: Sequence | undefined;
+}
+
+/** The one of two that is further on. */
+export function further(before: Ahead | undefined, now: Ahead): Ahead {
+  if (before === undefined) return now;
+  const [first, last] = before.through <= now.through ? [before, now] : [now, before];
+  return { through: last.through, counted: last.counted ?? first.counted };
+}
+
+/** Milliseconds since 1970 of a time that somebody wrote. */
+export function sinceMs(since: string): number {
+  const ms = Date.parse(since);
+  if (Number.isNaN(ms)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
+  return ms;
+}

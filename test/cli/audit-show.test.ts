@@ -1,0 +1,77 @@
+import { expect, test } from "vitest";
+import { isoUtc, systemClock } from "#src/clock.ts";
+import { AUDIT_LOG, type AuditRecord, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
+import { openStore } from "#src/store/open.ts";
+import { workplace } from "./plenum.ts";
+
+/** `plenum audit show`: the records of a log that was written a while ago, by the filters that `plenum events` has. */
+
+const DAY_MS = 86_400_000;
+
+async function filled() {
+  const place = workplace("http://127.0.0.1:9");
+  const of = (name: string) => ({
+    base_url: `http://127.0.0.1:9/${name}`,
+    token: { file: "token" },
+    time_zone: "Europe/Oslo",
+  });
+  place.configure({ sources: { north: of("north"), south: of("south") } });
+  const store = await openStore({ folder: place.path("state"), clock: systemClock });
+  let tip = CHAIN_START;
+  const record = (days: number, commandId: string, step: string, detail: AuditRecord["detail"]) => {
+    const entry = chain(tip, { at: isoUtc(systemClock.now() - days * DAY_MS), commandId, step, detail });
+    tip = entry.hash;
+    return { log: AUDIT_LOG, body: entry };
+  };
+  const command = (days: number, id: string, source: string, tagId: string, end: string) => [
+    record(days, id, "accepted", { source, tagId, value: 21 }),
+    // These say of which tag they are by their command alone.
+    record(days, id, "sending", { before: 20, group: [id] }),
+    record(days, id, end, { message: "so it ended" }),
+  ];
+  await store.commit({
+    records: [
+      ...command(9, "a", "north", "10001", "confirmed"),
+      ...command(5, "b", "south", "10001", "mismatch"),
+      record(4, "c", "rejected", { tagId: "10002", message: "out of range" }),
+      record(3, "-", "armed", { by: "anna" }),
+      ...command(1, "d", "north", "10002", "confirmed"),
+    ],
+  });
+  await store.close();
+  return place;
+}
+
+test("the records that fit, the latest last", async () => {
+  const place = await filled();
+  const asked = {
+    "": "a a a b b b c - d d d",
+    "--last 2": "d d",
+    "--command a,b": "a a a b b b",
+    "--tag 10001": "a a a b b b",
+    "--tag 10002": "c d d d",
+    "--tag 10001 --source south": "b b b",
+    "--source north": "a a a d d d",
+    "--since 6d": "b b b c - d d d",
+    "--since 6d --last 1": "b b b c - d d d",
+    "--kind rejected --kind confirmed": "a c d",
+    "--kind *d": "a a b c - d d",
+    "--tag 10001 --kind confirmed --last 5": "a",
+    "--since 2h": "",
+  };
+  const lines = Object.keys(asked);
+  const ended = await place.each(lines.map((line) => `--json audit show${line && ` ${line}`}`));
+  const ids = ended.map(({ stdout }) => (JSON.parse(stdout) as AuditRecord[]).map((each) => each.commandId));
+  expect(Object.fromEntries(ids.map((each, n) => [lines[n], each.join(" ")]))).toEqual(asked);
+
+  const [people, machines, nothing] = await place.each([
+    "audit show --last 1",
+    "--utc audit show --last 1",
+    "audit show --since 2h",
+  ]);
+  expect(people?.stdout).toMatch(
+    /^11 {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d \(\d+ h ago\) {2}confirmed {2}d {2}\{/,
+  );
+  expect(machines?.stdout).toMatch(/^11 {2}\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z {2}confirmed {2}d/);
+  expect(nothing).toEqual({ code: 0, stdout: "", stderr: "No record fits.\n" });
+}, 60_000);

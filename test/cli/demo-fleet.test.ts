@@ -1,0 +1,64 @@
+import { readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { describe, expect, test } from "vitest";
+import { programsFolder } from "#src/demo/postgres.ts";
+import type { FleetStatus } from "#src/fleet/status.ts";
+import { absent } from "../real-servers.ts";
+import { onlyLine, workplace } from "./plenum.ts";
+
+/** Where the members' pages are, and with which command each is killed. */
+function membersIn(printed: string): readonly { readonly url: string; readonly pid: number }[] {
+  return [...printed.matchAll(/member-\d +(http:\S+) +kill -9 (\d+)/g)].map(([, url = "", pid]) => ({
+    url,
+    pid: Number(pid),
+  }));
+}
+
+const left = () => readdirSync(tmpdir()).filter((name) => /^plenum-(postgres|fleet)-/.test(name));
+
+function runs(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 }, () => {
+  test("shows members of which one can be killed, says who goes on, and leaves nothing behind", async () => {
+    const place = workplace("http://127.0.0.1:9");
+    const demo = place.start("demo", "--fleet", "2");
+    const members = membersIn(await demo.says("Ctrl-C ends all of it"));
+    expect(members).toHaveLength(2);
+    const [first, second] = members;
+    const statusOf = async (url = "") => (await (await fetch(`${url}/api/fleet`)).json()) as FleetStatus;
+    const holders = async () => new Set((await statusOf(second?.url)).sources.map(({ holder }) => holder));
+    await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-1", "member-2"]));
+
+    process.kill(first?.pid ?? 0, "SIGKILL");
+    await demo.says("member-1 ended (SIGKILL)");
+    await expect.poll(holders, { timeout: 60_000 }).toEqual(new Set(["member-2"]));
+    await demo.says("member-1 → member-2  (its member was not heard of any more)");
+    const listed = await place.plenum("fleet", "--demo", "--json");
+    expect([listed.code, listed.stdout]).toEqual([0, expect.stringContaining('"lost"')]);
+
+    demo.signal("SIGINT");
+    const { code, stderr } = await demo.ended;
+    expect([code, stderr]).toEqual([0, expect.stringContaining("Stopped; nothing of it is left.")]);
+    expect([left(), members.filter(({ pid }) => runs(pid))]).toEqual([[], []]);
+  });
+
+  test("says in one line what is no number of members, and what to install", async () => {
+    const nothing = workplace("http://127.0.0.1:9");
+    const wrong = await nothing.plenum("demo", "--fleet", "many");
+    expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
+      78,
+      expect.stringContaining("1 to 9 members, not many"),
+    ]);
+    expect(left()).toEqual([]);
+    expect(() => programsFolder([nothing.folder])).toThrow(
+      "A fleet needs PostgreSQL, and none is installed here.",
+    );
+  });
+});

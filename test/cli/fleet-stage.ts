@@ -1,0 +1,76 @@
+import { execFile } from "node:child_process";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { withStateDatabase } from "#src/cli/shell/state-database.ts";
+import { Config } from "#src/config/config.ts";
+import type { FleetStatus } from "#src/fleet/fleet.ts";
+import { readFleet } from "#src/fleet/report.ts";
+import { ENVIRONMENT, type Stage } from "../member/stage.ts";
+import { type Running, runPlenum } from "../plenum-process.ts";
+import type { Ended } from "./plenum.ts";
+
+const MANY_COMMANDS = join(import.meta.dirname, "many-commands.ts");
+
+/** A machine of a fleet: a folder with a configuration, a member that runs in it, and commands. */
+export interface Machine {
+  readonly member: string;
+  readonly folder: string;
+  /** Starts the member; not armed. */
+  start(): Promise<void>;
+  /** A command of its own, which is still running. */
+  running(line: string): Running;
+  /** Commands one after another in one process, as a person types them without `plenum`. */
+  run(...lines: readonly string[]): Promise<readonly Ended[]>;
+  /** The only one. */
+  one(line: string): Promise<Ended>;
+  /** Writes another configuration beside it, with these sections replaced; answers its name. */
+  configure(name: string, sections: Readonly<Record<string, unknown>>): string;
+  stop(): Promise<unknown>;
+}
+
+export function setMachine(
+  stage: Stage,
+  configuration: Readonly<Record<string, unknown>>,
+  member: string,
+): Machine {
+  const folder = join(stage.folder, `machine-${member}`);
+  mkdirSync(folder);
+  const environment = { ...ENVIRONMENT, WRONG: "wrong", HOME: folder, XDG_RUNTIME_DIR: folder };
+  const started: Running[] = [];
+  const running = (line: string) => {
+    const each = runPlenum(line.split(" "), { cwd: folder, environment });
+    started.push(each);
+    return each;
+  };
+  const run = async (...lines: readonly string[]) => {
+    const { stdout } = await promisify(execFile)(process.execPath, [MANY_COMMANDS, JSON.stringify(lines)], {
+      cwd: folder,
+      env: { PATH: process.env.PATH, ...environment },
+      maxBuffer: 32 * 1024 ** 2,
+    });
+    return JSON.parse(stdout) as readonly Ended[];
+  };
+  const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
+    writeFileSync(join(folder, name), JSON.stringify({ ...configuration, ...sections }));
+    return name;
+  };
+  configure("plenum.yaml", {});
+  return {
+    ...{ member, folder, running, run, configure },
+    start: () => running(`run --member ${member}`).says("Plenum is running", 60_000),
+    async one(line) {
+      const [ended] = await run(line);
+      if (ended === undefined) throw new Error(`Nothing came of ${line}.`);
+      return ended;
+    },
+    stop: () => Promise.all(started.map((each) => each.end("SIGKILL"))),
+  };
+}
+
+/** The fleet as its database says. */
+export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
+  return withStateDatabase(Config.parse(configuration), (database) =>
+    readFleet(database, null, [...services.keys()]),
+  );
+}

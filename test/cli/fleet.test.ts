@@ -1,0 +1,409 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { lookAtParts, lookAtState } from "#src/cli/shell/look-at-state.ts";
+import { Config } from "#src/config/config.ts";
+import type { FleetStatus } from "#src/fleet/fleet.ts";
+import type { Silence } from "#src/silence/silence.ts";
+import type { StatusReport } from "#src/status/report.ts";
+import { documentSet } from "#src/store/store.ts";
+import { type Stage, setStage } from "../member/stage.ts";
+import { absent, freePort } from "../real-servers.ts";
+import { fleetOf, type Machine, setMachine } from "./fleet-stage.ts";
+import { type Ended, onlyLine } from "./plenum.ts";
+
+const SOURCES = ["east", "north", "south"];
+/** Guards against hanging, not expectations: each command is a program that starts. */
+const LONG = { timeout: 60_000 };
+const LONGEST = { timeout: 300_000 };
+
+let stage: Stage;
+let config: Config;
+let here: Machine;
+let there: Machine;
+
+/** What stands on standard output, as JSON; several commands print a line for each object. */
+const json = <T>({ stdout }: Ended) => JSON.parse(stdout) as T;
+const jsonLines = <T>({ stdout }: Ended) =>
+  stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line) as T);
+
+/** Exit code and the one sentence. */
+const told = ({ code, stderr }: Ended) => [code, onlyLine(stderr)];
+
+/** A source that the machine's member holds. */
+async function heldBy({ member }: Machine): Promise<string> {
+  const { sources } = await fleetOf(stage);
+  const found = sources.find(({ holder }) => holder === member);
+  if (found === undefined) throw new Error(`${member} holds nothing.`);
+  return found.source;
+}
+
+/** How many sources each of the two holds. */
+async function shares(): Promise<readonly number[]> {
+  const { sources } = await fleetOf(stage);
+  return [here, there].map(({ member }) => sources.filter(({ holder }) => holder === member).length);
+}
+
+async function shared(): Promise<void> {
+  const areShared = async () => (await shares()).toSorted();
+  await expect.poll(areShared, LONG).toEqual([1, 2]);
+}
+
+function serviceOf(source: string) {
+  const service = stage.services.get(source);
+  if (service === undefined) throw new Error(source);
+  return service;
+}
+
+/** The same state in a database at another address. */
+const statedAt = (url: string, more: Readonly<Record<string, unknown>> = {}) => ({
+  state: { folder: "state", postgres: { url, ...more } },
+});
+
+describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of a fleet", LONGEST, () => {
+  beforeAll(async () => {
+    stage = await setStage({ sources: SOURCES, isWritable: true });
+    const { allow, enabled } = Config.parse(stage.configuration).commands;
+    const sources = stage.configuration.sources as Readonly<Record<string, { read: readonly object[] }>>;
+    const configuration = {
+      ...stage.configuration,
+      // Writing has most of the quota, so that no command waits for it.
+      sources: Object.fromEntries(
+        Object.entries(sources).map(([name, entry]) => [
+          name,
+          { ...entry, read: entry.read.map((rule) => ({ ...rule, every: "15s" })) },
+        ]),
+      ),
+      commands: {
+        enabled,
+        read_back_after: "100ms",
+        allow: allow.map(({ source, site_id, tag_id }) => ({
+          ...{ source, site_id, tag_id },
+          ...{ type: "number", min: 0, max: 100, min_interval: "0s" },
+        })),
+      },
+    };
+    config = Config.parse(configuration);
+    here = setMachine(stage, configuration, "here");
+    there = setMachine(stage, configuration, "there");
+    await Promise.all([here.start(), there.start()]);
+  }, LONGEST.timeout);
+
+  afterAll(async () => {
+    await Promise.all([here.stop(), there.stop()]);
+    await stage.close();
+  });
+
+  test("is of use once two members share three sources", async () => {
+    await shared();
+    const listed = () =>
+      lookAtParts(config, SOURCES, async (parts) => {
+        const counts = await Promise.all(
+          parts.map(async (store, n) => {
+            const source = SOURCES[n] ?? "";
+            const values = await store.documents(documentSet("value", source));
+            const tags = await store.documents(documentSet("tag", source));
+            return Math.min(values.size, tags.size);
+          }),
+        );
+        return Math.min(...counts);
+      });
+    await expect.poll(listed, LONG).toBeGreaterThan(0);
+  });
+
+  describe.concurrent("and beside each other", () => {
+    test("shows members, sources and changes of holder, to people and as JSON", async ({ expect }) => {
+      const [people, asJson, status, statusJson] = await here.run(
+        ...["fleet", "fleet --json --takeovers 1", "status", "status --json"],
+      );
+      if (people === undefined || asJson === undefined || status === undefined || statusJson === undefined)
+        throw new Error("missing");
+      expect([people.code, asJson.code, status.code, statusJson.code]).toEqual([0, 0, 0, 0]);
+      expect(people.stdout).toMatch(
+        /^127\.0\.0\.1:\d+\/postgres, schema plenum: 127\.0\.0\.1:\d+, PostgreSQL \d+.*, \d+ MiB\n/,
+      );
+      for (const member of ["here", "there"])
+        expect(people.stdout).toMatch(new RegExp(`^${member} +alive +[12] .*http://127\\.0\\.0\\.1:`, "m"));
+      for (const source of SOURCES)
+        expect(people.stdout).toMatch(new RegExp(`^${source} +(here|there) .* (first|joined)`, "m"));
+
+      const fleet = json<FleetStatus>(asJson);
+      expect(fleet).toMatchObject({
+        self: null,
+        members: [{ name: "here" }, { name: "there" }],
+        database: { synchronousCommit: "on" },
+      });
+      expect(fleet.sources.map(({ source }) => source)).toEqual(SOURCES);
+      expect(fleet.takeovers).toHaveLength(1);
+
+      expect(status.stdout).toMatch(/^Member here on .*: alive, [12] sources?, http/m);
+      expect(status.stdout).toMatch(/^Member there on .*: alive, [12] sources?, http/m);
+      expect(status.stdout).toContain("Member here, on this machine:");
+      expect(status.stdout).not.toContain("Member there, on this machine:");
+      const report = json<{ fleet: FleetStatus; members: readonly StatusReport[] }>(statusJson);
+      expect(report.fleet.sources.map(({ source }) => source)).toEqual(SOURCES);
+      expect(report.members.map(({ member }) => member)).toEqual(["here"]);
+    });
+
+    test("looks at one source of the fleet, wherever it is held", async ({ expect }) => {
+      const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
+      const [tag = ""] = serviceOf(other).tags;
+      const ended = await here.run(
+        `tags --source ${own} --json`,
+        `tags --source ${other} --json`,
+        `explain ${tag} --source ${other}`,
+        "tags",
+        `explain ${tag}`,
+      );
+      expect(ended.map(({ code }) => code)).toEqual([0, 0, 0, 78, 78]);
+      for (const each of ended.slice(0, 2)) expect(each.stdout).toContain(tag);
+      expect(ended[2]?.stdout).toContain(tag);
+      for (const each of ended.slice(3))
+        expect(onlyLine(each.stderr)).toBe(
+          "There are several sources; add --source and one of east, north, south.",
+        );
+    });
+
+    test("merges the events of all sources by when they were committed", async ({ expect }) => {
+      interface Said {
+        readonly id: string;
+        readonly position: number;
+        readonly source: string;
+      }
+      const [all, one, last] = await here.run(
+        "events --since 1h --json",
+        "events --since 1h --json --source north",
+        "events --last 3 --json",
+      );
+      if (all === undefined || one === undefined || last === undefined) throw new Error("missing");
+      const committed = await lookAtParts(config, SOURCES, async (parts) => {
+        const logged = (await Promise.all(parts.map((store) => store.outbox.after(0, 1_000)))).flat();
+        return new Map(logged.map(({ event, committedAt }) => [event.id, committedAt]));
+      });
+      const said = jsonLines<Said>(all);
+      const times = said.map(({ id }) => committed.get(id) ?? "");
+      expect(times).not.toContain("");
+      expect(times).toEqual(times.toSorted());
+      const names = (each: readonly Said[]) => [
+        ...new Set(each.map(({ source }) => source.split("/").at(-1))),
+      ];
+      expect(names(said).toSorted()).toEqual(SOURCES);
+      expect(names(jsonLines<Said>(one))).toEqual(["north"]);
+      expect(jsonLines<Said>(last)).toHaveLength(3);
+    });
+
+    test("follows also the events of a source that another machine's member holds", async ({ expect }) => {
+      const { simulator, siteId } = serviceOf(await heldBy(there));
+      const following = here.running("events --follow --kind alarm-raised --json");
+      // The first may have come before the log was looked at, so that only the second is surely followed.
+      for (const n of [1, 2]) {
+        const id = simulator.control.raiseAlarm({ siteId });
+        await following.says(new RegExp(`"subject":"[^"]*alarm/${id}"`), 60_000);
+        expect(following.output().trimEnd().split("\n")).toHaveLength(n);
+      }
+      expect(await following.end("SIGINT")).toBe(0);
+    });
+
+    test("sums up the sinks of all sources, and sends again in each", async ({ expect }) => {
+      const counts = () =>
+        lookAtParts(config, SOURCES, (parts) =>
+          Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
+        );
+      const sum = (numbers: readonly number[]) => numbers.reduce((total, number) => total + number, 0);
+      const before = await counts();
+      const [sinks, replay, unknown] = await here.run(
+        "outbox --json",
+        "outbox replay broker --since 1h --json",
+        "outbox replay nowhere --since 1h",
+      );
+      if (sinks === undefined || replay === undefined || unknown === undefined) throw new Error("missing");
+      expect(json<readonly object[]>(sinks)).toEqual([expect.objectContaining({ sink: "broker" })]);
+      const { replayed } = json<{ replayed: number }>(replay);
+      expect(replayed).toBeGreaterThan(Math.max(...before));
+      expect(replayed).toBeLessThanOrEqual(sum(await counts()));
+      expect(told(unknown)).toEqual([78, "There is no sink nowhere; known are: broker."]);
+      const again = async () =>
+        (await lookAtState({ config }, (store) => store.outbox.lag())).map((lag) => [lag.sink, lag.again]);
+      await expect.poll(again, LONG).toEqual([["broker", 0]]);
+    });
+
+    test("begins and ends a silence in every source, once in each", async ({ expect }) => {
+      const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
+      const held = () =>
+        lookAtParts(config, SOURCES, (parts) =>
+          Promise.all(parts.map(async (store) => [...(await store.documents<Silence>("silence")).values()])),
+        );
+      const mine = [{ id: made.id, isTold: true }];
+      // Whoever holds the source has told that it has begun.
+      await expect.poll(held, LONG).toMatchObject([mine, mine, mine]);
+      const [list, end, after, again] = await here.run(
+        ...["silence", `silence end ${made.id}`, "silence --json", `silence end ${made.id}`],
+      );
+      if (list === undefined || end === undefined || after === undefined || again === undefined)
+        throw new Error("missing");
+      expect(list.stdout.split(made.id)).toHaveLength(2);
+      expect([end.code, end.stdout]).toEqual([0, `The silence ${made.id} is over.\n`]);
+      expect(json(after)).toEqual([]);
+      expect(told(again)).toEqual([
+        78,
+        `There is no silence ${made.id}; \`plenum silence\` shows those that there are.`,
+      ]);
+      await expect.poll(held, LONG).toEqual([[], [], []]);
+      const ends = await lookAtParts(config, SOURCES, (parts) =>
+        Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
+      );
+      expect(ends).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
+    });
+
+    test("says in one sentence what a fleet cannot, and what is no fleet", async ({ expect }) => {
+      const free = await freePort();
+      const { database } = stage;
+      const at = (user: string, port: number) =>
+        `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
+      here.configure("away.json", statedAt(at("postgres", free)));
+      here.configure("refused.json", statedAt(at("somebody", database.port), { password: { env: "WRONG" } }));
+      here.configure("empty.json", statedAt(at("postgres", database.port), { schema: "elsewhere" }));
+      here.configure("folder.json", { state: { folder: "alone" } });
+      const lines = [
+        "export --from 30d --to 1d --source north --to-folder out",
+        "fleet --config folder.json",
+        "fleet drain here --config folder.json",
+        "fleet drain nobody",
+        "fleet --config away.json",
+        "fleet --config refused.json",
+        "fleet --config empty.json",
+      ];
+      const [refused, checks] = await Promise.all([
+        here.run(...lines),
+        here.run(
+          ...["check --json --no-lists", "check --json --no-lists --config away.json"],
+          ...["check --json --no-lists --config refused.json", "doctor --json --config away.json"],
+        ),
+      ]);
+      const noFleet = [
+        78,
+        expect.stringMatching(
+          /^There is no fleet: the configuration keeps its state in a folder\. A fleet shares/,
+        ),
+      ];
+      expect(refused.map(told)).toEqual([
+        [78, expect.stringMatching(/^In a fleet an export would spend the quota of whichever member/)],
+        noFleet,
+        noFleet,
+        [78, "The fleet has no member with the name nobody. Take one of those that it knows: here, there."],
+        [75, expect.stringContaining(`127.0.0.1:${free}`)],
+        [78, expect.stringContaining("password")],
+        [78, expect.stringMatching(/^There is no state in the schema elsewhere of the database yet\./)],
+      ]);
+
+      const lineOf = (ended: Ended | undefined) =>
+        json<readonly { what: string; result: string; detail: string }[]>(ended as Ended).filter(
+          ({ what }) => what === "state database",
+        );
+      expect(lineOf(checks[0])).toMatchObject([
+        { result: "ok", detail: expect.stringMatching(/, schema plenum \(.*PostgreSQL \d+.*\), \d+ MiB$/) },
+        { result: "warning", detail: expect.stringContaining("data_checksums") },
+      ]);
+      expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
+      expect([checks[2]?.code, lineOf(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
+      expect(checks[3]?.code).toBe(0);
+      expect(checks[3]?.stdout).toContain("State database plenum is not to be had");
+    });
+  });
+
+  test("writes, stops writing in every member within 2 s, and lets it go on", async () => {
+    const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
+    const write = (machine: Machine, source: string, value: number) =>
+      machine.one(`write ${serviceOf(source).tags.at(-1)} ${value} --source ${source} --json`);
+    const inBoth = (value: number) => Promise.all([write(here, own, value), write(there, other, value)]);
+    const pages = (await fleetOf(stage)).members.map(({ page }) => page);
+    const reports = () =>
+      Promise.all(
+        pages.map(async (page) => (await (await fetch(`${page}/api/status`)).json()) as StatusReport),
+      );
+    const stopped = async () => (await reports()).map(({ commands }) => commands?.stopped);
+    const unarmed = async () =>
+      (await reports()).map(({ notices }) => notices.some((notice) => notice.includes("writes arm")));
+    expect(await unarmed()).toEqual([true, true]);
+    for (const ended of await inBoth(41)) {
+      expect(ended.code).toBe(1);
+      expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "not-armed" });
+    }
+    expect((await here.one("writes arm")).stdout).toContain("The members of the fleet arm writing");
+    await expect.poll(unarmed).toEqual([false, false]);
+    const elsewhere = await write(here, other, 41);
+    expect(told(elsewhere)).toEqual([
+      75,
+      expect.stringMatching(
+        new RegExp(
+          `^The source ${other} is held by the member there of the fleet, on \\S+.*: ask there\\. Run this on its machine`,
+        ),
+      ),
+    ]);
+    for (const ended of await inBoth(42)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
+
+    const stop = await here.one("writes stop");
+    expect([stop.code, stop.stdout]).toEqual([
+      0,
+      "Writing is stopped in the whole fleet, until `plenum writes resume`.\n",
+    ]);
+    await expect.poll(stopped, { timeout: 2_000, interval: 50 }).toEqual([true, true]);
+    for (const ended of await inBoth(43)) {
+      expect(ended.code).toBe(1);
+      expect(json(ended)).toMatchObject({ outcome: "rejected", reason: "killed" });
+    }
+    expect((await there.one("writes resume")).code).toBe(0);
+    await expect.poll(stopped).toEqual([false, false]);
+    for (const ended of await inBoth(44)) expect(json(ended)).toMatchObject({ outcome: "confirmed" });
+    for (const source of [own, other])
+      expect(
+        serviceOf(source)
+          .simulator.truth.writes()
+          .map(({ value }) => value),
+      ).toEqual([42, 44]);
+  });
+
+  test("verifies the audit log of each source, and a head that was kept for one", async () => {
+    const heads = jsonLines<{ source: string; records: number; head: string }>(
+      await here.one("audit verify --json"),
+    );
+    expect(heads.map(({ source }) => source)).toEqual(SOURCES);
+    const [first] = heads.filter(({ records }) => records > 0);
+    if (first === undefined) throw new Error("Nobody has written.");
+    const { head, records, source } = first;
+    const ended = await here.run(
+      "audit verify",
+      `audit verify --source ${source}`,
+      `audit verify --expect ${records}:${head}`,
+      `audit verify --expect ${records}:${head} --source ${source}`,
+      `audit verify --expect ${records}:${"0".repeat(64)} --source ${source}`,
+    );
+    expect(ended.map(({ code }) => code)).toEqual([0, 0, 78, 0, 1]);
+    expect(ended[0]?.stdout.trimEnd().split("\n")).toEqual(
+      SOURCES.map((name) =>
+        expect.stringMatching(new RegExp(`^${name}: The chain of \\d+ records is whole`)),
+      ),
+    );
+    expect(ended[1]?.stdout.trimEnd().split("\n")).toHaveLength(1);
+    expect(onlyLine(ended[2]?.stderr ?? "")).toBe(
+      "There are several sources; add --source and one of east, north, south.",
+    );
+    expect(onlyLine(ended[4]?.stderr ?? "")).toContain("was written anew");
+  });
+
+  test("drains a member, whose sources the other one takes, and the last one with a warning", async () => {
+    const drained = await there.one("fleet drain here --json");
+    expect(json(drained)).toEqual({ member: "here", draining: true, lastOne: false });
+    await expect.poll(shares, LONG).toEqual([0, 3]);
+    const [shown, last] = await here.run("fleet", "fleet drain there");
+    expect(shown?.stdout).toMatch(/^here +draining +0 /m);
+    expect(shown?.stdout).toMatch(/ here +there +drained$/m);
+    expect(last?.code).toBe(0);
+    expect(last?.stdout).toMatch(/^! No other member runs: nothing is polled until/);
+    const [there_, here_] = await here.run("fleet undrain there", "fleet undrain here");
+    expect(there_?.stdout).toBe("there takes its share of the sources again.\n");
+    expect(here_?.code).toBe(0);
+    await shared();
+  });
+});

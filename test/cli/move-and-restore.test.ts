@@ -1,0 +1,237 @@
+import { execFile } from "node:child_process";
+import { realpathSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { dirname, join } from "node:path";
+import { promisify } from "node:util";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { TIMING } from "#src/fleet/timing.ts";
+import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
+import { connectTo } from "../store/postgres/rig.ts";
+import { type Running, type Service, simulatedServer, workplace } from "./plenum.ts";
+
+const run = promisify(execFile);
+
+interface Told {
+  readonly id: string;
+  readonly type: string;
+  /** Its source and id, because each service counts for itself. */
+  readonly alarm: string | null;
+}
+
+/** A webhook that keeps what it was told, and may be closed for a while. */
+async function receiver() {
+  const told: Told[] = [];
+  let isOpen = true;
+  const server = createServer((request, response) => {
+    const pieces: Buffer[] = [];
+    request.on("data", (piece: Buffer) => pieces.push(piece));
+    request.on("end", () => {
+      if (isOpen) {
+        const { id, type, source, data } = JSON.parse(Buffer.concat(pieces).toString());
+        told.push({
+          id,
+          type: type.replace(/^.*\./, ""),
+          alarm: data.alarm === undefined ? null : `${source} ${data.alarm.id}`,
+        });
+      }
+      response.writeHead(isOpen ? 204 : 503).end();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    told,
+    setOpen(open: boolean) {
+      isOpen = open;
+    },
+    /** How often each alarm was told in this way, by its id. */
+    counts(type: string): Readonly<Record<string, number>> {
+      const counts: Record<string, number> = {};
+      for (const each of told)
+        if (each.type === type && each.alarm !== null) counts[each.alarm] = (counts[each.alarm] ?? 0) + 1;
+      return counts;
+    },
+  };
+}
+
+const LONG = { timeout: 60_000 };
+
+describe.skipIf(absent("postgres"))(
+  "a worker's state goes on in a fleet, and from a backup",
+  { timeout: 300_000 },
+  () => {
+    let server: RealServer;
+    beforeAll(async () => {
+      server = await startPostgres();
+    }, 60_000);
+    afterAll(() => server.stop());
+
+    async function stage(schema: string) {
+      const services = {
+        main: await simulatedServer({ sites: [1] }),
+        annex: await simulatedServer({ sites: [6] }),
+      };
+      const hook = await receiver();
+      const place = workplace(services.main.url);
+      const source = ({ url }: Service) => ({
+        base_url: url,
+        token: { file: "token" },
+        time_zone: "Europe/Oslo",
+        schedules: { alarms: "*/2 * * * * *" },
+        quota: { list_requests_per_minute: 120 },
+        spread: "1s",
+        // As much as the quota gives.
+        read: [{ name: "all", every: "3s" }],
+      });
+      const configure = (state: Readonly<Record<string, unknown>>) =>
+        place.configure({
+          state,
+          sources: { main: source(services.main), annex: source(services.annex) },
+          sinks: {
+            hook: {
+              webhook: { url: hook.url, unsigned: true, allow_networks: ["127.0.0.0/8"] },
+              from: "beginning",
+            },
+          },
+        });
+      const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
+      const started = async (): Promise<Running> => {
+        const running = place.start("run");
+        await running.says("Plenum is running");
+        return running;
+      };
+      const stop = async (running: Running) => {
+        running.signal("SIGTERM");
+        expect((await running.ended).code).toBe(0);
+      };
+      const inFolder = () => configure({ folder: "state" });
+      const inDatabase = () => configure({ folder: "state", postgres: { url, schema } });
+      const raise = (which: keyof typeof services): string => {
+        const id = services[which].simulator.control.raiseAlarm({ siteId: which === "main" ? 1 : 6 });
+        return `/sources/${which} ${id}`;
+      };
+      const resolve = (which: keyof typeof services, alarm: string) =>
+        services[which].simulator.control.resolveAlarm(alarm.split(" ")[1] ?? "");
+      /** Until the receiver was told of the alarm so. */
+      const heard = (type: string, id: string) =>
+        expect.poll(() => hook.counts(type)[id] ?? 0, LONG).toBeGreaterThan(0);
+      const withinQuota = () => {
+        for (const { simulator } of Object.values(services)) {
+          expect(simulator.truth.busiestMinute()).toBeLessThanOrEqual(20);
+          expect(simulator.truth.requests().filter(({ limit }) => limit === "refused")).toEqual([]);
+        }
+      };
+      return { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota };
+    }
+
+    test("after the move a member tells once what was pending, invents nothing, and keeps the quota", async () => {
+      const { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
+        await stage("moved");
+      inFolder();
+      const worker = await started();
+      const [known, other] = [raise("main"), raise("annex")];
+      await heard("alarm-raised", known);
+      await heard("alarm-raised", other);
+      hook.setOpen(false);
+      const [pending, pendingToo] = [raise("main"), raise("annex")];
+      for (const alarm of [pending, pendingToo]) {
+        const [source = "", id] = alarm.split(" ");
+        const only = ["--source", source.replace("/sources/", ""), "--kind", "alarm-raised"];
+        const committed = async () => (await place.plenum("events", "--json", ...only)).stdout;
+        await expect.poll(committed, LONG).toContain(`"id":"${id}"`);
+      }
+      await stop(worker);
+
+      inDatabase();
+      const moved = await place.plenum("state", "move", "--json");
+      expect([moved.code, moved.stderr]).toEqual([0, ""]);
+      expect(JSON.parse(moved.stdout)).toMatchObject({ sources: ["main", "annex"], leftBehind: [] });
+
+      hook.setOpen(true);
+      const member = await started();
+      for (const id of [pending, pendingToo]) await heard("alarm-raised", id);
+      resolve("main", known);
+      await heard("alarm-resolved", known);
+      const later = raise("annex");
+      await heard("alarm-raised", later);
+      await stop(member);
+
+      const ids = hook.told.map(({ id }) => id);
+      expect(ids.length, "no event twice").toBe(new Set(ids).size);
+      const raised = hook.counts("alarm-raised");
+      for (const id of [known, other, pending, pendingToo, later]) expect(raised[id]).toBe(1);
+      expect(hook.counts("alarm-resolved")[other]).toBeUndefined();
+      expect(hook.counts("alarm-resolved")[pending]).toBeUndefined();
+      withinQuota();
+    });
+
+    test("a fleet that goes on from a backup says how far it lies back, and invents no end of an alarm", async () => {
+      const schema = "backed_up";
+      const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } =
+        await stage(schema);
+      inDatabase();
+      const first = await started();
+      const [known, ends] = [raise("main"), raise("annex")];
+      await heard("alarm-raised", known);
+      await heard("alarm-raised", ends);
+
+      // As docs/operations.md has it.
+      const programs = dirname(realpathSync(programPath("postgres") ?? ""));
+      const at = ["-h", "127.0.0.1", "-p", String(server.port), "-U", "postgres", "-d", "postgres"];
+      const dump = place.path("backup.dump");
+      await run(join(programs, "pg_dump"), [
+        ...at,
+        "--format=custom",
+        `--schema=${schema}`,
+        `--file=${dump}`,
+      ]);
+      const dumpedAtMs = Date.now();
+
+      const later = raise("main");
+      await heard("alarm-raised", later);
+      resolve("annex", ends);
+      await heard("alarm-resolved", ends);
+      await stop(first);
+
+      // In the dump its member is there still, until the lease runs out that it had then.
+      await expect.poll(() => Date.now() - dumpedAtMs, LONG).toBeGreaterThan(TIMING.ttlMs);
+      const client = await connectTo(server);
+      await client.query(`drop schema ${schema} cascade`);
+      await client.end();
+      await run(join(programs, "pg_restore"), [...at, "--exit-on-error", dump]);
+
+      const second = await started();
+      expect(await second.says("The database is not the one that the members used last")).toMatch(
+        /it lies back [\d.]+ (s|min): a member was heard of last at 20\d\d-/,
+      );
+      const again = raise("annex");
+      await heard("alarm-raised", again);
+      // What happened after the backup is told again, by the same ids, because the service still says it.
+      await expect.poll(() => hook.counts("alarm-resolved")[ends], LONG).toBe(2);
+      const status = await place.plenum("status");
+      expect(status.stdout).toContain("The database is not the one that the members used last");
+      await stop(second);
+
+      expect(hook.counts("alarm-resolved")[known]).toBeUndefined();
+      expect(hook.counts("alarm-resolved")[later]).toBeUndefined();
+      const facts = new Map<string, Set<string>>();
+      for (const { alarm, id, type } of hook.told) {
+        if (alarm === null) continue;
+        const key = `${type} ${alarm}`;
+        facts.set(key, (facts.get(key) ?? new Set()).add(id));
+      }
+      for (const [fact, ids] of facts) expect([fact, ids.size]).toEqual([fact, 1]);
+      withinQuota();
+
+      // Started once more, it is the database that was used last.
+      const third = await started();
+      await stop(third);
+      expect((await third.ended).stderr).not.toContain("is not the one that the members used last");
+    });
+  },
+);

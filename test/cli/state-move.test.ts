@@ -1,0 +1,84 @@
+import { writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Moved } from "#src/store/move/move.ts";
+import { absent, type RealServer, startPostgres } from "../real-servers.ts";
+import { furnishTwo } from "../store/move/two-sources.ts";
+import { connectTo } from "../store/postgres/rig.ts";
+import { onlyLine, workplace } from "./plenum.ts";
+
+describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres();
+  }, 60_000);
+  afterAll(() => server.stop());
+
+  const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
+
+  test("moves, says what, refuses a worker, and says so when it is asked again", async () => {
+    const place = workplace("http://127.0.0.1:9");
+    place.configure({ sources: { main: source, annex: source } });
+    const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
+    const nothing = await place.plenum("state", "move", ...to);
+    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([
+      78,
+      expect.stringMatching(/^There is no state in .*state\./),
+    ]);
+    await furnishTwo(place.path("state"));
+    const moved = await place.plenum("state", "move", ...to);
+    expect(moved.stderr).toBe("");
+    expect(moved.stdout).toMatch(
+      /is in 127\.0\.0\.1:\d+\/postgres, schema plenum now, for 4 sources: main, annex, /,
+    );
+    expect(moved.stdout).toMatch(/\n {2}event +105 rows\n {4}main: 85 rows, digest [0-9a-f]{16}\n/);
+    expect(moved.stdout).toContain(
+      "Next: say so in the configuration (state.postgres), and start the members",
+    );
+    expect(moved.code).toBe(0);
+
+    const worker = await place.plenum("run");
+    expect([worker.code, onlyLine(worker.stderr)]).toEqual([
+      78,
+      expect.stringMatching(
+        /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum at .*\. Set state\.postgres/,
+      ),
+    ]);
+    const again = await place.plenum("state", "move", ...to, "--json");
+    expect(JSON.parse(again.stdout) as Moved).toMatchObject({ wasThere: true, tables: [] });
+  });
+
+  test("takes the database of the configuration, and what stops all writing with it", async () => {
+    const place = workplace("http://127.0.0.1:9");
+    await furnishTwo(place.path("state"));
+    writeFileSync(place.path("state/WRITES-STOPPED"), "by hand\n");
+    const url = `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`;
+    place.configure({
+      state: { folder: "state", postgres: { url, schema: "configured" } },
+      // A file belongs to one machine.
+      sinks: { out: { webhook: { url: "http://127.0.0.1:9/", unsigned: true } } },
+    });
+    const half = await place.plenum("state", "move", "--schema", "other");
+    expect([half.code, onlyLine(half.stderr)]).toEqual([78, expect.stringContaining("Without --to")]);
+    const moved = await place.plenum("state", "move");
+    expect([moved.stderr, moved.code]).toEqual(["", 0]);
+    expect(moved.stdout).toContain("Next: start the members: plenum run.");
+    const client = await connectTo(server);
+    const { rows } = await client.query(
+      "select key, body from configured.fleet_document where key = 'kill-switch'",
+    );
+    await client.end();
+    expect(JSON.parse(rows[0]?.body)).toMatchObject({ by: expect.stringContaining(place.path("state")) });
+  });
+
+  test.each<[string, readonly string[], string]>([
+    ["no database at all", [], "It is not said which database the state is to be moved to."],
+    ["a password in it", ["--to", "postgresql://a:b@db/x"], "--to: Leave the password out of the address"],
+    ["no TLS on the way", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
+    ["nobody there", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
+  ])("says in one sentence that there is %s", async (_, args, sentence) => {
+    const place = workplace("http://127.0.0.1:9");
+    const { stderr, code } = await place.plenum("state", "move", ...args);
+    expect(onlyLine(stderr)).toContain(sentence);
+    expect([75, 78]).toContain(code);
+  });
+});

@@ -1,0 +1,177 @@
+import { existsSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
+import { wholeProgram } from "./whole-program.ts";
+
+/**
+ * Whoever mistypes an id or a name reads that name in one sentence, and gets an exit code; an empty answer would read as
+ * "there is none". Every command that takes one has its line here.
+ */
+
+const PAST = "--from 2d --to 1d";
+const NO_SOURCE = /^There is no source nowhere; known are: main\.$/;
+const NO_SINK = /^There is no sink nowhere; known are: files\.$/;
+const NO_TAG = /^The state knows no tag 99999999 of main\. `plenum tags` lists the tags\.$/;
+const NO_SITE = /^The state knows no site 999 of main\. `plenum sites` lists the sites\.$/;
+const NOT_SEEN = /^The token sees no site 999; it sees 1 \(.*\), 6 \(.*\)\. `plenum sites` lists them\.$/;
+const UNLISTED = /^Tag 99999999 is not among the 141 tags of main, .*; nothing was asked\./;
+const HELP = "(plenum --help shows what there is)";
+
+/** What is typed, the exit code and the sentence; `now` needs a worker that runs, `then` one that does not. */
+const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])[] = [
+  ["sites --source nowhere", 78, NO_SOURCE],
+  ["alarms --source nowhere", 78, NO_SOURCE],
+  ["alarms --site 999", 78, NOT_SEEN],
+  ["alarms --status gone", 2, /'gone' is invalid\. Allowed choices are active/],
+  ["alarms --priority Q", 2, /'Q' is invalid\. Allowed choices are A, B, C/],
+  ["tags nosuch", 78, /^There is no tag nosuch among the 141 tags of main\./],
+  ["tags --source nowhere", 78, NO_SOURCE],
+  ["tags --site 999", 78, NOT_SEEN],
+  ["tags --unit furlong", 78, /^No tag has the unit "furlong"; there are kWh/],
+  ["tags --system nosuch", 78, /^The service knows no system nosuch\. `plenum systems` lists the systems\.$/],
+  ["tags --system 99999999", 78, /^(The service knows no|No tag that fits belongs to the) system 99999999\./],
+  ["tags --class nosuch", 78, /^There is no class nosuch/],
+  ["gateways nosuch", 78, /^There is no gateway nosuch among the \d+ gateways of main\./],
+  ["gateways --source nowhere", 78, NO_SOURCE],
+  ["gateways --site 999", 78, NOT_SEEN],
+  ["hosts nosuch", 78, /^There is no host nosuch among/],
+  ["hosts --source nowhere", 78, NO_SOURCE],
+  ["hosts --site 999", 78, NOT_SEEN],
+  ["systems nosuch", 78, /^There is no system nosuch among/],
+  ["systems --source nowhere", 78, NO_SOURCE],
+  ["systems --site 999", 78, NOT_SEEN],
+  ["read 10001 99999999", 78, UNLISTED],
+  ["read 10001 --source nowhere", 78, NO_SOURCE],
+  ["history 10001 99999999", 78, UNLISTED],
+  ["history 10001 --source nowhere", 78, NO_SOURCE],
+  ["history 10001 --zone Europe/Nowhere", 2, /'Europe\/Nowhere' is invalid/],
+  ["history 10001 --resolution 7y", 2, /'7y' is invalid\. Allowed choices are/],
+  ["write 10001 1 --source nowhere", 78, NO_SOURCE],
+  ["events --tag 99999999", 78, NO_TAG],
+  ["events --site 999", 78, NO_SITE],
+  ["events --source nowhere", 78, NO_SOURCE],
+  ["events --kind alarm-nosuch", 78, /^No event kind is called alarm-nosuch\./],
+  ["events --priority Q", 78, /^No alarm has a priority Q; known are A, B, C\.$/],
+  ["outbox dead nowhere", 78, NO_SINK],
+  ["outbox resend nowhere", 78, NO_SINK],
+  ["outbox resend files 17", 78, /^The sink files has no dead letter 17\. `plenum outbox dead` lists them/],
+  ["outbox discard nowhere", 78, NO_SINK],
+  ["outbox discard files 17 18", 78, /^The sink files has no dead letters 17, 18\./],
+  ["outbox replay nowhere --since 1h", 78, NO_SINK],
+  ["outbox snapshot nowhere", 78, NO_SINK],
+  ["outbox revive nowhere", 78, NO_SINK],
+  ["sink test nowhere", 78, NO_SINK],
+  ["silence add --source nowhere --for 1h --reason x", 78, NO_SOURCE],
+  ["silence add --site 999 --for 1h --reason x", 78, NO_SITE],
+  ["silence add --alarm nosuch --for 1h --reason x", 78, /^The state knows no alarm nosuch of main\./],
+  ["silence add --priority q --for 1h --reason x", 2, /'q' is invalid\. Write priorities as capital letters/],
+  ["silence end nosuch", 78, /^There is no silence nosuch; `plenum silence` shows/],
+  ["writes approve nobody --key token", 78, /^There is no two-person rule\./],
+  ["writes second nosuch 1 --source nowhere", 78, NO_SOURCE],
+  ["audit show --source nowhere", 78, NO_SOURCE],
+  ["audit show --command nosuch", 78, /^The audit log has no record of a command nosuch\.$/],
+  ["audit show --tag 88888888", 78, /^The audit log has no record about a tag 88888888\.$/],
+  [
+    "audit show --kind nosuch*",
+    78,
+    /^The audit log has no record of a step nosuch\*\. Its steps are .*rejected/,
+  ],
+  ["plan --source nowhere", 78, NO_SOURCE],
+  ["gaps 10001 99999999", 78, NO_TAG],
+  ["gaps --source nowhere", 78, NO_SOURCE],
+  ["silent-sensors --source nowhere", 78, NO_SOURCE],
+  ["silent-sensors --site 999", 78, NO_SITE],
+  ["complete --source nowhere", 78, NO_SOURCE],
+  ["complete --site 999", 78, /^No history of a site 999 is followed in main\./],
+  [`backfill 10001 99999999 ${PAST}`, 78, NO_TAG],
+  [`backfill ${PAST} --site 999`, 78, NO_SITE],
+  [`backfill ${PAST} --name nosuch*`, 78, /^No known tag fits this selection\./],
+  [`backfill ${PAST} --unit furlong`, 78, /^No known tag fits this selection\./],
+  [`backfill ${PAST} --source nowhere`, 78, NO_SOURCE],
+  [`backfill ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
+  ["backfill --cancel nosuch", 78, /^There is no order nosuch\. `plenum backfill` lists them\.$/],
+  ["explain nosuch", 78, /^The state knows neither a tag nor an alarm nosuch of main\./],
+  ["explain 10001 --source nowhere", 78, NO_SOURCE],
+  ["state salvage nosuch", 78, /^There is no file nosuch\.$/],
+  ["completion csh", 2, /'csh' is invalid .* Allowed choices are bash, zsh, fish/],
+  ["completion --names nosuch", 2, /'nosuch' is invalid\. Allowed choices are/],
+  ["help nosuch", 2, /unknown command 'nosuch'/],
+  ["help outbox nosuch", 2, /nosuch/],
+  ["nosuch", 2, /unknown command 'nosuch'/],
+];
+
+/** With a worker, which alone knows it. */
+const WITH_WORKER: typeof CASES = [
+  ["write 99999999 1", 1, /^The command ended as rejected\.$/],
+  ["writes second nosuch 1", 1, /^The command ended as rejected\.$/],
+];
+
+/** An export begins with no worker; what it says of tags and sites, export.test.ts has. */
+const WITHOUT_WORKER: typeof CASES = [
+  [`export --to-folder out ${PAST} --source nowhere`, 78, NO_SOURCE],
+  [`export --to-folder out ${PAST} --format csv`, 2, /'csv' is invalid\. Allowed choices are parquet/],
+  [`export --to-folder out ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
+];
+
+test("every command that takes the name of something stands in the table", async () => {
+  /** By what their values are called in the help; what a person makes up or measures is no name of anything. */
+  const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
+  const made =
+    /^(init|demo|doctor|run|simulate|check|audit verify|state move)\b|export --(site|name|unit)|silence add --name|write --id|--log|--ca-file|--key/;
+  const typed = [...CASES, ...WITH_WORKER, ...WITHOUT_WORKER].map(([line]) => line);
+  const missing: string[] = [];
+  const walk = (command: Awaited<ReturnType<typeof wholeProgram>>, before: string) => {
+    for (const each of command.commands) {
+      const path = `${before}${each.name()}`;
+      for (const { long, flags } of each.options) {
+        const [, value = ""] = /(<[^>]+>)$/.exec(flags) ?? [];
+        if (!names.test(value) || made.test(`${path} ${long}`)) continue;
+        if (!typed.some((line) => line.startsWith(path) && line.includes(` ${long} `)))
+          missing.push(`${path} ${long}`);
+      }
+      const [argument] = each.registeredArguments;
+      const takes = argument !== undefined && names.test(argument.name());
+      if (takes && !made.test(path) && !typed.some((line) => line.startsWith(`${path} `))) missing.push(path);
+      walk(each, `${path} `);
+    }
+  };
+  walk(await wholeProgram(), "");
+  expect(missing).toEqual([]);
+});
+
+describe("what there is not is named", () => {
+  test("by every command, and nothing is done", async () => {
+    const service = await simulatedServer();
+    const place = workplace(service.url);
+    const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
+    place.configure({ commands: { enabled: true, allow: [allowed] } });
+    const worker = place.start("run", "--arm-writing");
+    await worker.says("Plenum is running");
+    // What the commands below compare with, once it was listed; the events of a list come with the list.
+    const listed = async (what: string) =>
+      (await place.plenum(what)).stderr.includes("as the worker listed them");
+    for (const what of ["tags", "gateways", "hosts", "systems"])
+      await expect.poll(() => listed(what), { timeout: 120_000 }).toBe(true);
+
+    const wrong: unknown[] = [];
+    const walk = async (cases: typeof CASES, stdout: RegExp) => {
+      const ended = await place.each(cases.map(([typed]) => typed));
+      expect(ended).toHaveLength(cases.length);
+      for (const [n, [typed, code, sentence]] of cases.entries()) {
+        const each = ended[n];
+        const text = onlyLine((each?.stderr ?? "").replace(HELP, ""));
+        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout))
+          wrong.push({ typed, ...each });
+      }
+    };
+    await walk(WITH_WORKER, /^rejected \(/);
+    await walk(CASES, /^$/);
+    worker.signal("SIGTERM");
+    expect((await worker.ended).code).toBe(0);
+    await walk(WITHOUT_WORKER, /^$/);
+    expect(existsSync(place.path("out/_manifests"))).toBe(false);
+    expect(wrong).toEqual([]);
+    expect(JSON.parse((await place.plenum("silence", "--json")).stdout)).toEqual([]);
+    expect((await place.plenum("backfill")).stdout).not.toMatch(/\d{4}-\d\d-\d\d/);
+  }, 300_000);
+});

@@ -1,0 +1,49 @@
+import { describe, expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { digestOf } from "#src/fleet/digest.ts";
+
+const SOURCE = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" };
+const SINKS = {
+  lake: { webhook: { url: "https://lake.example.com/in", secrets: [{ env: "LAKE_SECRET" }] } },
+};
+
+function digest(changes: Readonly<Record<string, unknown>> = {}): string {
+  return digestOf(Config.parse({ sources: { main: SOURCE }, sinks: SINKS, ...changes }));
+}
+
+describe("the digest of a configuration", () => {
+  test("is the same in whatever order and at whatever length the same is said", () => {
+    expect(digest()).toMatch(/^[0-9a-f]{16}$/);
+    const backwards = Object.fromEntries(Object.entries(SOURCE).toReversed());
+    expect(digest({ sources: { main: backwards } })).toBe(digest());
+    expect(digest({ state: { max_age: "168h" } })).toBe(digest());
+  });
+
+  test.each([
+    ["log", { log: { level: "debug" } }],
+    ["status", { status: { port: 9_999 } }],
+    ["folder", { state: { folder: "elsewhere" } }],
+  ])("what belongs to one machine does not count: %s", (_, changes) => {
+    expect(digest(changes)).toBe(digest());
+  });
+
+  test.each([
+    ["a source more", { sources: { main: SOURCE, other: SOURCE } }],
+    ["another address", { sources: { main: { ...SOURCE, base_url: "http://127.0.0.2" } } }],
+    ["no sink", { sinks: {} }],
+    ["commands", { commands: { rehearsal: true } }],
+    ["a bound of the state", { state: { max_age: "1d" } }],
+    ["another bound", { state: { replay_window: "1d 1h" } }],
+    ["size", { state: { max_bytes: "10MiB" } }],
+    ["plots", { state: { plots: false } }],
+  ])("what decides about a source does: %s", (_, changes) => {
+    expect(digest(changes)).not.toBe(digest());
+  });
+
+  test("numbers that JSON does not have are not taken for each other", () => {
+    const state = { max_bytes: 1, max_age: 1, replay_window: 1, plots: true };
+    const of = (max: number | null) => digestOf({ sources: { max }, sinks: {}, commands: {}, state });
+    const all = [null, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY].map(of);
+    expect(new Set(all).size).toBe(4);
+  });
+});

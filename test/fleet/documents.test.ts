@@ -1,0 +1,73 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { systemClock } from "#src/clock.ts";
+import { openFleetDocument } from "#src/fleet/document.ts";
+import {
+  createFleetKillSwitch,
+  readFleetKillSwitch,
+  releaseFleetKillSwitch,
+  throwFleetKillSwitch,
+} from "#src/fleet/kill-switch.ts";
+import { createLog } from "#src/log.ts";
+import { absent, type RealServer, startPostgres } from "../real-servers.ts";
+import { createRig, type Rig } from "./rig.ts";
+
+const log = createLog({ level: "silent" });
+
+describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
+  let server: RealServer;
+  let rig: Rig;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
+  });
+  afterAll(() => server.stop());
+  afterEach(() => rig.close());
+
+  test("a document is read by all at once, and taken away only by who has seen it as it is", async () => {
+    rig = createRig(server);
+    const key = "approvers";
+    const open = async () =>
+      openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
+    const [one, other] = [await open(), await open()];
+    expect([one.read(), one.mark(), await one.remove()]).toEqual([null, "", true]);
+    await one.write({ at: 1 });
+    expect([one.read(), one.mark()]).toEqual([{ at: 1 }, '{"at":1}']);
+    await expect.poll(() => other.read(), { interval: 5 }).toEqual({ at: 1 });
+    const [cut] = await rig.ask(
+      "select count(pg_terminate_backend(pid))::int from pg_stat_activity where query like 'listen%'",
+    );
+    expect(cut).not.toEqual([0]);
+    await expect
+      .poll(() => rig.ask("select 1 from pg_stat_activity where query like 'listen%'"))
+      .not.toEqual([]);
+    await rig.ask("update fleet_document set body = '{\"at\":2}'");
+    expect(await one.remove()).toBe(false);
+    expect(one.read()).toEqual({ at: 2 });
+    await other.refresh();
+    expect(await other.remove()).toBe(true);
+    await expect.poll(() => one.read(), { interval: 5 }).toBeNull();
+    const later = await open();
+    expect(later.read()).toBeNull();
+    for (const each of [one, other, later]) each.close();
+  });
+
+  test("the kill switch that the command line throws stops every member within two seconds", async () => {
+    rig = createRig(server);
+    const operator = await rig.database();
+    const databases = [await rig.database(), await rig.database()];
+    const switches = databases.map((database) =>
+      createFleetKillSwitch({ database, clock: systemClock, log }),
+    );
+    for (const each of switches) await each.start(new AbortController().signal);
+    const thrown = () => switches.map((each) => each.thrown());
+    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
+    const at = performance.now();
+    await throwFleetKillSwitch(operator, { by: "the command line", at: "2026-06-01T00:00:00.000Z" });
+    await expect.poll(thrown, { interval: 5 }).toEqual([true, true]);
+    expect(performance.now() - at).toBeLessThan(2_000);
+    expect(await readFleetKillSwitch(operator)).toMatchObject({ by: "the command line" });
+    await releaseFleetKillSwitch(operator);
+    await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);
+    expect(await readFleetKillSwitch(operator)).toBeNull();
+    for (const each of switches) await each.stop(1_000);
+  });
+});

@@ -1,0 +1,174 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { absent, type RealServer, startPostgres } from "../real-servers.ts";
+import { createRig, type Rig, SOURCES, TIMING } from "./rig.ts";
+
+describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
+  let server: RealServer;
+  let rig: Rig;
+  const rigs: Rig[] = [];
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
+  });
+  afterAll(() => server.stop());
+  afterEach(async () => {
+    for (const each of rigs.splice(0)) await each.close();
+  });
+
+  function begin(): void {
+    rig = createRig(server);
+    rigs.push(rig);
+  }
+
+  test("what a killed member held is taken as soon as its lease has run out", async () => {
+    begin();
+    const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
+    await rig.settled(a, b, c);
+    const killedAt = performance.now();
+    await a.crash();
+    await rig.settled(b, c);
+    // In life 9 s at most, and what it takes to begin.
+    const tookMs = performance.now() - killedAt;
+    expect(tookMs).toBeLessThan(TIMING.ttlMs + 1_000);
+    expect(await rig.ask("select count(*)::int from takeover where reason = 'lease-ran-out'")).toEqual([[3]]);
+    expect(await rig.ask("select gone from member where name = 'a'")).toEqual([["lost"]]);
+  });
+
+  test("a member that stood still finds others in its place, and takes part again", async () => {
+    begin();
+    const [a, b] = [await rig.member("a"), await rig.member("b")];
+    await rig.settled(a, b);
+    const before = a.holding();
+    const leases = rig.begun.filter(({ member, isOver }) => member === "a" && !isOver);
+    a.clock.pause();
+    await expect.poll(() => b.holding().length, { interval: 20 }).toBe(SOURCES.length);
+    // Nothing of it ran meanwhile, and still nobody who asks its leases is told that they are good.
+    expect(leases.map(({ lease }) => lease.leftMs())).toEqual(before.map(() => 0));
+    a.clock.resume();
+    await rig.settled(a, b);
+    expect(leases.every(({ lease }) => lease.signal.aborted)).toBe(true);
+  });
+
+  test.each(["cut", "stall"] as const)(
+    "%s off from the database a member ends before others begin",
+    async (how) => {
+      begin();
+      const [a, b] = [await rig.member("a"), await rig.member("b")];
+      await rig.settled(a, b);
+      const faultAt = performance.now();
+      a.network[how]();
+      await expect.poll(() => a.holding(), { interval: 10 }).toEqual([]);
+      await rig.settled(b);
+      expect(performance.now() - faultAt).toBeLessThan(TIMING.ttlMs + 1_000);
+      expect(a.fleet.notices().join()).toContain("Nothing is polled here");
+      const healedAt = performance.now();
+      a.network.heal();
+      await rig.settled(a, b);
+      expect(performance.now() - healedAt).toBeLessThan(4_000);
+      expect(a.fleet.notices()).toEqual([]);
+    },
+  );
+
+  test("while the database is away nothing is held, and all is taken again when it is back", async () => {
+    begin();
+    const [a, b] = [await rig.member("a"), await rig.member("b")];
+    await rig.settled(a, b);
+    await server.kill();
+    await expect.poll(() => rig.held(), { interval: 20 }).toEqual([]);
+    const away = await a.fleet.status();
+    expect([away.database, away.members.length, away.sources.length]).toEqual([null, 2, SOURCES.length]);
+    expect(away.trouble).toContain("127.0.0.1");
+    await server.again();
+    await rig.settled(a, b);
+    expect((await a.fleet.status()).trouble).toBeNull();
+  });
+
+  test("a short restart of the database moves nothing", async () => {
+    begin();
+    const timing = { ...TIMING, ttlMs: 20_000 };
+    const [a, b] = [await rig.member("a", { timing }), await rig.member("b", { timing })];
+    await rig.settled(a, b);
+    const before = rig.begun.length;
+    // Fast, without a wait for those who are connected.
+    server.signal("SIGINT");
+    await server.end();
+    await server.again();
+    // Somebody else comes, so both have looked and renewed since.
+    const c = await rig.member("c", { timing });
+    await rig.settled(a, b, c);
+    expect(rig.begun.slice(before).map(({ member }) => member)).toEqual(["c", "c", "c"]);
+  });
+
+  test("wall clocks that are wrong by five minutes disturb nobody", async () => {
+    begin();
+    const a = await rig.member("a", { wrongByMs: 300_000 });
+    const b = await rig.member("b", { wrongByMs: -300_000 });
+    await rig.settled(a, b);
+    const c = await rig.member("c");
+    await rig.settled(a, b, c);
+    await a.crash();
+    await rig.settled(b, c);
+    const lost = await rig.ask("select distinct from_member from takeover where reason = 'lease-ran-out'");
+    expect(lost).toEqual([["a"]]);
+  });
+
+  test("a start that takes longer than its lease is ended as soon as it is there", async () => {
+    begin();
+    const stopped: string[] = [];
+    const waiting: (() => void)[] = [];
+    const a = await rig.member("a", {
+      async hold({ source }) {
+        await new Promise<void>((resolve) => waiting.push(resolve));
+        return { stop: async () => void stopped.push(source) };
+      },
+    });
+    await expect.poll(() => waiting.length, { interval: 20 }).toBe(8);
+    a.network.cut();
+    const b = await rig.member("b");
+    await rig.settled(b);
+    for (const go of waiting) go();
+    await expect.poll(() => stopped.length).toBe(8);
+  });
+
+  test("whoever says that it was fenced loses that source at once", async () => {
+    begin();
+    const a = await rig.member("a");
+    await rig.settled(a);
+    const [first] = rig.begun;
+    first?.lease.fenced();
+    expect([first?.lease.leftMs(), first?.lease.signal.aborted]).toEqual([0, true]);
+    await rig.settled(a);
+    expect(rig.begun.at(-1)).toMatchObject({ source: first?.source, epoch: 2 });
+  });
+
+  test("what was taken by a statement whose answer was lost is set right", async () => {
+    begin();
+    let isLost = false;
+    const a = await rig.member("a", {
+      around: (database) => ({
+        ...database,
+        async transact(asked) {
+          const answers = await database.transact(asked);
+          if (!isLost && asked.some(({ text }) => text.includes("skip locked"))) {
+            isLost = true;
+            throw new Error("the answer was lost");
+          }
+          return answers;
+        },
+      }),
+    });
+    await rig.settled(a);
+    expect(isLost).toBe(true);
+  });
+
+  test("a goodbye that cannot be said in time ends all the same", async () => {
+    begin();
+    const [a, b] = [await rig.member("a"), await rig.member("b")];
+    await rig.settled(a, b);
+    a.network.stall();
+    const stoppedAt = performance.now();
+    await a.fleet.stop(500);
+    expect(performance.now() - stoppedAt).toBeLessThan(3_500);
+    expect(a.holding()).toEqual([]);
+    await rig.settled(b);
+  });
+});

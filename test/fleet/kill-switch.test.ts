@@ -1,0 +1,130 @@
+import { describe, expect, test } from "vitest";
+import {
+  createFleetKillSwitch,
+  type FleetKillSwitch,
+  readFleetKillSwitch,
+  releaseFleetKillSwitch,
+  throwFleetKillSwitch,
+} from "#src/fleet/kill-switch.ts";
+import { createLog } from "#src/log.ts";
+import { describeService } from "../suites/service-suite.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { createMemoryDocuments } from "./memory-documents.ts";
+
+const log = createLog({ level: "silent" });
+const AT = "2026-06-01T00:00:00.000Z";
+
+describeService("the kill switch of a fleet", async () => {
+  const clock = createVirtualClock(0, { turns: 3 });
+  const { database } = createMemoryDocuments().connect();
+  const service = createFleetKillSwitch({ database, clock, log });
+  return {
+    service,
+    async quiet() {
+      await clock.advance(10_000);
+      expect(clock.sleepers()).toBe(0);
+    },
+  };
+});
+
+describe("the kill switch of a fleet", () => {
+  async function twoMembers() {
+    const clock = createVirtualClock(0, { turns: 3 });
+    const documents = createMemoryDocuments();
+    const connections = [documents.connect(), documents.connect()] as const;
+    const switches = connections.map(({ database }) => createFleetKillSwitch({ database, clock, log }));
+    const [first, second] = switches as [FleetKillSwitch, FleetKillSwitch];
+    expect(first.thrown(), "before the first look").toBe(true);
+    for (const each of switches) await each.start(new AbortController().signal);
+    await clock.advance(100);
+    expect(switches.map((each) => each.thrown())).toEqual([false, false]);
+    return { clock, documents, connections, first, second };
+  }
+
+  test("thrown by one it counts there at once, and for all when it is told", async () => {
+    const { clock, first, second, connections } = await twoMembers();
+    const told = first.throwIt("a message", AT);
+    expect(first.thrown()).toBe(true);
+    await told;
+    await clock.advance(0);
+    expect(second.thrown()).toBe(true);
+    expect(await readFleetKillSwitch(connections[1].database)).toEqual({ by: "a message", at: AT });
+    expect(await releaseFleetKillSwitch(connections[1].database)).toBe(true);
+    await clock.advance(10);
+    expect([first.thrown(), second.thrown()]).toEqual([false, false]);
+  });
+
+  test("who hears of nothing sees it within a second", async () => {
+    const { clock, connections, first } = await twoMembers();
+    connections[0].hears = false;
+    await throwFleetKillSwitch(connections[1].database, { by: "the command line", at: AT });
+    await clock.advance(1_000);
+    expect(first.thrown()).toBe(true);
+  });
+
+  test.each(["fails", "stalls"] as const)(
+    "a database that %s counts as thrown after two seconds, until it answers again",
+    async (state) => {
+      const { clock, connections, first, second } = await twoMembers();
+      connections[0].state = state;
+      await clock.advance(2_001);
+      expect([first.thrown(), second.thrown()]).toEqual([true, false]);
+      const asked = connections[0].asked;
+      await clock.advance(60_000);
+      expect(connections[0].asked - asked, "looks in a minute").toBeLessThan(90);
+      connections[0].state = "well";
+      await clock.advance(2_000);
+      expect(first.thrown()).toBe(false);
+    },
+  );
+
+  test("a process that stood still does not believe what it saw before", async () => {
+    const { clock, first } = await twoMembers();
+    clock.suspend(60_000);
+    expect(first.thrown()).toBe(true);
+    await clock.advance(10);
+    expect(first.thrown()).toBe(false);
+  });
+
+  test("thrown while the database is away it is written as soon as that is back", async () => {
+    const { clock, connections, documents, first, second } = await twoMembers();
+    connections[0].state = "stalls";
+    const told = first.throwIt("the page", AT);
+    await clock.advance(30_000);
+    expect(documents.bodies.size).toBe(0);
+    connections[0].state = "well";
+    await clock.advance(2_000);
+    await told;
+    expect([...documents.bodies.values()]).toEqual([JSON.stringify({ by: "the page", at: AT })]);
+    expect(second.thrown()).toBe(true);
+  });
+
+  test("what could not be told before a stop stays thrown here, and nobody waits for ever", async () => {
+    const { clock, connections, first } = await twoMembers();
+    connections[0].state = "fails";
+    const told = first.throwIt("the page", AT);
+    const stopped = first.stop(1_000);
+    await clock.advance(5_000);
+    await Promise.all([told, stopped]);
+    expect(first.thrown()).toBe(true);
+  });
+
+  test("a release does not undo what was thrown anew meanwhile", async () => {
+    const { connections, documents } = await twoMembers();
+    const [{ database }] = connections;
+    await throwFleetKillSwitch(database, { by: "one", at: AT });
+    const query = database.query;
+    const between = {
+      ...database,
+      async query(...asked: Parameters<typeof query>) {
+        const answer = await query(...asked);
+        await throwFleetKillSwitch(database, { by: "another", at: AT });
+        return answer;
+      },
+    };
+    expect(await releaseFleetKillSwitch(between)).toBe(false);
+    expect([...documents.bodies.values()]).toEqual([JSON.stringify({ by: "another", at: AT })]);
+    expect(await releaseFleetKillSwitch(database)).toBe(true);
+    expect(documents.bodies.size).toBe(0);
+  });
+});

@@ -1,0 +1,157 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type Holder, type Sharer, sharesOf } from "#src/fleet/share.ts";
+
+const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
+const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);
+
+const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Sharer => ({
+  name,
+  takes,
+  unable,
+});
+
+/** Members, some of which drain, in any order. */
+const sharers = fc
+  .uniqueArray(fc.tuple(fc.constantFrom(...NAMES), fc.integer({ min: 0, max: 4 })), {
+    maxLength: NAMES.length,
+    selector: ([name]) => name,
+  })
+  .map((drawn) => drawn.map(([name, luck]) => sharer(name, luck > 0)));
+
+/** Members that are able to hold some sources only. */
+const choosySharers = fc
+  .tuple(sharers, fc.array(fc.array(fc.constantFrom(...SOURCES), { maxLength: 25 }), { maxLength: 7 }))
+  .map(([members, unables]) => members.map((member, n): Sharer => ({ ...member, unable: unables[n] ?? [] })));
+
+/** Who holds what; also somebody whom nobody knows. */
+const holders = fc
+  .tuple(
+    fc.integer({ min: 0, max: SOURCES.length }),
+    fc.array(fc.option(fc.constantFrom(...NAMES, "gone")), {
+      minLength: SOURCES.length,
+      maxLength: SOURCES.length,
+    }),
+  )
+  .map(([count, held]) => SOURCES.slice(0, count).map((source, n): Holder => [source, held[n] ?? null]));
+
+function loadsOf(members: readonly Sharer[], shares: ReadonlyMap<string, string | null>): readonly number[] {
+  const taking = members.filter(({ takes }) => takes);
+  return taking.map(({ name }) => [...shares.values()].filter((holder) => holder === name).length);
+}
+
+/** The fewest moves: everybody keeps as much of an even share as it has, and who has more gets the larger ones. */
+function fewestMoves(members: readonly Sharer[], held: readonly Holder[]): number {
+  const taking = members.filter(({ takes }) => takes);
+  const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
+  const base = Math.floor(held.length / taking.length);
+  const larger = held.length % taking.length;
+  return counts
+    .toSorted((a, b) => b - a)
+    .reduce((sum, count, n) => sum + Math.max(0, count - (n < larger ? base + 1 : base)), 0);
+}
+
+describe("who should hold what", () => {
+  test("everything is held by one member, evenly, and no more moves than has to", () => {
+    fc.assert(
+      fc.property(sharers, holders, (members, held) => {
+        const shares = sharesOf(members, held);
+        expect([...shares.keys()].toSorted()).toEqual(held.map(([source]) => source));
+        const taking = members.filter(({ takes }) => takes).map(({ name }) => name);
+        if (taking.length === 0) {
+          expect(new Set(shares.values()).size).toBeLessThanOrEqual(held.length === 0 ? 0 : 1);
+          return;
+        }
+        expect([...shares.values()].every((name) => name !== null && taking.includes(name))).toBe(true);
+        const loads = loadsOf(members, shares);
+        expect(Math.max(...loads) - Math.min(...loads)).toBeLessThanOrEqual(1);
+        const moved = held.filter(
+          ([source, holder]) => holder !== null && taking.includes(holder) && shares.get(source) !== holder,
+        );
+        expect(moved.length).toBe(fewestMoves(members, held));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("every member comes to the same, in whatever order it sees the rows", () => {
+    fc.assert(
+      fc.property(choosySharers, holders, fc.integer({ min: 1, max: 1_000 }), (members, held, stride) => {
+        const turned = <T>(list: readonly T[]) =>
+          list
+            .map((each, n) => ({ each, at: (n * 7_919 * stride) % 1_009 }))
+            .toSorted((a, b) => a.at - b.at)
+            .map(({ each }) => each);
+        const sorted = (shares: ReadonlyMap<string, string | null>) =>
+          [...shares].toSorted(([a], [b]) => (a < b ? -1 : 1));
+        expect(sorted(sharesOf(turned(members), turned(held)))).toEqual(sorted(sharesOf(members, held)));
+      }),
+    );
+  });
+
+  test("what somebody can hold is held, by one that can, and what is settled stays", () => {
+    fc.assert(
+      fc.property(choosySharers, holders, (members, held) => {
+        const shares = sharesOf(members, held);
+        for (const [source, name] of shares) {
+          const able = members.filter(({ takes, unable }) => takes && !unable.includes(source));
+          if (able.length === 0) expect(name).toBeNull();
+          else expect(able.map((member) => member.name)).toContain(name);
+        }
+        expect(new Map(sharesOf(members, [...shares]))).toEqual(new Map(shares));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("members that act one after the other on old looks come to rest", () => {
+    fc.assert(
+      fc.property(
+        choosySharers,
+        holders,
+        fc.array(fc.integer({ min: 0, max: 6 }), { minLength: 100, maxLength: 100 }),
+        (members, held, turns) => {
+          const now = new Map(held);
+          const gone = [...now].filter(([, name]) => !members.some((member) => member.name === name));
+          for (const [source] of gone) now.set(source, null);
+          const looks = new Map(members.map(({ name }) => [name, new Map(now)]));
+          const act = (member: Sharer, seen: ReadonlyMap<string, string | null>) => {
+            const shares = sharesOf(members, [...seen]);
+            for (const [source, share] of shares) {
+              if (share === member.name && now.get(source) === null) now.set(source, member.name);
+            }
+            const surplus = [...now].find(
+              ([source, holder]) => holder === member.name && shares.get(source) !== member.name,
+            );
+            const isAwaited = [...shares].some(
+              ([source, share]) => now.get(source) === null && share !== null && share !== member.name,
+            );
+            if (surplus !== undefined && !isAwaited) now.set(surplus[0], null);
+          };
+          for (const [n, turn] of turns.entries()) {
+            const member = members[turn % Math.max(1, members.length)];
+            if (member === undefined) continue;
+            // Every other one acts on what it saw at its last turn.
+            act(member, n % 2 === 0 ? now : (looks.get(member.name) ?? now));
+            looks.set(member.name, new Map(now));
+          }
+          for (let before = ""; before !== JSON.stringify([...now]); ) {
+            before = JSON.stringify([...now]);
+            for (const member of members) act(member, now);
+          }
+          expect(new Map(sharesOf(members, [...now]))).toEqual(now);
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+
+  test("of ten at one member five move when a second comes, none when it has three of five", () => {
+    const at = (name: string, from: number, to: number) =>
+      SOURCES.slice(from, to).map((source): Holder => [source, name]);
+    const both = [sharer("a", true), sharer("b", true)];
+    expect(loadsOf(both, sharesOf(both, at("a", 0, 10)))).toEqual([5, 5]);
+    const uneven = [...at("a", 0, 3), ...at("b", 3, 5)];
+    expect(sharesOf(both, uneven)).toEqual(new Map(uneven));
+  });
+});

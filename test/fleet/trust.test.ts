@@ -1,0 +1,72 @@
+import { describe, expect, test } from "vitest";
+import type { Clock } from "#src/clock.ts";
+import { createLease } from "#src/fleet/lease.ts";
+import { createTrust } from "#src/fleet/trust.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const START_MS = Date.UTC(2026, 5, 1);
+
+describe("the trust in a lease", () => {
+  test("counts from before the renewal was sent, and ends before the database's time", async () => {
+    const clock = createVirtualClock(START_MS);
+    const trust = createTrust(clock, 9_000, 1_000);
+    expect(trust.leftMs()).toBe(0);
+    const sent = trust.mark();
+    await clock.advance(2_500);
+    trust.renewed(sent);
+    expect(trust.leftMs()).toBe(5_500);
+    await clock.advance(5_499);
+    expect(trust.leftMs()).toBe(1);
+    await clock.advance(1);
+    expect(trust.leftMs()).toBe(0);
+  });
+
+  test("an answer that comes late does not take back a later one", async () => {
+    const clock = createVirtualClock(START_MS);
+    const trust = createTrust(clock, 9_000, 1_000);
+    const first = trust.mark();
+    await clock.advance(3_000);
+    trust.renewed(trust.mark());
+    trust.renewed(first);
+    expect(trust.leftMs()).toBe(8_000);
+  });
+
+  test("the wall clock has no say in it", async () => {
+    const clock = createVirtualClock(START_MS);
+    const trust = createTrust(clock, 9_000, 1_000);
+    trust.renewed(trust.mark());
+    clock.stepWall(-300_000);
+    expect(trust.leftMs()).toBe(8_000);
+    clock.stepWall(600_000);
+    expect(trust.leftMs()).toBe(8_000);
+  });
+
+  test.each([
+    ["a suspended machine, whose monotonic clock stands still", 0, 60_000],
+    ["a machine that does not say when it was started", 60_000, null],
+  ])("the clock that went further counts: %s", (_, monotonicMs, sinceBootMs) => {
+    let isLater = false;
+    const clock: Clock = {
+      ...createVirtualClock(START_MS),
+      monotonic: () => (isLater ? monotonicMs : 0),
+      sinceBoot: () =>
+        sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 },
+    };
+    const trust = createTrust(clock, 9_000, 1_000);
+    trust.renewed(trust.mark());
+    expect(trust.leftMs()).toBe(8_000);
+    isLater = true;
+    expect(trust.leftMs()).toBe(0);
+  });
+});
+
+describe("a lease", () => {
+  test("has nothing left once it is over, whatever is renewed later", () => {
+    const lease = createLease({ source: "a", epoch: 3, trust: { leftMs: () => 8_000 }, fenced: () => {} });
+    expect([lease.leftMs(), lease.signal.aborted]).toEqual([8_000, false]);
+    lease.end("somebody else holds it");
+    lease.end("it was not renewed");
+    expect([lease.leftMs(), lease.signal.aborted]).toEqual([0, true]);
+    expect(String(lease.signal.reason)).toBe("LeaseOver: The lease on a is over: somebody else holds it.");
+  });
+});

@@ -1,0 +1,22 @@
+import { expect, test } from "vitest";
+import { createUnable } from "#src/fleet/unable.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+test("a source that cannot be started is left to others ever longer, and forgotten when it works", async () => {
+  const clock = createVirtualClock(0);
+  const unable = createUnable(clock, () => 1);
+  expect([unable.sources(), unable.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
+  for (const waitMs of [10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000]) {
+    unable.failed("b", new Error("no way to it"));
+    expect([unable.sources(), unable.nextMs()]).toEqual([["b"], waitMs]);
+    await clock.advance(waitMs);
+    expect(unable.sources()).toEqual([]);
+  }
+  unable.worked("b");
+  unable.failed("b", new Error("no way to it"));
+  unable.failed("a", new Error("no way to it"));
+  expect([unable.sources(), unable.nextMs()]).toEqual([["a", "b"], 10_000]);
+  expect(unable.notices()).toContain(
+    "The source a could not be started here, and is left to other members: no way to it",
+  );
+});

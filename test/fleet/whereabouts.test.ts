@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { pageOf } from "#src/fleet/report.ts";
+import { whereabouts } from "#src/fleet/whereabouts.ts";
+
+const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
+const members = [{ name: "a" }, known].map((each) => ({
+  ...{ host: "machine-1", page: "", version: "0.1.0", state: "alive" as const, unable: [] },
+  ...{ startedAt: "", seenAt: "", isDraining: false, sources: 1, digest: "" },
+  ...each,
+}));
+const sources = [
+  { source: "north", holder: "b" },
+  { source: "south", holder: null },
+  { source: "west", holder: "a" },
+].map((each) => ({ ...each, epoch: 1, since: null, reason: null }));
+const fleet = { self: "a", members, sources };
+
+test("who asks the wrong member for a source is told which one has it, and where", () => {
+  expect(whereabouts("north", fleet)).toEqual({
+    message:
+      "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
+    holder: { name: "b", page: "http://10.0.0.2:9850" },
+  });
+  expect(whereabouts("south", fleet)).toEqual({
+    message: "No member of the fleet holds the source south just now.",
+    holder: null,
+  });
+  expect(whereabouts("west", fleet).message).toBe("The source west is being started by this member, a.");
+});
+
+test("of a page only the address is told that whoever asks can open", () => {
+  const page = (address: string, here: string) => pageOf({ host: "machine-2", page: address }, here);
+  expect(page("http://10.0.0.2:9850", "machine-1")).toBe("http://10.0.0.2:9850");
+  expect(page("http://0.0.0.0:9850", "machine-1")).toBe("http://machine-2:9850");
+  expect(page("http://[::]:9850", "machine-1")).toBe("http://machine-2:9850");
+  for (const loopback of ["http://127.0.0.1:9850", "http://[::1]:9850", "http://localhost:9850"]) {
+    expect(page(loopback, "machine-1"), loopback).toBe("");
+    expect(page(loopback, "machine-2"), loopback).toBe(loopback);
+  }
+  expect(page("", "machine-2")).toBe("");
+});

@@ -1,0 +1,50 @@
+import { expect, test } from "vitest";
+import { isStopping } from "#src/lifecycle.ts";
+import { Fenced } from "#src/store/fenced.ts";
+import { fencedStore } from "#src/store/fenced-store.ts";
+import type { Store } from "#src/store/store.ts";
+import { createMemoryStore } from "../sync/memory-store.ts";
+
+/** A store of which every call but `close` is refused, because somebody else holds the source. */
+function lostStore(store: Store): Store {
+  const lost = <T extends object>(part: T): T =>
+    Object.fromEntries(
+      Object.entries(part).map(([name, member]) => [
+        name,
+        typeof member === "function" ? async () => Promise.reject(new Fenced("north")) : member,
+      ]),
+    ) as T;
+  return {
+    ...lost(store),
+    outbox: lost(store.outbox),
+    quotaMemory: lost(store.quotaMemory),
+    close: store.close,
+  };
+}
+
+test("whoever asks a store that somebody else holds is told to stop, and the holder hears of it", async () => {
+  let heard = 0;
+  const store = fencedStore(lostStore(createMemoryStore()), () => {
+    heard += 1;
+  });
+  const asked = [
+    () => store.commit({}),
+    () => store.document("a", "b"),
+    () => store.outbox.lag(),
+    () => store.outbox.changed(new AbortController().signal),
+    () => store.quotaMemory.load("north/read"),
+  ];
+  for (const ask of asked) {
+    const error = await ask().catch((reason: unknown) => reason);
+    expect(isStopping(error)).toBe(true);
+  }
+  expect(heard).toBe(asked.length);
+});
+
+test("what else goes wrong is told as it is", async () => {
+  const broken = { ...createMemoryStore(), document: () => Promise.reject(new Error("The disk is full.")) };
+  const store = fencedStore(broken, () => expect.unreachable());
+  await expect(store.document("a", "b")).rejects.toThrow("The disk is full.");
+  expect(await store.outbox.lag()).toEqual([]);
+  await store.close();
+});

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { Config } from "#src/config/config.ts";
+import { createLog } from "#src/log.ts";
+import { createMemberFile } from "#src/member-file.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+function configWith(level: string): Config {
+  return Config.parse({
+    log: { level },
+    sources: { main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" } },
+  });
+}
+
+test("a member takes no change over, says which ones wait for all members, and what is wrong", async () => {
+  let inFile = () => configWith("info");
+  const file = createMemberFile({
+    configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },
+    config: configWith("info"),
+    clock: createVirtualClock(0),
+    log: createLog({ level: "silent" }),
+  });
+  expect((await file.reload("command", false)).pending).toEqual([]);
+  expect(file.notices()).toEqual([]);
+
+  inFile = () => configWith("debug");
+  const dry = await file.reload("command", true);
+  expect(dry).toMatchObject({
+    changes: [],
+    pending: [{ path: "log.level", effect: "restart" }],
+    refused: null,
+  });
+  expect(file.state().pending).toEqual([]);
+  await file.reload("signal", false);
+  expect(file.state()).toMatchObject({ pending: [{ path: "log.level" }], last: { by: "signal" } });
+  expect(file.notices()).toEqual([
+    "The configuration file was changed (log.level); it counts once all members of the fleet were stopped and started.",
+  ]);
+
+  inFile = () => {
+    throw new Error("It is no YAML.");
+  };
+  expect((await file.reload("command", false)).refused).toEqual(["It is no YAML."]);
+  expect(file.notices()[0]).toBe("The configuration file plenum.yaml is wrong: It is no YAML.");
+  inFile = () => configWith("info");
+  await file.reload("command", false);
+  expect(file.notices()).toEqual([]);
+});

@@ -1,0 +1,125 @@
+import { expect, test } from "vitest";
+import type { Clock } from "#src/clock.ts";
+import { createPool } from "#src/postgres/pool.ts";
+import type { Session } from "#src/postgres/session.ts";
+
+/** A session that does nothing but end. */
+function session(): Session {
+  let lost: unknown = null;
+  return {
+    lost: () => lost,
+    cut: (reason: unknown) => {
+      lost ??= reason;
+    },
+    end: async () => {
+      lost ??= new Error("ended");
+    },
+  } as Session;
+}
+
+function poolOf(connections: number, connect: () => Promise<Session>) {
+  let now = 0;
+  const clock: Clock = {
+    now: () => now,
+    monotonic: () => now,
+    sleep: () => Promise.reject(new Error("A pool does not wait.")),
+  };
+  return {
+    pool: createPool({ connections, clock, connect }),
+    pass(ms: number) {
+      now += ms;
+    },
+  };
+}
+
+const LIMIT_MS = 60_000;
+
+test("each connection has one user at a time, and whoever waits is served in the order of asking", async () => {
+  let opened = 0;
+  const { pool } = poolOf(2, async () => {
+    opened += 1;
+    return session();
+  });
+  const order: number[] = [];
+  const gates = Array.from({ length: 5 }, () => Promise.withResolvers<void>());
+  const inUse = new Set<Session>();
+  const uses = gates.map(({ promise }, n) =>
+    pool.use(LIMIT_MS, async (given) => {
+      expect(inUse.has(given)).toBe(false);
+      inUse.add(given);
+      order.push(n);
+      await promise;
+      inUse.delete(given);
+    }),
+  );
+  for (const [n, gate] of gates.entries()) {
+    await expect.poll(() => order).toContain(n);
+    expect(inUse.size).toBeLessThanOrEqual(2);
+    gate.resolve();
+    await uses[n];
+  }
+  expect(order).toEqual([0, 1, 2, 3, 4]);
+  expect(opened).toBe(2);
+});
+
+test("a connection that is lost, or was cut in a use, is replaced", async () => {
+  const opened: Session[] = [];
+  const { pool } = poolOf(1, async () => {
+    const fresh = session();
+    opened.push(fresh);
+    return fresh;
+  });
+  await pool.use(LIMIT_MS, async () => undefined);
+  opened[0]?.cut(new Error("gone"));
+  await pool.use(LIMIT_MS, async (given) => expect(given).toBe(opened[1]));
+  const cut = pool.use(
+    1,
+    (given) =>
+      new Promise((_, reject) => {
+        const wait = () => (given.lost() === null ? setImmediate(wait) : reject(given.lost()));
+        wait();
+      }),
+  );
+  await expect(cut).rejects.toThrow("has not answered within");
+  await pool.use(LIMIT_MS, async (given) => expect(given).toBe(opened[2]));
+});
+
+test("a server that is away is left alone for a moment, ever longer, and found again", async () => {
+  let isAway = true;
+  let tried = 0;
+  const { pool, pass } = poolOf(3, async () => {
+    tried += 1;
+    if (isAway) throw new Error("away");
+    return session();
+  });
+  const use = () => pool.use(LIMIT_MS, async () => "done");
+  for (let n = 0; n < 5; n += 1) await expect(use()).rejects.toThrow("away");
+  expect(tried).toBe(1);
+  for (const n of [2, 3, 4, 5, 6, 7]) {
+    pass(2_000);
+    await expect(use()).rejects.toThrow("away");
+    await expect(use()).rejects.toThrow("away");
+    expect(tried).toBe(n);
+  }
+  isAway = false;
+  pass(2_000);
+  expect(await use()).toBe("done");
+});
+
+test("a pool that is closed ends what is under way and begins nothing", async () => {
+  const { pool } = poolOf(1, async () => session());
+  const under = Promise.withResolvers<Session>();
+  const using = pool.use(LIMIT_MS, (given) => {
+    under.resolve(given);
+    return new Promise<void>((resolve) => {
+      const wait = () => (given.lost() === null ? setImmediate(wait) : resolve());
+      wait();
+    });
+  });
+  const waiting = pool.use(LIMIT_MS, async () => "never");
+  await under.promise;
+  await pool.close();
+  await using;
+  await expect(waiting).rejects.toThrow("were closed");
+  await expect(pool.use(LIMIT_MS, async () => "never")).rejects.toThrow("were closed");
+});

@@ -1,0 +1,69 @@
+import { connect, createServer, type Socket } from "node:net";
+
+/** A way to the database over TCP that ends at a chosen place, once, and is whole again afterwards. */
+export interface CuttingWay {
+  readonly port: number;
+  /** Bytes that have gone to the server since this was asked for the last time. */
+  bytes(): number;
+  /** Breaks the connection when so many more bytes have gone to the server. */
+  cutAfter(bytes: number): void;
+  /** Lets the next commit through, and breaks the connection before the server's answer to it. */
+  cutAtCommit(): void;
+  close(): Promise<void>;
+}
+
+export async function startCuttingWay(databasePort: number): Promise<CuttingWay> {
+  const sockets = new Set<Socket>();
+  let passed = 0;
+  let cutAt: number | null = null;
+  let isCommitCut = false;
+
+  const server = createServer((client) => {
+    const far = connect(databasePort, "127.0.0.1");
+    for (const socket of [client, far]) {
+      sockets.add(socket);
+      socket.on("error", () => undefined);
+      socket.on("close", () => {
+        client.destroy();
+        far.destroySoon();
+      });
+    }
+    far.on("data", (chunk: Buffer) => void client.write(chunk));
+    client.on("data", (chunk: Buffer) => {
+      const left = cutAt === null ? Number.POSITIVE_INFINITY : cutAt - passed;
+      passed += chunk.length;
+      far.write(chunk.subarray(0, Math.max(0, left)));
+      if (chunk.length >= left) {
+        cutAt = null;
+        client.destroy();
+      }
+      if (isCommitCut && chunk.includes("commit\0")) {
+        isCommitCut = false;
+        // The server gets all of it, and answers nobody.
+        far.removeAllListeners("data");
+        far.once("data", () => client.destroy());
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  return {
+    port: typeof address === "object" && address !== null ? address.port : 0,
+    bytes() {
+      const now = passed;
+      passed = 0;
+      return now;
+    },
+    cutAfter(bytes) {
+      passed = 0;
+      cutAt = bytes;
+    },
+    cutAtCommit() {
+      isCommitCut = true;
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise<void>((resolve) => server.close(() => resolve()));
+    },
+  };
+}

@@ -1,0 +1,103 @@
+import { connect, createServer, type Socket } from "node:net";
+
+/**
+ * What becomes of the next packet that holds a commit:
+ * - `unsent`: it is lost on the way, and both ends are cut;
+ * - `unanswered`: the server takes it, and its answer is lost;
+ * - `late`: the client is cut, and the server gets it only when `release` is called.
+ */
+export type Fate = "unsent" | "unanswered" | "late";
+
+export interface CuttingProxy {
+  readonly port: number;
+  /** For the next commit that passes by; resolves when it has happened. */
+  cut(fate: Fate): Promise<void>;
+  /** Delivers what is held back; resolves with what the server said to it, as far as it is text. */
+  release(): Promise<string>;
+  close(): Promise<void>;
+}
+
+/** The simple query `commit`, as it stands at the end of a packet. */
+const COMMIT = Buffer.from("commit\0");
+const COMMITTED = Buffer.from("COMMIT\0");
+
+/** A way to a server that loses what it is told to, and nothing else. */
+export async function startCuttingProxy(serverPort: number): Promise<CuttingProxy> {
+  const sockets = new Set<Socket>();
+  let wanted: { readonly fate: Fate; readonly done: () => void } | null = null;
+  let held: (() => Promise<string>) | null = null;
+
+  const server = createServer((client) => {
+    const database = connect(serverPort, "127.0.0.1");
+    let isMute = false;
+    let whenCommitted = () => {};
+    for (const socket of [client, database]) {
+      sockets.add(socket);
+      socket.on("error", () => socket.destroy());
+      socket.on("close", () => sockets.delete(socket));
+    }
+    const end = () => {
+      client.destroy();
+      database.destroy();
+    };
+    client.on("data", (chunk) => {
+      const now = chunk.includes(COMMIT) ? wanted : null;
+      if (now === null) {
+        database.write(chunk);
+        return;
+      }
+      wanted = null;
+      isMute = true;
+      if (now.fate === "unsent") {
+        end();
+        now.done();
+      } else if (now.fate === "unanswered") {
+        whenCommitted = () => {
+          end();
+          now.done();
+        };
+        database.write(chunk);
+      } else {
+        held = () =>
+          new Promise((resolve) => {
+            let said = "";
+            database.on("data", (answer) => {
+              said += answer.toString("latin1");
+              if (!/ROLLBACK\0|COMMIT\0/.test(said)) return;
+              database.destroy();
+              resolve(said);
+            });
+            database.write(chunk);
+          });
+        client.destroy();
+        now.done();
+      }
+    });
+    database.on("data", (chunk) => {
+      if (!isMute) client.write(chunk);
+      else if (chunk.includes(COMMITTED)) whenCommitted();
+    });
+    client.on("close", () => {
+      if (held === null) database.destroy();
+    });
+    database.on("close", () => client.destroy());
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  return {
+    port: typeof address === "object" && address !== null ? address.port : 0,
+    cut: (fate) =>
+      new Promise((done) => {
+        wanted = { fate, done };
+      }),
+    async release() {
+      const deliver = held;
+      held = null;
+      return deliver === null ? "" : deliver();
+    },
+    async close() {
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}

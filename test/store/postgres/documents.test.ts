@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import { createDocuments } from "#src/store/postgres/documents.ts";
+
+/** Answers by a list of what is there, and remembers what it was asked. */
+function server(fails = false) {
+  const asked: string[][] = [];
+  const documents = createDocuments("main", async (_text, values = []) => {
+    asked.push(values.slice(1, 2).map(String));
+    if (fails) throw new Error("away");
+    return { command: "SELECT", rows: ["1", "2", "3"].map((key) => [key, `{"of":${key}}`]) };
+  });
+  return { asked, documents };
+}
+
+test("documents that are asked for at one moment are one question for each set", async () => {
+  const { asked, documents } = server();
+  const found = await Promise.all(["1", "2", "9"].map((key) => documents.document("value", key)));
+  expect(found).toEqual([{ of: 1 }, { of: 2 }, undefined]);
+  expect(asked).toEqual([["value"]]);
+  await Promise.all([documents.document("value", "3"), documents.document("other", "3")]);
+  expect(asked).toHaveLength(3);
+  // Later is another moment, in which it may be another.
+  await documents.document("value", "3");
+  expect(asked).toHaveLength(4);
+});
+
+test("where it fails, all who asked are told, and the next question is a new one", async () => {
+  const { asked, documents } = server(true);
+  const found = await Promise.allSettled(["1", "2"].map((key) => documents.document("value", key)));
+  expect(found.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+  await expect(documents.document("value", "1")).rejects.toThrow("away");
+  expect(asked).toHaveLength(2);
+});

@@ -1,0 +1,185 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { Fenced } from "#src/store/fenced.ts";
+import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import type { Store } from "#src/store/store.ts";
+import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { connectTo, createRig, type Rig, SOURCE } from "./rig.ts";
+
+/** Everything that writes, each with something to write. */
+const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
+  "commit of documents": (store) => store.commit({ documents: [{ set: "a", put: [["k", 2]] }] }),
+  "commit of an insert": (store) => store.commit({ documents: [{ set: "a", insert: [["new", 2]] }] }),
+  "commit of a removal": (store) => store.commit({ documents: [{ set: "a", remove: ["k"] }] }),
+  "commit of events": (store) => store.commit({ events: [valueEvent(99)] }),
+  "commit of records": (store) => store.commit({ records: [{ log: "audit", body: 2 }] }),
+  register: (store) => store.outbox.register("another", "now"),
+  settle: (store) => store.outbox.settle("sink", { again: false, through: 3, rejected: [] }),
+  "settle with a refusal": (store) =>
+    store.outbox.settle("sink", { again: false, through: 3, rejected: [{ position: 3, reason: "no" }] }),
+  "settle of what was offered again": async (store) => {
+    await store.outbox.next("again", 9);
+    await store.outbox.settle("again", { again: true, through: 9, rejected: [] });
+  },
+  "settle soon": async (store) => {
+    await store.outbox.settle("sink", { again: false, through: 3, rejected: [], soon: true });
+    await store.commit({});
+    await store.commit({ records: [{ log: "audit", body: 3 }] });
+  },
+  setEnded: (store) => store.outbox.setEnded("sink", "410 Gone"),
+  resendDeadLetters: (store) => store.outbox.resendDeadLetters("sink", "all"),
+  discardDeadLetters: (store) => store.outbox.discardDeadLetters("sink", "all"),
+  replay: (store) => store.outbox.replay("sink", "2020-01-01T00:00:00Z"),
+  replayBetween: (store) => store.outbox.replayBetween("sink", 0, 2),
+  prune: (store) => store.outbox.prune({ maxBytes: 1, maxAgeMs: 1, replayMs: 1, ranMs: 10 }),
+  "quota slot": (store) => store.quotaMemory.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 }),
+  "quota slot soon": async (store) => {
+    void store.quotaMemory.saveSoon("main", { id: 8, sentAtMs: 1, countedByMs: 2 });
+    await store.quotaMemory.save("main", { id: 9, sentAtMs: 1, countedByMs: 2 });
+  },
+  "quota hold": (store) => store.quotaMemory.saveHold("main", { saidAtMs: 1, untilMs: 2 }),
+  "quota clock": (store) => store.quotaMemory.saveClock("main", "boot", { wallMs: 1, sinceBootMs: 2 }),
+};
+
+const TABLES = [
+  "document",
+  "record",
+  "event",
+  "sink",
+  "again",
+  "dead_letter",
+  "gap",
+  "age_mark",
+  "quota",
+  "quota_hold",
+  "quota_clock",
+];
+
+describe.skipIf(programPath("postgres") === null)("who does not hold a source any more", () => {
+  let server: RealServer;
+  let rig: Rig;
+  let database: StateDatabase;
+  let epoch = 1;
+
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  }, 60_000);
+  afterAll(() => server?.stop());
+  beforeEach(async () => {
+    rig = createRig(server);
+    database = await rig.open();
+    epoch = 1;
+    await rig.hold(epoch);
+  });
+  afterEach(() => rig.close());
+
+  async function furnished(): Promise<Store> {
+    const store = await rig.shard(database);
+    await store.commit({
+      documents: [{ set: "a", put: [["k", 1]] }],
+      events: [1, 2, 3].map((n) => valueEvent(n)),
+      records: [{ log: "audit", body: 1 }],
+    });
+    for (const sink of ["sink", "again"]) {
+      await store.outbox.register(sink, "beginning");
+      const rejected = [{ position: 2, reason: "no" }];
+      await store.outbox.settle(sink, { again: false, through: 2, rejected });
+    }
+    await store.outbox.replayBetween("again", 0, 1);
+    await store.quotaMemory.save("main", { id: 1, sentAtMs: 1, countedByMs: 2 });
+    return store;
+  }
+
+  async function everything(): Promise<unknown> {
+    const rows = TABLES.map((table) => rig.ask(`select * from ${rig.schema}.${table} as t order by t::text`));
+    const row = rig.ask(`select last_position, bytes, written from ${rig.schema}.source`);
+    return Promise.all([...rows, row]);
+  }
+
+  test("cannot write anything, by any way", async () => {
+    await (await furnished()).close();
+    const before = await everything();
+    for (const [name, write] of Object.entries(WRITING)) {
+      const old = await rig.shard(database, { epoch });
+      epoch += 1;
+      await rig.hold(epoch);
+      await expect(write(old), name).rejects.toThrow(Fenced);
+      await expect(old.commit({ events: [valueEvent(98)] }), name).rejects.toThrow(Fenced);
+      await old.close();
+      expect(await everything(), name).toEqual(before);
+    }
+    await expect(rig.shard(database, { epoch: 1 })).rejects.toThrow(Fenced);
+    // The same calls by the holder do write: none of them is refused for another reason.
+    for (const [name, write] of Object.entries(WRITING)) {
+      const holder = await rig.shard(database, { epoch });
+      await expect(write(holder), name).resolves.not.toThrow();
+      await holder.close();
+    }
+  });
+
+  test("neither can somebody else with the same epoch", async () => {
+    const one = await rig.shard(database);
+    const two = await rig.shard(database);
+    await one.commit({ events: [valueEvent(1)] });
+    await expect(two.commit({ events: [valueEvent(2)] })).rejects.toThrow(Fenced);
+    await one.commit({ events: [valueEvent(3)] });
+    expect(await one.outbox.latest(9)).toHaveLength(2);
+  });
+
+  test("a reader writes nothing, and a source that is not there is told", async () => {
+    const reader = await rig.shard(database, "reader");
+    await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
+    expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });
+    await rig.ask(`delete from ${rig.schema}.source`);
+    await expect(rig.shard(database, "operator")).rejects.toThrow("no source main");
+  });
+
+  test("a takeover waits for the transaction under way, and the cursor sees what that one told", async () => {
+    const old = await rig.shard(database);
+    await old.outbox.register("sink", "now");
+    await old.commit({ events: [valueEvent(1)] });
+    const [[mark] = []] = await rig.ask(`select last_commit from ${rig.schema}.source`);
+    // The old holder has appended its event, and its commit is on the way.
+    const slow = await connectTo(server);
+    await slow.query(`set search_path = ${rig.schema}; begin`);
+    await slow.query("select fence($1, 1, $2, 'slow')", [SOURCE, mark]);
+    await slow.query(
+      `with base as (update source set last_position = last_position + 1 where name = $1 returning last_position)
+       insert into event select $1, last_position, $2, $3, true, 0, 1, 1, $4 from base`,
+      [SOURCE, valueEvent(2).id, valueEvent(2).type, JSON.stringify(valueEvent(2))],
+    );
+    const takeover = rig.hold(2);
+    await expect
+      .poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
+      .toHaveLength(1);
+    await expect(rig.shard(database, { epoch: 2 })).rejects.toThrow(Fenced);
+    await slow.query("commit");
+    await takeover;
+    await slow.end();
+    const next = await rig.shard(database, { epoch: 2 });
+    await next.commit({ events: [valueEvent(3)] });
+    const { events } = await next.outbox.next("sink", 9);
+    expect(events.map(({ event }) => event.id)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
+  });
+
+  test("of two who append at once nobody's event is skipped by a sink that follows", async () => {
+    const holder = await rig.shard(database);
+    const operator = await rig.shard(await rig.open(), "operator");
+    await holder.outbox.register("sink", "beginning");
+    const append = async (store: Store, from: number) => {
+      for (let n = from; n < from + 60; n += 1) await store.commit({ events: [valueEvent(n)] });
+    };
+    const writing = Promise.all([append(holder, 0), append(operator, 1_000)]);
+    const positions: number[] = [];
+    while (positions.length < 120) {
+      const { events } = await holder.outbox.next("sink", 10);
+      positions.push(...events.map(({ position }) => position));
+      const through = positions.at(-1) ?? 0;
+      if (events.length > 0) await holder.outbox.settle("sink", { again: false, through, rejected: [] });
+      // The last of them may be the operator's, of which a word comes.
+      else await holder.outbox.changed(AbortSignal.timeout(2_000));
+    }
+    await writing;
+    expect(positions).toEqual(Array.from({ length: 120 }, (_, n) => n + 1));
+  });
+});

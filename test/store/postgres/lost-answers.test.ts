@@ -1,0 +1,154 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { Retryable } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import { Conflict, type Store } from "#src/store/store.ts";
+import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";
+import { createRig, type Rig } from "./rig.ts";
+
+describe.skipIf(programPath("postgres") === null)("an answer that is lost", () => {
+  let server: RealServer;
+  let proxy: CuttingProxy;
+  let rig: Rig;
+  let database: StateDatabase;
+  let store: Store;
+
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+    proxy = await startCuttingProxy(server.port);
+  }, 60_000);
+  afterAll(async () => {
+    await proxy?.close();
+    await server?.stop();
+  });
+  beforeEach(async () => {
+    rig = createRig(server, proxy.port);
+    database = await rig.open();
+    await rig.hold(1);
+    store = await rig.shard(database);
+    await store.outbox.register("sink", "beginning");
+  });
+  afterEach(async () => {
+    await store.close();
+    await rig.close();
+  });
+
+  /** A commit with one of everything, which would show if it were done twice. */
+  const change = (n: number) => ({
+    documents: [{ set: "journal", insert: [[String(n), n]] as const }],
+    events: [valueEvent(n)],
+    records: [{ log: "audit", body: n }],
+  });
+
+  async function told(): Promise<readonly string[]> {
+    const { events } = await store.outbox.next("sink", 100);
+    return events.map(({ event }) => event.id);
+  }
+
+  const recorded = async () => (await store.records<number>("audit", 0, 100)).map(({ body }) => body);
+  const ids = (...events: readonly Event[]) => events.map(({ id }) => id);
+
+  test("a commit that never arrived is told as failed, and can be repeated", async () => {
+    await store.commit(change(1));
+    const cut = proxy.cut("unsent");
+    const failed = store.commit(change(2));
+    await cut;
+    await expect(failed).rejects.toThrow(Retryable);
+    expect(await recorded()).toEqual([1]);
+    expect(await store.commit(change(2))).toEqual({ lastPosition: 2, repeated: [] });
+    expect(await recorded()).toEqual([1, 2]);
+    expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2)));
+  });
+
+  test("a commit whose answer was lost is known to be done, with what it did", async () => {
+    await store.commit(change(1));
+    const cut = proxy.cut("unanswered");
+    const done = store.commit({ ...change(2), events: [valueEvent(1), valueEvent(2), valueEvent(2)] });
+    await cut;
+    expect(await done).toEqual({ lastPosition: 2, repeated: ids(valueEvent(1), valueEvent(2)) });
+    await expect(store.commit(change(2))).rejects.toThrow(Conflict);
+    expect(await store.commit(change(3))).toEqual({ lastPosition: 3, repeated: [] });
+    expect(await recorded()).toEqual([1, 2, 3]);
+    expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2), valueEvent(3)));
+  });
+
+  test("a packet that arrives after it was asked about comes to nothing", async () => {
+    const cut = proxy.cut("late");
+    const failed = store.commit(change(1));
+    await cut;
+    await expect(failed).rejects.toThrow(Retryable);
+    expect(await proxy.release()).toContain("PLF01");
+    expect(await recorded()).toEqual([]);
+    await store.commit(change(1));
+    expect(await recorded()).toEqual([1]);
+    expect(await told()).toEqual(ids(valueEvent(1)));
+  });
+
+  test("what was settled with a lost answer is settled once", async () => {
+    await store.commit(change(1));
+    await store.commit(change(2));
+    await store.outbox.next("sink", 1);
+    const cut = proxy.cut("unanswered");
+    const settled = store.outbox.settle("sink", {
+      again: false,
+      through: 1,
+      rejected: [{ position: 1, reason: "no" }],
+    });
+    await cut;
+    await settled;
+    expect(await told()).toEqual(ids(valueEvent(2)));
+    const resending = proxy.cut("unanswered");
+    const marked = store.outbox.resendDeadLetters("sink", "all");
+    await resending;
+    expect(await marked).toBe(1);
+    expect((await store.outbox.next("sink", 9)).again).toBe(true);
+  });
+
+  test("an operator is told that nobody knows", async () => {
+    const operator = await rig.shard(database, "operator");
+    const cut = proxy.cut("unanswered");
+    const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
+    await cut;
+    await expect(failed).rejects.toMatchObject({
+      hint: expect.stringContaining("look before you repeat it"),
+    });
+    expect(await store.document("silence", "a")).toBe(1);
+  });
+
+  test("a server that is killed and started again loses nothing that was committed, and does nothing twice", async () => {
+    let committed = 0;
+    let failures = 0;
+    let isOver = false;
+    const writing = (async () => {
+      while (!isOver) {
+        try {
+          await store.commit(change(committed + 1));
+          committed += 1;
+        } catch (error) {
+          expect(error).toBeInstanceOf(Retryable);
+          failures += 1;
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+      }
+    })();
+    const until = async (n: number) => {
+      while (committed < n) await new Promise((resolve) => setTimeout(resolve, 5));
+    };
+    for (const round of [1, 2]) {
+      await until(round * 20);
+      await server.kill();
+      await server.again();
+      await until(committed + 5);
+    }
+    isOver = true;
+    await writing;
+    const all = Array.from({ length: committed }, (_, n) => n + 1);
+    expect(failures).toBeGreaterThan(0);
+    expect((await store.records<number>("audit", 0, 10_000)).map(({ body }) => body)).toEqual(all);
+    const offer = await store.outbox.next("sink", 10_000);
+    expect(offer.events.map(({ event }) => event.id)).toEqual(all.map((n) => valueEvent(n).id));
+    expect(offer.events.map(({ position }) => position)).toEqual(all);
+  }, 30_000);
+});

@@ -1,0 +1,140 @@
+import { randomBytes } from "node:crypto";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import type { StateDatabase } from "#src/store/postgres/state-database.ts";
+import type { Store } from "#src/store/store.ts";
+import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { AWKWARD_TEXTS, valueEvent } from "../../sample-events.ts";
+import { createRig, type Rig } from "./rig.ts";
+
+const LISTENING = "(query ilike 'listen%' or query = 'select 1') and state = 'idle'";
+
+describe.skipIf(programPath("postgres") === null)("an operator beside the holder of a source", () => {
+  let server: RealServer;
+  let rig: Rig;
+  let database: StateDatabase;
+  let holder: Store;
+  let operator: Store;
+
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  }, 60_000);
+  afterAll(() => server?.stop());
+  beforeEach(async () => {
+    rig = createRig(server);
+    database = await rig.open();
+    await rig.hold(1);
+    holder = await rig.shard(database);
+    operator = await rig.shard(await rig.open(), "operator");
+    await holder.outbox.register("sink", "beginning");
+    await holder.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });
+    await holder.outbox.settle("sink", { again: false, through: 3, rejected: [] });
+    expect(await holder.outbox.next("sink", 9)).toMatchObject({ events: [] });
+  });
+  afterEach(async () => {
+    await holder.close();
+    await rig.close();
+  });
+
+  const isListening = () =>
+    expect
+      .poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
+      .not.toEqual([[0]]);
+
+  test("is noticed at once: marks, documents and the end of a sink", async () => {
+    await isListening();
+    const [changes, version] = [await holder.changes(), await holder.version("silence")];
+    const marked = holder.outbox.changed(AbortSignal.timeout(5_000));
+    expect(await operator.outbox.replay("sink", "2020-01-01T00:00:00Z")).toBe(3);
+    await marked;
+    await expect
+      .poll(() => holder.outbox.next("sink", 9))
+      .toMatchObject({ again: true, events: [{}, {}, {}] });
+    expect(await holder.changes()).not.toBe(changes);
+
+    await operator.commit({ documents: [{ set: "silence", put: [["alarm", { until: 1 }]] }] });
+    await expect.poll(() => holder.version("silence")).not.toBe(version);
+    await operator.outbox.setEnded("sink", "taken out");
+    await expect.poll(() => holder.outbox.register("sink", "now")).toMatchObject({ ended: "taken out" });
+  });
+
+  test("is noticed as soon as the connection that listens is back", async () => {
+    await isListening();
+    await rig.ask(`select pg_terminate_backend(pid) from pg_stat_activity where ${LISTENING}`);
+    await operator.outbox.replay("sink", "2020-01-01T00:00:00Z");
+    await expect.poll(() => holder.outbox.next("sink", 9), { timeout: 8_000 }).toMatchObject({ again: true });
+  });
+
+  test("sees by the number of changes that the holder has done something", async () => {
+    const before = await operator.changes();
+    expect(await operator.changes()).toBe(before);
+    await holder.commit({ documents: [{ set: "a", put: [["k", 1]] }] });
+    expect(await operator.changes()).not.toBe(before);
+    expect(await operator.version("a")).not.toBe(before);
+  });
+
+  test("who has stopped listening is not called, and topics are told apart", async () => {
+    const called: string[] = [];
+    const stop = database.onNotified("one", () => called.push("one"));
+    database.onNotified("two", () => called.push("two"));
+    await isListening();
+    await database.transact([database.notify("one")]);
+    await expect.poll(() => called).toEqual(["one"]);
+    stop();
+    await database.transact([database.notify("one"), database.notify("two")]);
+    await expect.poll(() => called).toEqual(["one", "two"]);
+  });
+
+  test("every name and text comes back as it was", async () => {
+    const long = randomBytes(5_000).toString("base64");
+    const texts = [
+      ...AWKWARD_TEXTS,
+      long,
+      `${long}!`,
+      "\0",
+      "a\0b",
+      "\ud800",
+      "\ue000",
+      '\ue000"x"',
+      "{a,b}",
+      "null",
+      '"',
+      "\\",
+    ];
+    const unique = [...new Set(texts)];
+    await holder.commit({
+      documents: [{ set: "names", put: unique.map((text) => [text, { text }] as const) }],
+      records: unique.map((text) => ({ log: "names", body: text })),
+      events: unique.map((text, n) => ({ ...valueEvent(1_000 + n), id: `id ${text}`, subject: text })),
+    });
+    expect(await holder.documents("names")).toEqual(new Map(unique.map((text) => [text, { text }])));
+    expect((await holder.records("names", 0, 999)).map(({ body }) => body)).toEqual(unique);
+    const reader = await rig.shard(database, "reader");
+    const told = (await reader.outbox.after(3, 999)).map(({ event }) => event);
+    expect(told.map(({ id }) => id)).toEqual(unique.map((text) => `id ${text}`));
+    expect(told.map(({ subject }) => subject)).toEqual(unique);
+    for (const text of unique) {
+      expect(await holder.document("names", text), JSON.stringify(text.slice(0, 99))).toEqual({ text });
+      // An event as large as this is a backfill for whoever looks for recent ones.
+      if (text.length > 7_000) continue;
+      const about = { source: valueEvent(1).source, subjects: [text] };
+      const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, within: 999, limit: 9 });
+      expect(
+        found.map(({ event }) => event.subject),
+        JSON.stringify(text.slice(0, 99)),
+      ).toEqual([text]);
+    }
+    const again = await holder.commit({
+      events: unique.map((text, n) => ({ ...valueEvent(1_000 + n), id: `id ${text}`, subject: text })),
+    });
+    expect(again.repeated).toHaveLength(unique.length);
+    await expect(
+      holder.commit({ documents: [{ set: "names", insert: unique.map((text) => [text, 1] as const) }] }),
+    ).rejects.toMatchObject({ name: "Conflict", set: "names" });
+    await holder.outbox.settle("sink", {
+      again: false,
+      through: 4,
+      rejected: [{ position: 4, reason: "\0 \ud800" }],
+    });
+    expect(await holder.outbox.deadLetters()).toMatchObject([{ reason: "\ufffd \ufffd" }]);
+  });
+});

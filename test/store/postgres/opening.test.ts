@@ -1,0 +1,192 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { ConfigError, Retryable, sentence } from "#src/errors.ts";
+import { PostgresState } from "#src/store/config.ts";
+import { SCHEMA_VERSION } from "#src/store/postgres/schema.ts";
+import { freePort, programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { connectTo, createRig, type Rig, urlAt } from "./rig.ts";
+
+const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
+
+describe.skipIf(programPath("postgres") === null)("opening the state's database", () => {
+  let server: RealServer;
+  let rig: Rig;
+
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  }, 60_000);
+  afterAll(() => server?.stop());
+  beforeEach(() => {
+    rig = createRig(server);
+  });
+  afterEach(async () => {
+    delete process.env[PASSWORD];
+    await rig.close();
+  });
+
+  /** The one sentence of what is wrong, and whether it may pass. */
+  async function refused(config: Readonly<Record<string, unknown>> = {}, migrate = true) {
+    const error: unknown = await rig.open({ config, migrate }).then(
+      () => null,
+      (reason: unknown) => reason,
+    );
+    if (!(error instanceof Error)) throw new Error("It was opened.");
+    return {
+      passes: error instanceof Retryable,
+      isConfig: error instanceof ConfigError,
+      says: sentence(error),
+    };
+  }
+
+  test("two who begin at once make one schema", async () => {
+    const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
+    expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
+    const [first] = opened;
+    expect(first?.name).toBe(`127.0.0.1:${server.port}/postgres, schema ${rig.schema}`);
+    expect(first?.table("event")).toBe(`"${rig.schema}"."event"`);
+    expect(await first?.describe()).toMatchObject({
+      schemaVersion: SCHEMA_VERSION,
+      server: expect.stringMatching(/^127\.0\.0\.1:\d+, PostgreSQL 1\d/),
+      synchronousCommit: "on",
+      dataChecksums: false,
+      isReplica: false,
+    });
+    expect((await first?.describe())?.bytes).toBeGreaterThan(100_000);
+  });
+
+  test("a newer schema, an older one without leave to change it, and a foreign one are refused", async () => {
+    expect((await refused({}, false)).says).toContain("There is no state in the schema");
+    await rig.open();
+    await rig.ask(`update ${rig.schema}.meta set schema_version = 99`);
+    const newer = await refused();
+    expect(newer).toMatchObject({ isConfig: true });
+    expect(newer.says).toContain(
+      `by a newer Plenum (schema 99, this one knows ${SCHEMA_VERSION}). Run the newer version`,
+    );
+    await rig.ask(`update ${rig.schema}.meta set schema_version = 0`);
+    expect((await refused({}, false)).says).toContain(`is older (0 instead of ${SCHEMA_VERSION})`);
+    await rig.ask(
+      `drop schema ${rig.schema} cascade; create schema ${rig.schema}; create table ${rig.schema}.value (x int)`,
+    );
+    expect((await refused()).says).toContain(
+      "belongs to something else. Let state.postgres.schema name one of its own.",
+    );
+  });
+
+  test("a schema that somebody has made for us is enough", async () => {
+    await rig.ask(
+      `create role owner_${rig.schema} login password 'right'; create schema ${rig.schema} authorization owner_${rig.schema}`,
+    );
+    process.env[PASSWORD] = "right";
+    const url = urlAt(server.port, `owner_${rig.schema}`);
+    await rig.open({ config: { url, password: { env: PASSWORD } } });
+    expect(
+      await rig.ask(`select count(*)::int from pg_tables where schemaname = '${rig.schema}'`),
+    ).not.toEqual([[0]]);
+  });
+
+  test("password, role, rights, database and address each have a sentence", async () => {
+    const role = `poor_${rig.schema}`;
+    await rig.ask(`create role ${role} login password 'right'`);
+    const config = { url: urlAt(server.port, role), password: { env: PASSWORD } };
+    expect(await refused({ url: config.url })).toMatchObject({
+      isConfig: true,
+      says: expect.stringContaining(`asks for a password. Give the password of the role ${role}.`),
+    });
+    process.env[PASSWORD] = "wrong";
+    expect(await refused(config)).toMatchObject({
+      isConfig: true,
+      says: expect.stringContaining("does not accept the password"),
+    });
+    process.env[PASSWORD] = "right";
+    expect(await refused(config)).toMatchObject({
+      isConfig: true,
+      says: expect.stringContaining(
+        `Grant the role ${role} create on the database, or make it the owner of the schema.`,
+      ),
+    });
+    expect(await refused({ url: urlAt(server.port).replace("/postgres?", "/nothing?") })).toMatchObject({
+      isConfig: true,
+      says: expect.stringContaining("has no such database"),
+    });
+    const away = await refused({ url: urlAt(await freePort()) });
+    expect(away).toMatchObject({ passes: true, isConfig: false });
+    expect(away.says).toContain("the port in url");
+  });
+
+  test("a database that takes no writes is refused, and of several servers the one is used that does", async () => {
+    const role = `reading_${rig.schema}`;
+    await rig.ask(
+      `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
+    );
+    process.env[PASSWORD] = "right";
+    expect(await refused({ url: urlAt(server.port, role), password: { env: PASSWORD } })).toMatchObject({
+      isConfig: true,
+      says: expect.stringContaining("only lets us read"),
+    });
+    const several = (ports: readonly number[], user = "postgres") =>
+      urlAt(0, user).replace("127.0.0.1:0", ports.map((port) => `127.0.0.1:${port}`).join(","));
+    const noneIsThere = await refused({
+      url: several([await freePort(), server.port], role),
+      password: { env: PASSWORD },
+    });
+    expect(noneIsThere).toMatchObject({ passes: true });
+    expect(noneIsThere.says).toMatch(/^None of the database servers at .* takes writes at the moment/);
+
+    // A replica cannot be told from a server that is set so.
+    const other = await startPostgres({ lines: ["fsync = off", "default_transaction_read_only = on"] });
+    try {
+      const database = await rig.open({
+        config: { url: several([await freePort(), other.port, server.port]) },
+      });
+      expect((await database.describe()).server).toContain(`127.0.0.1:${server.port},`);
+      // The first hands over to the second.
+      await rig.ask("alter system set default_transaction_read_only = on");
+      await rig.ask("select pg_reload_conf()");
+      await expect
+        .poll(
+          () =>
+            database
+              .query("insert into fleet_document values ('k', '1')")
+              .catch((error: unknown) => sentence(error)),
+          {
+            timeout: 5_000,
+          },
+        )
+        .toMatch(/has become a replica|None of the database servers/);
+    } finally {
+      const owner = await connectTo(server);
+      await owner.query("set default_transaction_read_only = off");
+      await owner.query("alter system reset default_transaction_read_only");
+      await owner.query("select pg_reload_conf()");
+      await owner.end();
+      await expect.poll(() => rig.ask("show default_transaction_read_only")).toEqual([["off"]]);
+      await other.stop();
+    }
+  });
+
+  test("a database that goes away is told at once, and used again when it is back", async () => {
+    const database = await rig.open();
+    await server.kill();
+    await expect(database.query("select 1")).rejects.toThrow(Retryable);
+    await expect(database.query("select 1")).rejects.toThrow(Retryable);
+    await server.again();
+    await expect
+      .poll(() => database.query("select 1").then(({ rows }) => rows, String), { timeout: 10_000 })
+      .toEqual([[1]]);
+  });
+
+  test("the configuration names what it cannot take", () => {
+    const complaint = (config: object) => {
+      const parsed = PostgresState.safeParse(config);
+      return parsed.success ? null : parsed.error.issues.map(({ message }) => message).join(" ");
+    };
+    expect(complaint({ url: "postgresql://plenum@a.example:5432,b.example/plenum" })).toBeNull();
+    expect(complaint({ url: "postgresql://plenum@a.example:5432,/plenum" })).toContain("whole address");
+    expect(complaint({ url: "postgresql://plenum:secret@a.example/plenum" })).toContain("option password");
+    expect(complaint({ url: "postgresql://plenum@localhost,b.example/plenum?sslmode=disable" })).toContain(
+      "allow_plain",
+    );
+    expect(complaint({ url: "postgresql://plenum@localhost/plenum?sslmode=disable" })).toBeNull();
+    expect(complaint({ url: "postgresql://plenum@a.example/plenum", schema: "pg_x" })).toContain("pg_");
+  });
+});

@@ -1,0 +1,100 @@
+import { Client } from "pg";
+import { type Clock, systemClock } from "#src/clock.ts";
+import type { Log } from "#src/log.ts";
+import { PostgresState } from "#src/store/config.ts";
+import { openStateDatabase } from "#src/store/postgres/open.ts";
+import type { ShardAccess, StateDatabase } from "#src/store/postgres/state-database.ts";
+import { openShard } from "#src/store/postgres/store.ts";
+import type { Store } from "#src/store/store.ts";
+import { contextFor } from "../../connectors/context.ts";
+import type { RealServer } from "../../real-servers.ts";
+
+export const SOURCE = "main";
+
+let schemas = 0;
+
+/** A schema of its own on a server, and ways to it. */
+export interface Rig {
+  readonly schema: string;
+  readonly config: PostgresState;
+  /** As the owner of everything; rows as lists. */
+  ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
+  open(options?: Opening): Promise<StateDatabase>;
+  /** The source is held with this epoch from now on, whoever held it before. */
+  hold(epoch: number, source?: string): Promise<void>;
+  shard(database: StateDatabase, as?: ShardAccess, clock?: Clock): Promise<Store>;
+  /** Closes what was opened. */
+  close(): Promise<void>;
+}
+
+interface Opening {
+  readonly config?: Readonly<Record<string, unknown>>;
+  readonly migrate?: boolean;
+  readonly log?: Log;
+}
+
+export function createRig(server: Pick<RealServer, "port">, port = server.port): Rig {
+  const schema = `test_${process.pid}_${schemas++}`;
+  const config = PostgresState.parse({ url: urlAt(port), schema });
+  const opened: StateDatabase[] = [];
+  const { clock: _, ...context } = contextFor("state");
+  const ask: Rig["ask"] = (text, values = []) => askAt(server, text, values);
+  return {
+    schema,
+    config,
+    ask,
+    async open({ config: more = {}, migrate = true, log = context.log } = {}) {
+      const database = await openStateDatabase({
+        config: PostgresState.parse({ url: urlAt(port), schema, ...more }),
+        clock: systemClock,
+        log,
+        migrate,
+      });
+      opened.push(database);
+      return database;
+    },
+    async hold(epoch, source = SOURCE) {
+      await ask(
+        `insert into ${schema}.source (name, epoch) values ($1, $2)
+         on conflict (name) do update set epoch = excluded.epoch`,
+        [source, epoch],
+      );
+    },
+    shard: (database, as = { epoch: 1 }, clock = systemClock) =>
+      openShard(database, { source: SOURCE, as, clock, log: context.log }),
+    async close() {
+      await Promise.all(opened.splice(0).map((database) => database.close()));
+      await ask(`drop schema if exists ${schema} cascade`);
+    },
+  };
+}
+
+export function urlAt(port: number, user = "postgres"): string {
+  return `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
+}
+
+async function askAt(
+  server: Pick<RealServer, "port">,
+  text: string,
+  values: readonly unknown[],
+): Promise<readonly (readonly unknown[])[]> {
+  const client = await connectTo(server);
+  try {
+    const answer = await client.query({
+      text,
+      rowMode: "array",
+      ...(values.length > 0 && { values: [...values] }),
+    });
+    const last = Array.isArray(answer) ? answer.at(-1) : answer;
+    return last.rows as unknown[][];
+  } finally {
+    await client.end();
+  }
+}
+
+export async function connectTo(server: Pick<RealServer, "port">): Promise<Client> {
+  const client = new Client({ connectionString: urlAt(server.port).replace("?sslmode=disable", "") });
+  client.on("error", () => undefined);
+  await client.connect();
+  return client;
+}

@@ -1,0 +1,34 @@
+import { afterAll, beforeAll, describe } from "vitest";
+import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
+import { describeStore } from "../../suites/store-suite.ts";
+import { createRig } from "./rig.ts";
+
+describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  }, 60_000);
+  afterAll(() => server?.stop());
+
+  describeStore("PostgreSQL", async (clock) => {
+    const rig = createRig(server);
+    const database = await rig.open();
+    await rig.hold(1);
+    let store = await rig.shard(database, { epoch: 1 }, clock);
+    let epoch = 1;
+    return {
+      store,
+      async reopen() {
+        await store.close();
+        epoch += 1;
+        await rig.hold(epoch);
+        store = await rig.shard(database, { epoch }, clock);
+        return store;
+      },
+      async dispose() {
+        await store.close();
+        await rig.close();
+      },
+    };
+  });
+});

@@ -1,0 +1,203 @@
+import { describe, expect, test } from "vitest";
+import { ConfigError } from "#src/errors.ts";
+import type { Event } from "#src/event.ts";
+import { documentSet, memorySet, type Store } from "#src/store/store.ts";
+import { united } from "#src/store/united.ts";
+import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
+
+const START = Date.parse("2026-11-02T12:00:00Z");
+
+/** What happened at a source, `second` seconds after the start; ids are told apart by both. */
+function event(source: string, second: number): Event {
+  return {
+    id: `${source}-${second}`,
+    type: "alarm-raised",
+    source: `/plenum/${source}`,
+    subject: `site/1/alarm/${second}`,
+    time: new Date(START + second * 1_000).toISOString(),
+    data: {},
+  } as unknown as Event;
+}
+
+/** The states of two sources, each of which has got so many events, seconds of the same clock. */
+async function stage(seconds: { readonly north: readonly number[]; readonly south: readonly number[] }) {
+  let nowMs = START;
+  const stores = { north: createMemoryStore(() => nowMs), south: createMemoryStore(() => nowMs) };
+  for (const store of Object.values(stores)) await store.outbox.register("broker", "beginning");
+  const all = (["north", "south"] as const).flatMap((source) =>
+    seconds[source].map((second) => ({ source, second })),
+  );
+  for (const { source, second } of all.toSorted((a, b) => a.second - b.second)) {
+    nowMs = START + second * 1_000;
+    await stores[source].commit({ events: [event(source, second)] });
+  }
+  const parts = Object.entries(stores).map(([source, store]) => ({ source, store }));
+  return { ...stores, all: united(parts) };
+}
+
+const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
+
+/** What a key of a set is in each of the two. */
+const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, set: string, key: string) => [
+  await north.document(set, key),
+  await south.document(set, key),
+];
+
+describe("the states of a fleet's sources as one", () => {
+  test("of one source are that source's, positions and all", async () => {
+    const store = createMemoryStore();
+    expect(united([{ source: "north", store }])).toBe(store);
+  });
+
+  test("keep what carries a source's name with that source, and the rest with each", async () => {
+    const stores = await stage({ north: [], south: [] });
+    const { all, north, south } = stores;
+    const tags = documentSet("tag", "south");
+    await all.commit({
+      documents: [
+        { set: tags, put: [["1", "of south"]] },
+        { set: "sync/day-sealed/north", put: [["1", "of north"]] },
+        { set: "silence", put: [["s1", "of all"]] },
+        { set: "elsewhere/west", put: [["1", "of nobody"]] },
+      ],
+    });
+    expect(await both(stores, tags, "1")).toEqual([undefined, "of south"]);
+    expect(await both(stores, "sync/day-sealed/north", "1")).toEqual(["of north", undefined]);
+    expect(await both(stores, "silence", "s1")).toEqual(["of all", "of all"]);
+    expect(await both(stores, "elsewhere/west", "1")).toEqual(["of nobody", "of nobody"]);
+
+    // What a part has by mistake under another source's name does not count.
+    await north.commit({ documents: [{ set: tags, put: [["2", "strange"]] }] });
+    expect(await all.document(tags, "1")).toBe("of south");
+    expect(await all.document(tags, "2")).toBeUndefined();
+    expect([...(await all.documents(tags))]).toEqual([["1", "of south"]]);
+
+    await south.commit({ documents: [{ set: "silence", put: [["s2", "of south"]] }] });
+    expect(await all.document("silence", "s2")).toBe("of south");
+    expect([...(await all.documents("silence")).keys()]).toEqual(["s1", "s2"]);
+    await all.commit({ documents: [{ set: "silence", remove: ["s1", "s2"] }] });
+    expect([...(await all.documents("silence"))]).toEqual([]);
+  });
+
+  test("take a sink that is called like a source for a sink", async () => {
+    const stores = await stage({ north: [], south: [] });
+    const set = memorySet("north");
+    await stores.south.commit({ documents: [{ set, put: [["ticket", 7]] }] });
+    expect(await stores.all.document(set, "ticket")).toBe(7);
+    await stores.all.commit({ documents: [{ set, put: [["ticket", 8]] }] });
+    expect(await both(stores, set, "ticket")).toEqual([8, 8]);
+    expect(await stores.all.version(set)).toBe(
+      (await stores.north.version(set)) + (await stores.south.version(set)),
+    );
+  });
+
+  test("have changed when one of them has", async () => {
+    const { all, north, south } = await stage({ north: [], south: [] });
+    for (const store of [north, south]) {
+      const [changes, version] = [await all.changes(), await all.version("silence")];
+      await store.commit({ documents: [{ set: "silence", put: [["s1", 1]] }] });
+      expect(await all.changes()).toBeGreaterThan(changes);
+      expect(await all.version("silence")).toBe(version + 1);
+    }
+  });
+
+  test("sum up what waits for a sink, and how old it is", async () => {
+    const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
+    await south.outbox.settle("broker", {
+      again: false,
+      through: 1,
+      rejected: [{ position: 1, reason: "too large" }],
+    });
+    await north.outbox.setEnded("broker", "410 Gone");
+    expect(await all.outbox.lag()).toEqual([
+      expect.objectContaining({
+        sink: "broker",
+        depth: 4,
+        oldest: event("south", 3).time,
+        deadLetters: 1,
+        ended: "410 Gone",
+      }),
+    ]);
+    await all.outbox.setEnded("broker", null);
+    for (const store of [north, south])
+      expect(await store.outbox.lag()).toEqual([expect.objectContaining({ ended: null })]);
+
+    const [a, b] = [await north.outbox.pressure(), await south.outbox.pressure()];
+    expect((await all.outbox.pressure()).bytes).toBe(a.bytes + b.bytes);
+    expect((await all.outbox.pressure()).pendingBytes).toBe(Math.max(a.pendingBytes, b.pendingBytes));
+  });
+
+  test("send again in each what was delivered, and count it together", async () => {
+    const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
+    for (const [store, through] of [
+      [north, 2],
+      [south, 3],
+    ] as const)
+      await store.outbox.settle("broker", { again: false, through, rejected: [] });
+    expect(await all.outbox.replay("broker", event("south", 3).time)).toBe(4);
+    expect(ids((await north.outbox.next("broker", 10)).events)).toEqual(["north-5", "north-6"]);
+    expect(ids((await south.outbox.next("broker", 10)).events)).toEqual(["south-3", "south-4"]);
+    expect(await all.outbox.lag()).toEqual([expect.objectContaining({ again: 4 })]);
+  });
+
+  test("list dead letters of all, the newest first", async () => {
+    const { all, north, south } = await stage({ north: [2], south: [1, 3] });
+    const refuse = (store: Store, position: number) =>
+      store.outbox.settle("broker", {
+        again: false,
+        through: position,
+        rejected: [{ position, reason: `no ${position}` }],
+      });
+    await refuse(north, 1);
+    await refuse(south, 1);
+    await refuse(south, 2);
+    const letters = await all.outbox.deadLetters("broker");
+    expect(letters.map(({ event: of }) => of?.id).toSorted()).toEqual(["north-2", "south-1", "south-3"]);
+    expect(letters.map(({ at }) => at)).toEqual(
+      letters
+        .map(({ at }) => at)
+        .toSorted()
+        .toReversed(),
+    );
+    expect(await all.outbox.deadLetters("broker", 2)).toEqual(letters.slice(0, 2));
+    expect(await all.outbox.resendDeadLetters("broker", "all")).toBe(3);
+    expect(await all.outbox.deadLetters("broker")).toEqual([]);
+  });
+
+  test("tell the latest by when they were committed, whatever their positions", async () => {
+    const { all } = await stage({ north: [1, 5, 6], south: [2, 3, 7] });
+    expect(ids(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
+    expect(ids(await all.outbox.latest(9))).toHaveLength(6);
+  });
+
+  test("refuse in one sentence what goes by positions, or would append", async () => {
+    const { all, north, south } = await stage({ north: [1], south: [2] });
+    const { outbox, quotaMemory } = all;
+    const asked: readonly (() => Promise<unknown>)[] = [
+      () => all.commit({ events: [event("north", 9)] }),
+      () =>
+        all.commit({
+          documents: [{ set: "silence", put: [["s1", 1]] }],
+          records: [{ log: "audit", body: 1 }],
+        }),
+      () => all.records("audit", 0, 1),
+      () => all.lastRecord("audit"),
+      () => outbox.register("broker", "now"),
+      () => outbox.next("broker", 1),
+      () => outbox.after(0, 1),
+      () => outbox.settle("broker", { again: false, through: 1, rejected: [] }),
+      () => outbox.replayBetween("broker", 0, 1),
+      () => outbox.prune({ maxBytes: 1, ranMs: 0, maxAgeMs: 0, replayMs: 0 }),
+      () => quotaMemory.forget("north", 0),
+    ];
+    for (const ask of asked) {
+      const error = await ask().catch((thrown: unknown) => thrown);
+      expect(error, String(ask)).toBeInstanceOf(ConfigError);
+      expect(String(error)).toContain("one source of the fleet; add --source and one of north, south.");
+    }
+    for (const store of [north, south]) {
+      expect(store.events).toHaveLength(1);
+      expect(await store.documents("silence")).toEqual(new Map());
+    }
+  });
+});

@@ -1,0 +1,37 @@
+import { expect, test } from "vitest";
+import type { Tag } from "#src/building.ts";
+import type { Page, Source } from "#src/source/source.ts";
+import { type ListProgress, listingText, tagsFromLists } from "#src/sync/seen-building.ts";
+import { tagNamed } from "./trial-building.ts";
+
+/** What somebody who waits for the tags of a large building is told. */
+
+test("the wait follows the pace: twenty pages at once, and twenty in each minute", () => {
+  const at = (pages: number, pagesLeft: number) =>
+    listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
+  expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
+  expect(at(20, 40)).toBe("Listing tags: 10000, site 1 of 1, about 2 min more at the pace of lists");
+  expect(at(21, 39)).toBe("Listing tags: 10500, site 1 of 1, about 1 min more at the pace of lists");
+  expect(at(1, 19)).toBe("Listing tags: 500, site 1 of 1");
+  expect(at(60, 0)).toBe("Listing tags: 30000, site 1 of 1");
+});
+
+test("sites that were not begun are assumed to have as many pages as the others", async () => {
+  async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
+    for (let number = 1; number <= 3; number += 1)
+      yield {
+        ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 },
+      };
+  }
+  const told: ListProgress[] = [];
+  const source = { tags: pages } as Pick<Source, "tags"> as Source;
+  await tagsFromLists(source, [1, 2], [], AbortSignal.timeout(5_000), (each) => told.push(each));
+  expect(told.map(({ tags, site, pages: done, pagesLeft }) => [tags, site, done, pagesLeft])).toEqual([
+    [1, 1, 1, 5],
+    [2, 1, 2, 4],
+    [3, 1, 3, 3],
+    [4, 2, 4, 2],
+    [5, 2, 5, 1],
+    [6, 2, 6, 0],
+  ]);
+});

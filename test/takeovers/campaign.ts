@@ -1,0 +1,172 @@
+import { seededRandom } from "../commands/seeded-random.ts";
+import type { Evidence, FaultRecord, ServiceRecord, Takeover, Told, Verdict } from "./evidence.ts";
+import { drawFaults, type Fault, storyOf } from "./faults.ts";
+import { judge } from "./judge/judge.ts";
+import { type Stage, setStage } from "./stage.ts";
+import { type Struck, strike } from "./strike.ts";
+import { fleetIsWell, isDelivered, until } from "./well.ts";
+
+/**
+ * A fleet under load while its members are killed, stopped, frozen and cut off, their clocks are wrong and their
+ * database goes away; one thing after the other, each until the fleet is well again. What must be true at the end is
+ * judged by those who had no part in it.
+ *
+ * The seed decides what happens, in which order and for how long; how these meet in time, only the machine.
+ */
+export interface TakeoverReport extends Verdict {
+  readonly takeovers: number;
+  readonly faults: number;
+  readonly story: readonly string[];
+  /** The last lines of each member, for whoever looks for the cause. */
+  readonly output: ReadonlyMap<string, string>;
+}
+
+export interface TakeoverCampaign {
+  readonly seed: number;
+  readonly sources: number;
+  /** Ends after the fault with which there were so many, */
+  readonly takeovers?: number;
+  /** or after these, in place of what the seed says. */
+  readonly plan?: readonly (readonly Fault[])[];
+  /** How long nothing happens at the end, in milliseconds: a sweep of resolved alarms. */
+  readonly restMs: number;
+  /** Polling has to go on within so many milliseconds. */
+  readonly soonMs: number;
+  readonly commandEveryMs: number;
+  readonly commandLifeS: number;
+  /** When resolved alarms are looked for that nobody has seen active; a cron expression. */
+  readonly sweep: string;
+  /** Told as it goes on. */
+  readonly say?: (line: string) => void;
+  readonly signal?: AbortSignal;
+}
+
+const MEMBERS = ["a", "b", "c"];
+/** Between two faults, in milliseconds. */
+const CALM_MS = 1_000;
+
+export async function runTakeovers(campaign: TakeoverCampaign): Promise<TakeoverReport> {
+  const { seed, sources, commandEveryMs, commandLifeS, sweep } = campaign;
+  const wishes = { seed, sources, commandEveryMs, commandLifeS, sweep };
+  const stage = await setStage({ ...wishes, members: MEMBERS });
+  try {
+    return await play(stage, campaign);
+  } finally {
+    await stage.close();
+  }
+}
+
+async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverReport> {
+  const { seed, sources, plan, say = () => {}, signal } = campaign;
+  const random = seededRandom(seed);
+  const story: string[] = [];
+  const faults: FaultRecord[] = [];
+  const takeovers: Takeover[] = [];
+  const problems: string[] = [];
+  let strikes = 0;
+  const moved = () => takeovers.filter(({ from, to }) => from !== null && from !== to).length;
+
+  const attempt = (what: string, work: Promise<unknown>) =>
+    work.catch((error: unknown) => {
+      problems.push(`${what}: ${error instanceof Error ? error.message : String(error)}`);
+    });
+
+  await attempt("at the start", begin(stage, sources));
+  if (problems.length > 0)
+    return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(stage) };
+  const fromMs = Date.now();
+  takeovers.push(...(await stage.observer.newTakeovers()));
+  say(`${sources} sources are polled by ${MEMBERS.length} members`);
+
+  function isEnough(): boolean {
+    if (signal?.aborted === true) return true;
+    return plan === undefined ? moved() >= (campaign.takeovers ?? 0) : strikes >= plan.length;
+  }
+
+  while (!isEnough() && problems.length === 0) {
+    const drawn = plan?.[strikes] ?? drawFaults(random, MEMBERS);
+    strikes += 1;
+    const told = drawn.map(storyOf).join(" and ");
+    story.push(`${new Date().toISOString()} ${told}`);
+    const struck: Struck[] = [];
+    const strikeAll = drawn.map(async (fault) => void struck.push(await strike(stage, fault)));
+    await attempt(told, Promise.all(strikeAll));
+    const overMs = Date.now();
+    await attempt(told, fleetIsWell(stage, sources));
+    const wellS = ((Date.now() - overMs) / 1_000).toFixed(1);
+    takeovers.push(...(await stage.observer.newTakeovers()));
+    await new Promise((resolve) => setTimeout(resolve, CALM_MS));
+    const toMs = Date.now();
+    faults.push(...struck.map((each) => ({ ...each, toMs, story: told })));
+    say(`${moved()} takeovers after ${faults.length} faults: ${told}; well ${wellS} s after it`);
+  }
+
+  await attempt("at the end", settle(stage, campaign));
+  const evidence = await gather(stage, { fromMs, soonMs: campaign.soonMs, faults, takeovers });
+  problems.push(...(await farewell(stage)));
+  const verdict = judge(evidence);
+  return {
+    takeovers: moved(),
+    faults: faults.length,
+    story,
+    problems: [...problems, ...verdict.problems],
+    figures: verdict.figures,
+    output: outputOf(stage),
+  };
+}
+
+function outputOf({ members }: Stage): TakeoverReport["output"] {
+  return new Map([...members].map(([name, member]) => [name, member.output()]));
+}
+
+async function begin(stage: Stage, sources: number): Promise<void> {
+  await Promise.all([...stage.members.values()].map((member) => member.start()));
+  await fleetIsWell(stage, sources);
+}
+
+/** Nothing happens any more, and what has happened is told. */
+async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Promise<void> {
+  stage.commander.rest();
+  await stage.services.ask("rest");
+  for (const member of stage.members.values()) member.setClock(0);
+  await new Promise((resolve) => setTimeout(resolve, restMs));
+  await fleetIsWell(stage, sources);
+  const open = async () => {
+    const ids = await stage.receivers.ask<readonly string[]>("openCommands");
+    return ids.length === 0 ? null : ids.join(", ");
+  };
+  await until(open, 90_000, "accepted commands have no end");
+  const newest = await stage.observer.newest();
+  await until(() => isDelivered(stage, newest), 120_000, "not everything is delivered");
+}
+
+async function gather(
+  stage: Stage,
+  known: Pick<Evidence, "fromMs" | "soonMs" | "faults" | "takeovers">,
+): Promise<Evidence> {
+  const { observer, services, receivers, commander } = stage;
+  const delivered = await observer.delivered();
+  const due = new Map<string, number>();
+  for (const [source, , position] of delivered)
+    due.set(source, Math.min(position, due.get(source) ?? Number.POSITIVE_INFINITY));
+  // What was told before it is looked for in the log was committed before.
+  const told = await receivers.ask<readonly Told[]>("record");
+  return {
+    ...known,
+    told,
+    due,
+    services: await services.ask<readonly ServiceRecord[]>("record"),
+    log: await observer.log(),
+    commands: commander.sent,
+  };
+}
+
+/** Every member takes its leave when it is told to. */
+async function farewell({ members }: Stage): Promise<readonly string[]> {
+  const codes = await Promise.all(
+    [...members.values()].map(async (member) => [member.name, await member.stop()] as const),
+  );
+  return codes
+    .filter(([, code]) => code !== 0)
+    .map(([name, code]) => `${name} ended with ${code} when it was told to stop`);
+}

@@ -1,0 +1,73 @@
+import { type ChildProcess, fork } from "node:child_process";
+import { join } from "node:path";
+
+/** A part of the stage in a process of its own, which answers questions by name. */
+export interface Child {
+  ask<T>(question: string, ...values: readonly unknown[]): Promise<T>;
+  /** Ends it at once; a second call is fine. */
+  end(): Promise<void>;
+}
+
+interface Question {
+  readonly number: number;
+  readonly name: string;
+  readonly values: readonly unknown[];
+}
+
+interface Reply {
+  readonly number: number;
+  readonly answer?: unknown;
+  readonly error?: string;
+}
+
+/** `file` lies in this folder, and calls `answerTo`. */
+export function startChild(file: string, options: object): Child {
+  const child: ChildProcess = fork(join(import.meta.dirname, file), [JSON.stringify(options)], {
+    execArgv: [],
+    serialization: "advanced",
+  });
+  const waiting = new Map<number, { resolve(answer: unknown): void; reject(error: Error): void }>();
+  const ended = new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  let number = 0;
+  child.on("message", (reply: Reply) => {
+    const asked = waiting.get(reply.number);
+    waiting.delete(reply.number);
+    if (reply.error === undefined) asked?.resolve(reply.answer);
+    else asked?.reject(new Error(`${file}: ${reply.error}`));
+  });
+  void ended.then(() => {
+    for (const asked of waiting.values()) asked.reject(new Error(`${file} has ended.`));
+  });
+  return {
+    ask<T>(name: string, ...values: readonly unknown[]) {
+      number += 1;
+      const question: Question = { number, name, values };
+      return new Promise<T>((resolve, reject) => {
+        waiting.set(question.number, { resolve: (answer) => resolve(answer as T), reject });
+        child.send(question);
+      });
+    },
+    async end() {
+      child.kill("SIGKILL");
+      await ended;
+    },
+  };
+}
+
+/** The other side: what the process was started with. */
+export function childOptions<T>(): T {
+  return JSON.parse(process.argv[2] ?? "{}") as T;
+}
+
+/** The other side: answers each question by the function of that name; ends with whoever asks. */
+export function answerTo(answers: Readonly<Record<string, (...values: readonly never[]) => unknown>>): void {
+  process.on("message", ({ number, name, values }: Question) => {
+    Promise.resolve()
+      .then(() => answers[name]?.(...(values as never[])))
+      .then(
+        (answer) => process.send?.({ number, answer } satisfies Reply),
+        (error: unknown) => process.send?.({ number, error: String(error) } satisfies Reply),
+      );
+  });
+  process.on("disconnect", () => process.exit());
+}

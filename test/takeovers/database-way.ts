@@ -1,0 +1,121 @@
+import { connect, createServer, type Socket } from "node:net";
+
+/** The way of one member to the database: TCP on a port of its own, which can be cut and can come to a standstill. */
+export interface DatabaseWay {
+  readonly port: number;
+  readonly connections: number;
+  /** Breaks all connections and lets none in, until `free`. */
+  cut(): void;
+  /** Nothing passes until `free`; then all does that was held up, as in a network that was away. */
+  stall(): void;
+  /** The same, beginning in the next packet that holds a change, of which so large a share passes. */
+  inNextChange(what: "cut" | "stall", share: number): void;
+  /** True once what was asked for by `inNextChange` has begun. */
+  hasBegun(): boolean;
+  free(): void;
+  close(): Promise<void>;
+}
+
+interface Pair {
+  readonly member: Socket;
+  readonly server: Socket;
+}
+
+/** Statements that are read by their text; what is prepared once is told by its values alone, which are longer than this. */
+const CHANGE = /insert|update|delete|commit|fence/i;
+const LONG_BYTES = 400;
+
+export async function startDatabaseWay(databasePort: number): Promise<DatabaseWay> {
+  const pairs = new Set<Pair>();
+  let state: "free" | "cut" | "stalled" = "free";
+  let wish: { readonly what: "cut" | "stall"; readonly share: number } | null = null;
+  let begun = false;
+
+  const server = createServer((member) => {
+    if (state === "cut") {
+      member.destroy();
+      return;
+    }
+    const pair = { member, server: connect(databasePort, "127.0.0.1") };
+    pairs.add(pair);
+    for (const side of [pair.member, pair.server]) {
+      side.setNoDelay(true);
+      side.on("error", () => undefined);
+      side.on("close", () => {
+        pairs.delete(pair);
+        // After what is still to be written.
+        pair.member.destroySoon();
+        pair.server.destroySoon();
+      });
+    }
+    pair.member.on("data", (chunk: Buffer) => fromMember(pair, chunk));
+    pair.server.on("data", (chunk: Buffer) => pair.member.write(chunk));
+    if (state === "stalled") hold(pair);
+  });
+
+  function fromMember(pair: Pair, chunk: Buffer): void {
+    const isChange = chunk.length > LONG_BYTES || CHANGE.test(chunk.toString("latin1"));
+    if (wish === null || !isChange) {
+      pair.server.write(chunk);
+      return;
+    }
+    const { what, share } = wish;
+    wish = null;
+    begun = true;
+    const torn = Math.round(share * chunk.length);
+    if (what === "cut") {
+      pair.server.end(chunk.subarray(0, torn));
+      cut();
+      return;
+    }
+    pair.server.write(chunk.subarray(0, torn));
+    stall();
+    pair.member.unshift(chunk.subarray(torn));
+  }
+
+  function hold({ member, server: far }: Pair): void {
+    member.pause();
+    far.pause();
+  }
+
+  function cut(): void {
+    state = "cut";
+    for (const { member } of pairs) member.destroy();
+  }
+
+  function stall(): void {
+    state = "stalled";
+    for (const pair of pairs) hold(pair);
+  }
+
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  return {
+    port: typeof address === "object" && address !== null ? address.port : 0,
+    get connections() {
+      return pairs.size;
+    },
+    cut,
+    stall,
+    inNextChange(what, share) {
+      begun = false;
+      wish = { what, share };
+    },
+    hasBegun: () => begun,
+    free() {
+      wish = null;
+      state = "free";
+      for (const { member, server: far } of pairs) {
+        member.resume();
+        far.resume();
+      }
+    },
+    async close() {
+      for (const { member, server: far } of pairs) {
+        member.destroy();
+        far.destroy();
+      }
+      await new Promise<void>((resolve) => server.close(() => resolve()));
+    },
+  };
+}

@@ -1,0 +1,190 @@
+import { describe, expect, test } from "vitest";
+import type { SeenRequest } from "#src/simulator/truth.ts";
+import type { Evidence, Told } from "./evidence.ts";
+import { judge } from "./judge/judge.ts";
+
+/** The judges of the takeovers find each wrong that they are there for: one quiet minute, and one thing wrong in it. */
+const SECOND = 1_000;
+const request = (atMs: number, changes: Partial<SeenRequest> = {}): SeenRequest => ({
+  ...{ number: 1, atMs, method: "GET", path: "/api/v1/alarms", query: "", endpoint: "alarms" },
+  ...{
+    tokenName: atMs < 30 * SECOND ? "a" : "b",
+    httpStatus: 200,
+    errorStatus: null,
+    limit: "none",
+    faults: [],
+  },
+  ...changes,
+});
+
+const told = (id: string, changes: Partial<Told>): readonly Told[] =>
+  (["webhook", "mqtt"] as const).map((end) => ({
+    ...{
+      end,
+      atMs: 0,
+      id,
+      key: `/sources/s01 ${id}`,
+      source: "s01",
+      type: "tag-value",
+      digest: id,
+      fact: null,
+    },
+    ...changes,
+  }));
+
+const alarm = { of: "alarm", alarmId: "7", triggeredAtMs: 10 * SECOND } as const;
+const counted = (value: number) =>
+  ({ key: "tag", fact: { of: "value", tagId: "1", value } }) as const satisfies Partial<Told>;
+const command = (outcome: string | null) =>
+  ({ of: "command", commandId: "c1", outcome, reason: null }) as const;
+
+/** Member a holds the source, is killed after 25 s, and b has it from 30 s on. */
+function quietMinute(): Evidence {
+  return {
+    fromMs: 0,
+    soonMs: 15 * SECOND,
+    services: [
+      {
+        source: "s01",
+        requests: [3, 6, 9, 12, 15, 18, 21, 24, 31, 34, 37, 40, 43, 46, 49, 52, 55, 58].map((second) =>
+          request(second * SECOND, { limit: "allowed" }),
+        ),
+        writes: [{ atMs: 20 * SECOND, requestNumber: 5, tagId: "5", value: 100, outcome: "held" }],
+        transitions: [
+          { atMs: 10_400, alarmId: "7", siteId: 12, kind: "raised", triggeredAtMs: 10_400 },
+          { atMs: 40_000, alarmId: "7", siteId: 12, kind: "resolved", triggeredAtMs: 10_400 },
+        ],
+        counter: { tagId: "1", last: 9 },
+      },
+    ],
+    told: [
+      ...told("v1", counted(4)),
+      ...told("r1", { type: "alarm-raised", fact: alarm }),
+      ...told("v2", counted(5)),
+      ...told("a1", { type: "command-accepted", fact: command(null) }),
+      ...told("e1", { type: "command-result", fact: command("confirmed") }),
+      ...told("d1", { type: "alarm-resolved", fact: alarm }),
+      // Once more, as it was.
+      ...told("v2", counted(5)),
+    ],
+    log: ["v1", "r1", "v2", "a1", "e1", "d1"].map((id, n) => ({ source: "s01", position: n + 1, id })),
+    due: new Map([["s01", 6]]),
+    takeovers: [
+      { source: "s01", from: null, to: "a", epoch: 1, atMs: 0, reason: "first" },
+      { source: "s01", from: "a", to: "b", epoch: 2, atMs: 30 * SECOND, reason: "lease-ran-out" },
+    ],
+    faults: [
+      {
+        ...{ kind: "kill", member: "a", story: "kill a" },
+        ...{ fromMs: 25 * SECOND, endMs: 28 * SECOND, toMs: 60 * SECOND },
+      },
+    ],
+    commands: [{ id: "c1", source: "s01", tagId: "5", value: 100, isRepeated: false }],
+  };
+}
+
+function altered(change: (evidence: Evidence) => Partial<Evidence>): readonly string[] {
+  const quiet = quietMinute();
+  return judge({ ...quiet, ...change(quiet) }).problems;
+}
+
+function service(change: Partial<Evidence["services"][number]>) {
+  return ({ services }: Evidence) => ({ services: services.map((each) => ({ ...each, ...change })) });
+}
+
+describe("the judges of the takeovers", () => {
+  test("have nothing against a quiet minute", () => {
+    expect(judge(quietMinute()).problems).toEqual([]);
+  });
+
+  test.each<[RegExp, (evidence: Evidence) => Partial<Evidence>]>([
+    [
+      /1 events never reached the mqtt: s01 4 a1/,
+      (e) => ({ told: e.told.filter((t) => t.id !== "a1" || t.end !== "mqtt") }),
+    ],
+    [/at the webhook were never committed: x9/, (e) => ({ told: [...e.told, ...told("x9", {})] })],
+    [
+      /came again at the mqtt with another content/,
+      (e) => ({ told: [...e.told, ...told("v1", { ...counted(4), digest: "?" })] }),
+    ],
+    [/out of order at the webhook: tag v1 \(1 after 3\)/, (e) => ({ told: e.told.toReversed() })],
+    [
+      /never told as resolved: 7 of 10000/,
+      (e) => ({ told: e.told.filter(({ type }) => type !== "alarm-resolved") }),
+    ],
+    [
+      /falsely told as resolved: 7 of 10000/,
+      (e) => service({ transitions: e.services[0]?.transitions.slice(0, 1) ?? [] })(e),
+    ],
+    [
+      /told twice as raised/,
+      (e) => ({ told: [...e.told, ...told("r2", { type: "alarm-raised", fact: alarm })] }),
+    ],
+    [
+      /told what never happened: alarm-vanished/,
+      (e) => ({ told: [...e.told, ...told("g1", { type: "alarm-vanished", fact: alarm })] }),
+    ],
+    [/3 was told after 5/, (e) => ({ told: [...e.told, ...told("v3", counted(3))] })],
+    [/10 was told, and the tag came to 9 only/, (e) => ({ told: [...e.told, ...told("v3", counted(10))] })],
+    [
+      /refused 1 requests for the quota/,
+      (e) =>
+        service({ requests: [...(e.services[0]?.requests ?? []), request(59_000, { limit: "refused" })] })(e),
+    ],
+    [
+      /saw 21 requests of the quota within 60 s/,
+      (e) =>
+        service({
+          requests: [
+            ...(e.services[0]?.requests ?? []),
+            ...[58_500, 59_000, 59_500].map((atMs) => request(atMs, { limit: "allowed" })),
+          ],
+        })(e),
+    ],
+    [
+      /not polled for more than 15 s: s01 for 21.0 s at kill a/,
+      (e) =>
+        service({
+          requests: (e.services[0]?.requests ?? []).filter(({ atMs }) => atMs < 25_000 || atMs > 45_000),
+        })(e),
+    ],
+    [
+      /1 requests by a member that holds nothing: a asked s01 for \/api\/v1\/alarms 5000 ms after it lost it, at kill a/,
+      (e) =>
+        service({ requests: [...(e.services[0]?.requests ?? []), request(35_000, { tokenName: "a" })] })(e),
+    ],
+    [
+      /taken over twice with one epoch: s01 2/,
+      (e) => ({
+        takeovers: [
+          ...e.takeovers,
+          { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" },
+        ],
+      }),
+    ],
+    [
+      /written 2 times: s01 5 100/,
+      (e) => service({ writes: [...(e.services[0]?.writes ?? []), ...(e.services[0]?.writes ?? [])] })(e),
+    ],
+    [/written and never asked for: s01 5 100/, () => ({ commands: [] })],
+    [
+      /c1 was accepted and has 0 ends/,
+      (e) => ({ told: e.told.filter(({ type }) => type !== "command-result") }),
+    ],
+    [
+      /c1 was accepted and has 2 ends/,
+      (e) => ({ told: [...e.told, ...told("e2", { type: "command-result", fact: command("unknown") })] }),
+    ],
+    [/c1 is confirmed and was not written/, (e) => service({ writes: [] })(e)],
+    [
+      /c1 was written and is expired/,
+      (e) => ({
+        told: e.told.map((each) =>
+          each.type === "command-result" ? { ...each, fact: command("expired") } : each,
+        ),
+      }),
+    ],
+  ])("find %s", (problem, change) => {
+    expect(altered(change).join("\n")).toMatch(problem);
+  });
+});

@@ -1,0 +1,82 @@
+import { ENDS, type Evidence, type ServiceRecord, some, type Told, type Verdict } from "../evidence.ts";
+
+/** What the receivers were told of the buildings is what happened there: each alarm's life, and a tag that only counts up. */
+export function judgeBuildings(evidence: Evidence): Verdict {
+  const problems: string[] = [];
+  let episodes = 0;
+  for (const end of ENDS) {
+    for (const service of evidence.services) {
+      const told = firstArrivals(evidence.told, end, service.source);
+      problems.push(
+        ...alarmsAreTrue(service, told, evidence.fromMs).map((text) => `${end}: ${service.source} ${text}`),
+        ...valuesAreTrue(service, told).map((text) => `${end}: ${service.source} ${text}`),
+      );
+      if (end === "webhook") episodes += truthOf(service, "raised").size;
+    }
+  }
+  return { problems, figures: [["alarms raised in the buildings", String(episodes)]] };
+}
+
+function firstArrivals(told: readonly Told[], end: Told["end"], source: string): readonly Told[] {
+  const seen = new Set<string>();
+  return told.filter((each) => {
+    if (each.end !== end || each.source !== source || each.fact === null || seen.has(each.id)) return false;
+    seen.add(each.id);
+    return true;
+  });
+}
+
+/** Nothing of the kind happens in these buildings. */
+const FALSE_TYPES = ["alarm-vanished", "alarm-out-of-scope", "alarm-retriggered", "alarm-unacknowledged"];
+
+/** Each raise and each end is told once, and nothing else. */
+function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: number): readonly string[] {
+  const problems: string[] = [];
+  for (const kind of ["raised", "resolved"] as const) {
+    const truth = truthOf(service, kind);
+    const times = new Map<string, number>();
+    for (const { type, fact } of told) {
+      if (type !== `alarm-${kind}` || fact?.of !== "alarm") continue;
+      const episode = `${fact.alarmId} of ${fact.triggeredAtMs}`;
+      times.set(episode, (times.get(episode) ?? 0) + 1);
+    }
+    const never = [...truth].filter(([episode, raisedMs]) => raisedMs >= fromMs && !times.has(episode));
+    if (never.length > 0) problems.push(`never told as ${kind}: ${some(never.map(([episode]) => episode))}`);
+    const wrong = [...times.keys()].filter((episode) => !truth.has(episode));
+    if (wrong.length > 0) problems.push(`falsely told as ${kind}: ${some(wrong)}`);
+    const twice = [...times].filter(([, count]) => count > 1).map(([episode]) => episode);
+    if (twice.length > 0) problems.push(`told twice as ${kind}: ${some(twice)}`);
+  }
+  const strange = told
+    .filter(({ type }) => FALSE_TYPES.includes(type))
+    .map(({ type, key }) => `${type} ${key}`);
+  if (strange.length > 0) problems.push(`told what never happened: ${some(strange)}`);
+  return problems;
+}
+
+/** By episode, when it began. */
+function truthOf({ transitions }: ServiceRecord, kind: "raised" | "resolved"): ReadonlyMap<string, number> {
+  return new Map(
+    transitions
+      .filter((transition) => transition.kind === kind)
+      .map(({ alarmId, triggeredAtMs }) => {
+        const second = Math.floor(triggeredAtMs / 1_000) * 1_000;
+        return [`${alarmId} of ${second}`, triggeredAtMs];
+      }),
+  );
+}
+
+/** A value of somebody who reads without a lease would be told after a newer one, or be none that the tag ever had. */
+function valuesAreTrue({ counter }: ServiceRecord, told: readonly Told[]): readonly string[] {
+  const problems: string[] = [];
+  let latest = 0;
+  for (const { fact } of told) {
+    if (fact?.of !== "value" || fact.tagId !== counter.tagId || fact.value === null) continue;
+    const value = Number(fact.value);
+    if (value < latest) problems.push(`${value} was told after ${latest}`);
+    if (value > counter.last) problems.push(`${value} was told, and the tag came to ${counter.last} only`);
+    latest = Math.max(latest, value);
+  }
+  if (latest === 0) problems.push("no value of the counting tag was told");
+  return problems.length === 0 ? [] : [some(problems)];
+}

@@ -1,0 +1,61 @@
+import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
+
+/** At least once, unaltered, in order: what stands in the log is at every receiver. */
+export function judgeEvents(evidence: Evidence): Verdict {
+  const places = new Map(evidence.log.map((event) => [event.id, event]));
+  const problems: string[] = [];
+  const figures: [string, string][] = [["events in the log", String(evidence.log.length)]];
+  for (const end of ENDS) {
+    const told = evidence.told.filter((each) => each.end === end);
+    const ids = new Set(told.map(({ id }) => id));
+    const lost = evidence.log
+      .filter(({ id, source, position }) => position <= (evidence.due.get(source) ?? 0) && !ids.has(id))
+      .map(({ id, source, position }) => `${source} ${position} ${id}`);
+    if (lost.length > 0) problems.push(`${lost.length} events never reached the ${end}: ${some(lost)}`);
+    const strange = [...ids].filter((id) => !places.has(id));
+    if (strange.length > 0)
+      problems.push(`${strange.length} events at the ${end} were never committed: ${some(strange)}`);
+    const { again, altered } = repetitions(told);
+    if (altered.length > 0)
+      problems.push(`${altered.length} came again at the ${end} with another content: ${some(altered)}`);
+    const disorder = outOfOrder(told, places);
+    if (disorder.length > 0)
+      problems.push(`${disorder.length} events out of order at the ${end}: ${some(disorder)}`);
+    figures.push([`events at the ${end}, and again`, `${ids.size}, ${again}`]);
+  }
+  return { problems, figures };
+}
+
+function repetitions(told: readonly Told[]): { readonly again: number; readonly altered: readonly string[] } {
+  const seen = new Map<string, string>();
+  const altered: string[] = [];
+  let again = 0;
+  for (const { id, key, digest } of told) {
+    const one = `${key} ${id}`;
+    const before = seen.get(one);
+    if (before === undefined) seen.set(one, digest);
+    else {
+      again += 1;
+      if (before !== digest) altered.push(one);
+    }
+  }
+  return { again, altered };
+}
+
+/** Per key, first arrivals follow the order of commit; each source has its own log. */
+function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
+  const seen = new Set<string>();
+  const last = new Map<string, number>();
+  const wrong: string[] = [];
+  for (const { id, key } of told) {
+    const one = `${key} ${id}`;
+    const place = places.get(id);
+    if (seen.has(one) || place === undefined) continue;
+    seen.add(one);
+    const order = `${place.source} ${key}`;
+    const before = last.get(order) ?? 0;
+    if (place.position < before) wrong.push(`${one} (${place.position} after ${before})`);
+    last.set(order, Math.max(place.position, before));
+  }
+  return wrong;
+}

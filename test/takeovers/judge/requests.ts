@@ -1,0 +1,84 @@
+import type { SeenRequest } from "#src/simulator/truth.ts";
+import {
+  type Evidence,
+  type FaultRecord,
+  type ServiceRecord,
+  some,
+  spread,
+  type Verdict,
+} from "../evidence.ts";
+
+const QUOTA = 20;
+const WINDOW_MS = 60_000;
+/** A source that was polled again within this did not lose its holder: it is read every 3 s. */
+const UNDISTURBED_MS = 5_000;
+
+/** The quota holds over every change of holder, as the service sees it; and nobody is left alone for long. */
+export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
+  const problems: string[] = [];
+  let requests = 0;
+  let busiest = 0;
+  for (const { source, requests: seen } of services) {
+    requests += seen.length;
+    const refused = seen.filter(({ limit }) => limit === "refused");
+    if (refused.length > 0) problems.push(`${source} refused ${refused.length} requests for the quota`);
+    const most = busiestMinute(seen);
+    if (most > QUOTA) problems.push(`${source} saw ${most} requests of the quota within 60 s`);
+    busiest = Math.max(busiest, most);
+  }
+  const { late, table } = silences(services, faults, soonMs);
+  if (late.length > 0)
+    problems.push(`${late.length} times not polled for more than ${soonMs / 1_000} s: ${some(late)}`);
+  return {
+    problems,
+    figures: [
+      ["requests to the services", String(requests)],
+      ["most of the quota within 60 s", `${busiest} of ${QUOTA}`],
+      ...table,
+    ],
+  };
+}
+
+function busiestMinute(requests: readonly SeenRequest[]): number {
+  const times = requests.filter(({ limit }) => limit !== "none").map(({ atMs }) => atMs);
+  let most = 0;
+  let first = 0;
+  for (const [place, atMs] of times.entries()) {
+    while ((times[first] ?? atMs) <= atMs - WINDOW_MS) first += 1;
+    most = Math.max(most, place - first + 1);
+  }
+  return most;
+}
+
+/**
+ * For how long each source was not polled because of each fault. What happens to a member counts from its beginning;
+ * while the database is away nothing may be polled, so that counts from its return.
+ */
+function silences(services: readonly ServiceRecord[], faults: readonly FaultRecord[], soonMs: number) {
+  const late: string[] = [];
+  const byKind = new Map<string, number[]>();
+  for (const fault of faults) {
+    const fromMs = fault.member === null ? fault.endMs : fault.fromMs;
+    for (const { source, requests } of services) {
+      const silentMs = longestSilence(requests, fromMs, fault.toMs);
+      if (silentMs > soonMs) late.push(`${source} for ${(silentMs / 1_000).toFixed(1)} s at ${fault.story}`);
+      if (silentMs > UNDISTURBED_MS) byKind.set(fault.kind, [...(byKind.get(fault.kind) ?? []), silentMs]);
+    }
+  }
+  const table = [...byKind].map(
+    ([kind, found]) => [`not polled for, ${kind} (median, 95 %, most)`, spread(found)] as const,
+  );
+  return { late, table };
+}
+
+/** The longest span between two requests, or between one and an end of the span. */
+export function longestSilence(requests: readonly SeenRequest[], fromMs: number, toMs: number): number {
+  let before = fromMs;
+  let longest = 0;
+  for (const { atMs } of requests) {
+    if (atMs <= fromMs || atMs >= toMs) continue;
+    longest = Math.max(longest, atMs - before);
+    before = atMs;
+  }
+  return Math.max(longest, toMs - before);
+}

@@ -1,0 +1,108 @@
+import { globSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Running, runPlenum } from "../plenum-process.ts";
+import { type DatabaseWay, startDatabaseWay } from "./database-way.ts";
+
+/** A member of the fleet as a user starts it, with a way of its own to the database and a wall clock of its own. */
+export interface Member {
+  readonly name: string;
+  readonly way: DatabaseWay;
+  /** Resolves when it says that it runs. */
+  start(): Promise<void>;
+  isRunning(): boolean;
+  kill(): Promise<void>;
+  /** SIGTERM, and the farewell that it takes then; answers the exit code. */
+  stop(): Promise<number | null>;
+  freeze(): void;
+  thaw(): void;
+  /** Its wall clock is so many seconds ahead of true time from now on. */
+  setClock(aheadS: number): void;
+  /** What all its processes have printed. */
+  output(): string;
+  close(): Promise<void>;
+}
+
+export interface MemberOptions {
+  readonly name: string;
+  readonly folder: string;
+  readonly databasePort: number;
+  /** For the member's own port to the database. */
+  readonly configuration: (databasePort: number) => object;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+const [FAKETIME] = globSync("/usr/lib/*/faketime/libfaketimeMT.so.1");
+const START_WITHIN_MS = 60_000;
+
+export async function createMember(options: MemberOptions): Promise<Member> {
+  const { name, configuration } = options;
+  const folder = join(options.folder, name);
+  mkdirSync(folder, { recursive: true });
+  const clockFile = join(folder, "wall-clock");
+  const way = await startDatabaseWay(options.databasePort);
+  writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(configuration(way.port)));
+  const environment = {
+    ...options.environment,
+    ...(FAKETIME === undefined
+      ? {}
+      : {
+          LD_PRELOAD: FAKETIME,
+          FAKETIME_TIMESTAMP_FILE: clockFile,
+          // How long the clock's file is believed, in seconds; to read it each time would cost more than all else.
+          FAKETIME_CACHE_DURATION: "1",
+          FAKETIME_DONT_FAKE_MONOTONIC: "1",
+          NO_FAKE_STAT: "1",
+        }),
+  };
+  let running: Running | null = null;
+  let before = "";
+  let frozen = false;
+
+  function signal(what: "SIGSTOP" | "SIGCONT"): void {
+    if (running !== null) process.kill(running.pid, what);
+    frozen = what === "SIGSTOP";
+  }
+
+  async function end(how: "SIGTERM" | "SIGKILL"): Promise<number | null> {
+    const ending = running;
+    if (ending === null) return null;
+    if (frozen && how === "SIGTERM") signal("SIGCONT");
+    const code = await ending.end(how);
+    frozen = false;
+    before += `${ending.output()}--- ended by ${how} at ${new Date().toISOString()} with ${code}\n`;
+    // A killed process leaves behind by what libfaketime shares with its children.
+    for (const left of globSync(`/dev/shm/*faketime*_${ending.pid}`)) rmSync(left, { force: true });
+    running = null;
+    return code;
+  }
+
+  function setClock(aheadS: number): void {
+    // In one step, so that nobody reads half a line.
+    writeFileSync(`${clockFile}.new`, `${aheadS < 0 ? "" : "+"}${aheadS}\n`);
+    renameSync(`${clockFile}.new`, clockFile);
+  }
+  setClock(0);
+
+  return {
+    name,
+    way,
+    async start() {
+      running = runPlenum(["run", "--config", "plenum.yaml", "--member", name, "--arm-writing"], {
+        cwd: folder,
+        environment,
+      });
+      await running.says("is running", START_WITHIN_MS);
+    },
+    isRunning: () => running !== null,
+    kill: async () => void (await end("SIGKILL")),
+    stop: () => end("SIGTERM"),
+    freeze: () => signal("SIGSTOP"),
+    thaw: () => signal("SIGCONT"),
+    setClock,
+    output: () => before + (running?.output() ?? ""),
+    async close() {
+      await end("SIGKILL");
+      await way.close();
+    },
+  };
+}

@@ -1,0 +1,91 @@
+import { Client } from "pg";
+import type { LoggedEvent, Takeover } from "./evidence.ts";
+
+/** Looks at the fleet's tables beside all members, over a connection of its own each time. */
+export interface Observer {
+  /** Throws while the database is away. */
+  look(): Promise<FleetLook>;
+  /** Those that were not answered before; of all there ever were the database keeps the last thousand. */
+  newTakeovers(): Promise<readonly Takeover[]>;
+  log(): Promise<readonly LoggedEvent[]>;
+  /** By source, the newest event's position. */
+  newest(): Promise<ReadonlyMap<string, number>>;
+  /** By source and sink, up to where it is delivered. */
+  delivered(): Promise<readonly (readonly [source: string, sink: string, position: number])[]>;
+  deadLetters(): Promise<number>;
+  drain(member: string, draining: boolean): Promise<void>;
+}
+
+export interface FleetLook {
+  /** Names of the members that take part, and hold sources. */
+  readonly members: readonly string[];
+  /** How many sources each holder holds; what nobody holds is under the empty name. */
+  readonly held: ReadonlyMap<string, number>;
+}
+
+export function createObserver(url: string, schema: string): Observer {
+  let lastTakeover = 0;
+
+  async function rows(text: string, values: readonly unknown[] = []): Promise<readonly unknown[][]> {
+    const client = new Client({ connectionString: url, options: `-c search_path=${schema}` });
+    client.on("error", () => undefined);
+    await client.connect();
+    try {
+      const answer = await client.query({ text, values: [...values], rowMode: "array" });
+      return answer.rows as unknown[][];
+    } finally {
+      await client.end().catch(() => undefined);
+    }
+  }
+
+  const positions = (answer: readonly unknown[][]) =>
+    new Map(answer.map(([source, position]) => [String(source), Number(position)]));
+
+  return {
+    async look() {
+      const members = await rows(
+        "select name from member where gone is null and not draining and not leaving and lease_until > clock_timestamp()",
+      );
+      const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
+      return { members: members.map(([name]) => String(name)), held: positions(held) };
+    },
+    async newTakeovers() {
+      const found = await rows(
+        `select id, source, from_member, to_member, epoch, extract(epoch from at) * 1000, reason
+         from takeover where id > $1 order by id`,
+        [lastTakeover],
+      );
+      lastTakeover = Number(found.at(-1)?.[0] ?? lastTakeover);
+      return found.map(([, source, from, to, epoch, atMs, reason]) => ({
+        source: String(source),
+        from: from === null ? null : String(from),
+        to: String(to),
+        epoch: Number(epoch),
+        // As the services have it.
+        atMs: Math.floor(Number(atMs)),
+        reason: String(reason),
+      }));
+    },
+    async log() {
+      const found = await rows("select source, position, id from event order by source, position");
+      return found.map(([source, position, id]) => ({
+        source: String(source),
+        position: Number(position),
+        id: String(id),
+      }));
+    },
+    newest: async () => positions(await rows("select source, max(position) from event group by 1")),
+    async delivered() {
+      const found = await rows("select source, name, position from sink");
+      return found.map(
+        ([source, sink, position]) => [String(source), String(sink), Number(position)] as const,
+      );
+    },
+    async deadLetters() {
+      return Number((await rows("select count(*) from dead_letter"))[0]?.[0]);
+    },
+    async drain(member, draining) {
+      await rows("update member set draining = $2 where name = $1", [member, draining]);
+    },
+  };
+}

@@ -1,0 +1,145 @@
+import { rmSync } from "node:fs";
+import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
+import { type Child, startChild } from "./child.ts";
+import { type Commander, startCommander } from "./commander.ts";
+import { createMember, type Member } from "./member.ts";
+import { createObserver, type Observer } from "./observer.ts";
+import type { ServicePlace } from "./services.ts";
+
+/** Everything around the members, and the members themselves, all as processes of their own. */
+export interface Stage {
+  readonly members: ReadonlyMap<string, Member>;
+  readonly database: RealServer;
+  readonly observer: Observer;
+  readonly services: Child;
+  readonly receivers: Child;
+  readonly commander: Commander;
+  readonly random: SeededRandom;
+  /** Ends all of it, and leaves nothing behind. */
+  close(): Promise<void>;
+}
+
+export interface StageOptions {
+  readonly seed: number;
+  readonly sources: number;
+  readonly members: readonly string[];
+  /** Between two commands, in milliseconds. */
+  readonly commandEveryMs: number;
+  readonly commandLifeS: number;
+  /** When resolved alarms are looked for; a cron expression. */
+  readonly sweep: string;
+}
+
+const PREFIX = "plenum";
+const SCHEMA = "plenum";
+
+export async function setStage(options: StageOptions): Promise<Stage> {
+  const closing: (() => unknown)[] = [];
+  const close = async () => {
+    for (const each of closing.splice(0).toReversed()) await each();
+  };
+  try {
+    return { ...(await built(options, closing)), close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function built(options: StageOptions, closing: (() => unknown)[]): Promise<Omit<Stage, "close">> {
+  const random = seededRandom(options.seed);
+  const folder = temporaryFolder("takeovers");
+  closing.push(() => rmSync(folder, { recursive: true, force: true }));
+  const database = await startPostgres({ lines: ["max_connections = 100"] });
+  closing.push(() => database.stop());
+  const broker = await startMosquitto({
+    lines: (port) => [
+      ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"],
+      ...["max_queued_messages 0", "set_tcp_nodelay true"],
+    ],
+  });
+  closing.push(() => broker.stop());
+  const services = startChild("services.ts", {
+    count: options.sources,
+    seed: options.seed,
+    members: options.members,
+  });
+  closing.push(() => services.end());
+  const receivers = startChild("receivers.ts", { broker: broker.url, prefix: PREFIX });
+  closing.push(() => receivers.end());
+  const places = await services.ask<readonly ServicePlace[]>("places");
+  const webhook = await receivers.ask<string>("webhook");
+
+  const configuration = (databasePort: number) =>
+    configurationOf({ places, broker: broker.url, webhook, databasePort, sweep: options.sweep });
+  const members = new Map<string, Member>();
+  for (const name of options.members) {
+    const environment = { TOKEN: `${DEFAULT_TOKEN}-${name}` };
+    const member = await createMember({
+      name,
+      folder,
+      databasePort: database.port,
+      configuration,
+      environment,
+    });
+    closing.push(() => member.close());
+    members.set(name, member);
+  }
+  const commander = await startCommander({
+    broker: broker.url,
+    prefix: PREFIX,
+    places,
+    random: seededRandom(options.seed + 1),
+    everyMs: options.commandEveryMs,
+    lifeS: options.commandLifeS,
+  });
+  closing.push(() => commander.close());
+  const observer = createObserver(database.url, SCHEMA);
+  return { members, database, observer, services, receivers, commander, random };
+}
+
+/** The same for every member, but for the way to the database. */
+function configurationOf(parts: {
+  readonly places: readonly ServicePlace[];
+  readonly broker: string;
+  readonly webhook: string;
+  readonly databasePort: number;
+  readonly sweep: string;
+}): object {
+  const { places, broker, webhook, databasePort, sweep } = parts;
+  const source = ({ url, read }: ServicePlace) => ({
+    base_url: url,
+    token: { env: "TOKEN" },
+    time_zone: "Europe/Oslo",
+    spread: "2s",
+    quota: { list_requests_per_minute: 60 },
+    schedules: { alarms: "*/5 * * * * *", resolved_sweep: sweep },
+    // The whole quota: 20 requests a minute, so that whoever takes over has none to spare.
+    read: [{ name: "all", every: "3s", select: { ids: read } }],
+  });
+  const allow = places.flatMap(({ source, siteId, written }) =>
+    written.map((tag_id) => ({
+      ...{ source, site_id: siteId, tag_id, type: "number", min: 0, max: 1e9 },
+      ...{ min_interval: "1s", max_per_day: 10_000 },
+    })),
+  );
+  const retry = { max: "2s" };
+  return {
+    state: {
+      folder: "state",
+      postgres: {
+        url: `postgresql://postgres@127.0.0.1:${databasePort}/postgres?sslmode=disable`,
+        schema: SCHEMA,
+      },
+    },
+    status: { port: 0 },
+    sources: Object.fromEntries(places.map((place) => [place.source, source(place)])),
+    sinks: {
+      broker: { mqtt: { url: broker, prefix: PREFIX, commands: { enabled: true } }, retry },
+      hook: { webhook: { url: webhook, unsigned: true, allow_networks: ["127.0.0.0/8"] }, retry },
+    },
+    commands: { enabled: true, max_per_hour: 100_000, allow },
+  };
+}
