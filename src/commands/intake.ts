@@ -192,8 +192,11 @@ export function createIntake(options: IntakeOptions): Accept {
     if ("second" in parsed) return hearSecond(arrival, parsed.second);
     const { requests } = parsed;
     const closed = options.closed();
-    if (closed !== null)
-      return refuse(requests.map((request) => notice(arrival, request.id, request, closed)));
+    if (closed !== null) {
+      // Of an id that was used before nothing new is refused: who sent it hears what became of it already.
+      const why = ({ id }: Request) => (journal.knows(id) ? KNOWN : closed);
+      return refuse(requests.map((request) => notice(arrival, request.id, request, why(request))));
+    }
 
     const good: Accepted[] = [];
     const bad: Notice[] = [];

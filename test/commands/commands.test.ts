@@ -406,6 +406,23 @@ describe("closed doors", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
+  test("a repetition that comes while writing is stopped is a repetition still", async () => {
+    const rig = await rigWith();
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.clock.advance(5_000);
+    await rig.send({ id: "stop-1", stop: true });
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    await rig.send({ id: "b", tag: firstTag, value: 23 });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => [result.commandId, result.outcome, result.reason])).toEqual([
+      ["a", "confirmed", null],
+      ["stop-1", "confirmed", "stop"],
+      ["a", "duplicate", "duplicate"],
+      ["b", "rejected", "killed"],
+    ]);
+    expect(rig.posts).toHaveLength(1);
+  });
+
   test.each([-40, 40])(
     "a clock that differs from the service's by %i s closes writing",
     async (clock_skew_s) => {

@@ -34,9 +34,9 @@ export function judgeCommands({ commands, services, told }: Evidence): Verdict {
   const outcomes = new Map<string, number>();
   for (const { id, source, tagId, value, isRepeated } of commands) {
     const all = [...(ends.get(id)?.values() ?? [])];
-    // A repetition is refused like any other command while writing is closed, before it is looked at.
-    const refusal = isRepeated && all.length > 1 ? all.indexOf("rejected") : -1;
-    const own = all.filter((_, index) => index !== refusal);
+    // Of an id that was sent twice the first message may come while writing is closed, and the second when it is open.
+    const isRefusedFirst = isRepeated && all.length > 1 && all[0] === "rejected";
+    const own = isRefusedFirst ? all.slice(1) : all;
     if (accepted.has(id) && own.length !== 1)
       problems.push(`${id} was accepted and has ${own.length} ends: ${own.join(", ")}`);
     const [outcome] = own;
