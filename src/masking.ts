@@ -30,14 +30,22 @@ export function neverShow(secret: string): void {
     if (known.size <= MOST_SECRETS) break;
     known.delete(oldest);
   }
-  parts = partsOf([...known].map(secretPartOf).flatMap(spellingsOf));
+  parts = partsOf([...known].flatMap(secretPartsOf).flatMap(spellingsOf));
   beginnings = new Uint8Array(BEGINNINGS);
   for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
 }
 
-/** Of an address that is a secret (`https://hooks.example.com/T0/B0/x`), what names the server is none: messages name it. */
-function secretPartOf(secret: string): string {
-  return secret.replace(/^https?:\/\/[^/?#@\s]+(?=[/?])/i, "");
+/** An address: who comes with which password, and what stands behind the server's name. */
+const ADDRESS = /^https?:\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
+
+/**
+ * Of an address that is a secret (`https://me:word@hooks.example.com/T0/B0/x`), what names the server is none: messages
+ * name it, and so may a mail address in some reply.
+ */
+function secretPartsOf(secret: string): readonly string[] {
+  const [, user, behind] = ADDRESS.exec(secret) ?? [];
+  if (behind === undefined) return [secret];
+  return user === undefined ? [behind] : [`//${user}@`, user, behind];
 }
 
 /** A number for the four characters from here on; others may have the same. */
