@@ -30,7 +30,7 @@ const ofAll = { include: ["src/**/*.ts", "connectors/**/*.ts"], exclude: ELSEWHE
 export default defineConfig(({ mode }) => ({
   test: {
     globalSetup: "test/before-all.ts",
-    setupFiles: ["test/one-seed.ts"],
+    setupFiles: ["test/each-file.ts"],
     include: ["test/**/*.test.ts"],
     reporters: ["default", "./test/plain-reporter.ts"],
     testTimeout: 60_000,

@@ -35,6 +35,13 @@ export function neverShow(secret: string): void {
   for (const same of parts.values()) for (const part of same) beginnings[beginning(part, 0)] = 1;
 }
 
+/** Makes all that was known unknown: of tests, many share a process, and what one keeps secret another may expect to see. */
+export function forgetSecrets(): void {
+  known.clear();
+  parts = new Map();
+  learned += 1;
+}
+
 /** An address: who comes with which password, and what stands behind the server's name. */
 const ADDRESS = /^https?:\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 

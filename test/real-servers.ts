@@ -15,6 +15,7 @@ import {
 import { createServer, connect as netConnect } from "node:net";
 import { tmpdir, userInfo } from "node:os";
 import { dirname, join } from "node:path";
+import { Client } from "pg";
 
 /**
  * Real servers for integration tests: started from PATH on loopback and free ports, in a folder of their own,
@@ -367,12 +368,15 @@ export async function startPostgres(
     "listen_addresses = '127.0.0.1'",
     `unix_socket_directories = '${folder}'`,
     "max_connections = 20",
+    // What a killed server shared with its processes goes with its folder, instead of staying in the machine's memory.
+    "dynamic_shared_memory_type = mmap",
     ...(options.lines ?? []),
   ];
   appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
   const rules = [
     "local all all trust",
     "host all postgres 127.0.0.1/32 trust",
+    "host plenum plenum 127.0.0.1/32 trust",
     "host all all 127.0.0.1/32 scram-sha-256",
   ];
   writeFileSync(join(data, "pg_hba.conf"), `${rules.join("\n")}\n`);
@@ -396,6 +400,19 @@ export async function startPostgres(
       }
     },
   };
+}
+
+/**
+ * A database on such a server as an administrator makes it for the worker, and who may do nothing but own it. Answers its
+ * address.
+ */
+export async function ownDatabase({ port, url }: RealServer): Promise<string> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  await client.query("create role plenum login");
+  await client.query("create database plenum owner plenum");
+  await client.end();
+  return `postgresql://plenum@127.0.0.1:${port}/plenum`;
 }
 
 /** Another user may go through the folder to one of its own in it. */

@@ -121,7 +121,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         throw new Error("missing");
       expect([people.code, asJson.code, status.code, statusJson.code]).toEqual([0, 0, 0, 0]);
       expect(people.stdout).toMatch(
-        /^127\.0\.0\.1:\d+\/postgres, schema plenum: 127\.0\.0\.1:\d+, PostgreSQL \d+.*, \d+ MiB\n/,
+        /^127\.0\.0\.1:\d+\/plenum, schema plenum: 127\.0\.0\.1:\d+, PostgreSQL \d+.*, \d+ MiB\n/,
       );
       for (const member of ["here", "there"])
         expect(people.stdout).toMatch(new RegExp(`^${member} +alive +[12] .*http://127\\.0\\.0\\.1:`, "m"));

@@ -40,7 +40,7 @@ async function askHistory(member: string): Promise<string> {
 }
 
 async function connected(): Promise<Client> {
-  const client = new Client({ connectionString: stage.database.url });
+  const client = new Client({ connectionString: stage.databaseUrl });
   client.on("error", () => undefined);
   await client.connect();
   onTestFinished(() => client.end());

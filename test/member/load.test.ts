@@ -20,17 +20,14 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a member under load"
     await member.start();
     await vi.waitFor(() => expect(member.held()).toEqual(SOURCES), { timeout: 30_000, interval: 100 });
 
-    const client = new Client({
-      ...{ host: "127.0.0.1", port: stage.database.port },
-      ...{ user: "postgres", database: "postgres" },
-    });
+    const client = new Client({ connectionString: stage.databaseUrl });
     await client.connect();
     client.on("error", () => {});
     const first = async (text: string) =>
       Number((await client.query({ text, rowMode: "array" })).rows[0]?.[0]);
     const renewedMs = () => first("select extract(epoch from seen_at) * 1000 from plenum.member");
     const waiting = () =>
-      first("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = 'postgres'");
+      first("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");
 
     await client.query("begin; lock table plenum.event, plenum.document in access exclusive mode");
     await vi.waitFor(async () => expect(await waiting()).toBeGreaterThanOrEqual(CONNECTIONS), {

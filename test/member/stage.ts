@@ -8,12 +8,20 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { type SimulatorServer, startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
-import { type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
+import {
+  ownDatabase,
+  type RealServer,
+  startMosquitto,
+  startPostgres,
+  temporaryFolder,
+} from "../real-servers.ts";
 
 /** Services, a broker and a database, and members of a fleet among them. */
 export interface Stage {
   readonly folder: string;
   readonly database: RealServer;
+  /** Address of the database, as who owns it. */
+  readonly databaseUrl: string;
   readonly broker: RealServer;
   readonly services: ReadonlyMap<string, Service>;
   /** As it would stand in a file; the same for every member. */
@@ -53,6 +61,7 @@ export async function setStage(options: {
   try {
     const database = await startPostgres({ lines: ["max_connections = 60"] });
     closing.push(() => database.stop());
+    const databaseUrl = await ownDatabase(database);
     const broker = await startMosquitto();
     closing.push(() => broker.stop());
     const services = new Map<string, Service>();
@@ -62,7 +71,7 @@ export async function setStage(options: {
       services.set(source, service);
     }
     const configuration = configurationOf({
-      database,
+      databaseUrl,
       broker,
       services,
       isWritable: options.isWritable ?? false,
@@ -70,7 +79,7 @@ export async function setStage(options: {
       connections: options.connections ?? 4,
     });
     return {
-      ...{ folder, database, broker, services, configuration, close },
+      ...{ folder, database, databaseUrl, broker, services, configuration, close },
       async member(name, log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" })) {
         const member = await createMember({
           config: Config.parse(configuration),
@@ -118,14 +127,14 @@ async function startService(): Promise<Service> {
 }
 
 function configurationOf(parts: {
-  readonly database: RealServer;
+  readonly databaseUrl: string;
   readonly broker: RealServer;
   readonly services: ReadonlyMap<string, Service>;
   readonly isWritable: boolean;
   readonly proxy: string | undefined;
   readonly connections: number;
 }): Record<string, unknown> {
-  const { broker, database, isWritable, services } = parts;
+  const { broker, databaseUrl, isWritable, services } = parts;
   const sources = [...services].map(([name, { server, tags }]) => [
     name,
     {
@@ -145,7 +154,7 @@ function configurationOf(parts: {
     state: {
       folder: "state",
       postgres: {
-        url: `postgresql://postgres@127.0.0.1:${database.port}/postgres?sslmode=disable`,
+        url: `${databaseUrl}?sslmode=disable`,
         connections: parts.connections,
       },
     },

@@ -1,7 +1,13 @@
 import { rmSync } from "node:fs";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import { type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
+import {
+  ownDatabase,
+  type RealServer,
+  startMosquitto,
+  startPostgres,
+  temporaryFolder,
+} from "../real-servers.ts";
 import { type Child, startChild } from "./child.ts";
 import { type Commander, startCommander } from "./commander.ts";
 import { createMember, type Member } from "./member.ts";
@@ -54,6 +60,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const database = await startPostgres({ lines: ["max_connections = 100"] });
   closing.push(() => database.stop());
+  const databaseUrl = await ownDatabase(database);
   const broker = await startMosquitto({
     lines: (port) => [
       ...[`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"],
@@ -96,7 +103,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
     lifeS: options.commandLifeS,
   });
   closing.push(() => commander.close());
-  const observer = createObserver(database.url, SCHEMA);
+  const observer = createObserver(databaseUrl, SCHEMA);
   return { members, database, observer, services, receivers, commander, random };
 }
 
@@ -130,7 +137,7 @@ function configurationOf(parts: {
     state: {
       folder: "state",
       postgres: {
-        url: `postgresql://postgres@127.0.0.1:${databasePort}/postgres?sslmode=disable`,
+        url: `postgresql://plenum@127.0.0.1:${databasePort}/plenum?sslmode=disable`,
         schema: SCHEMA,
       },
     },

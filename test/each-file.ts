@@ -1,0 +1,11 @@
+import { forgetSecrets } from "#src/masking.ts";
+
+/** What is done before each file of tests; several follow one another in a process. */
+
+forgetSecrets();
+
+// fast-check tries other values at each run, unless `PLENUM_SEED` says which. A failure prints the seed.
+if (process.env.PLENUM_SEED !== undefined) {
+  const { default: fc } = await import("fast-check");
+  fc.configureGlobal({ seed: Number(process.env.PLENUM_SEED) });
+}

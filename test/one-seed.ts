@@ -1,5 +1,0 @@
-/** fast-check tries other values at each run, unless `PLENUM_SEED` says which. A failure prints the seed. */
-if (process.env.PLENUM_SEED !== undefined) {
-  const { default: fc } = await import("fast-check");
-  fc.configureGlobal({ seed: Number(process.env.PLENUM_SEED) });
-}
