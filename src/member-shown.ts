@@ -21,7 +21,6 @@ export interface MemberShown {
   readonly answers: Answers;
   readonly outbox: Pick<Outbox, "latest" | "resendDeadLetters">;
   silencesOf(source: string): SilenceStore | null;
-  silenceStores(): readonly SilenceStore[];
 }
 
 export interface MemberShownOptions {
@@ -164,7 +163,6 @@ export function createMemberShown(options: MemberShownOptions): MemberShown {
       resendDeadLetters: (...asked) => state().outbox.resendDeadLetters(...asked),
     },
     silencesOf: (source) => pipelines.get(source)?.store ?? null,
-    silenceStores: () => all().map(({ store }) => store),
   };
 }
 

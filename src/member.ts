@@ -18,6 +18,7 @@ import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts
 import { createMemberFile } from "./member-file.ts";
 import { openFleetGuards } from "./member-guards.ts";
 import { createMemberShown } from "./member-shown.ts";
+import { endSilenceOfFleet } from "./member-silences.ts";
 import { holdSource } from "./member-source.ts";
 import { openDatabaseTime } from "./member-time.ts";
 import { addProcessMetrics, createMetrics } from "./metrics.ts";
@@ -238,7 +239,7 @@ async function build(
     credentials: page.credentials,
     clock,
     silencesOf: shown.silencesOf,
-    silenceStores: shown.silenceStores,
+    endSilence: (...which) => endSilenceOfFleet({ pipelines, database, clock, log }, ...which),
     status: shown.status,
     answers: shown.answers,
     actions: buildActions({ clock, accept, notReady }),

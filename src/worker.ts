@@ -16,6 +16,7 @@ import { lastPolls } from "./operator/last-polls.ts";
 import { operatorRoutes } from "./operator/routes.ts";
 import { createReloader, type Reloader } from "./reload/reloader.ts";
 import type { ReloadedBy, ReloadReport } from "./reload-facts.ts";
+import { endSilence } from "./silence/silence.ts";
 import type { Source } from "./source/source.ts";
 import type { Transport } from "./source/transport.ts";
 import { readCredentials } from "./status/credentials.ts";
@@ -140,7 +141,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     },
     clock,
     silencesOf: () => store,
-    silenceStores: () => [store],
+    endSilence: (...which) => endSilence(store, ...which),
     status,
     answers,
     actions: buildActions({ clock, accept: commands.accept, notReady }),

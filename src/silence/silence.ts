@@ -13,10 +13,11 @@ export interface Silence extends AgreedSilence {
   /** Whether its beginning was told as an event. */
   readonly isTold: boolean;
   /** Who had it end before its time, by then `to`, and leaves it to the worker to tell so. */
-  readonly endedBy?: string;
+  readonly endedBy?: string | null;
 }
 
-const SET = "silence";
+/** The set of documents that they are. */
+export const SET = "silence";
 
 /** Every alarm is held against every silence, and the page shows them all. */
 const MOST_SILENCES = 1_000;
@@ -60,7 +61,7 @@ export async function cutSilence(
   store: Pick<Store, "commit" | "document">,
   id: string,
   at: string,
-  by: string,
+  by: string | null,
 ): Promise<boolean> {
   const silence = await store.document<Silence>(SET, id);
   if (silence === undefined || silence.to <= at) return false;

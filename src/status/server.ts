@@ -35,7 +35,7 @@ export interface StatusServerOptions {
   readonly credentials: Credentials | null;
   readonly clock: Pick<Clock, "monotonic" | "now">;
   readonly silencesOf: SilenceRoutes["silencesOf"];
-  readonly silenceStores: SilenceRoutes["silenceStores"];
+  readonly endSilence: SilenceRoutes["endSilence"];
   readonly status: Status;
   readonly answers: Answers;
   readonly actions: Actions;

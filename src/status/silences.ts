@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Site } from "../building.ts";
 import { type Clock, isoUtc } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
-import { addSilence, endSilence } from "../silence/silence.ts";
+import { addSilence } from "../silence/silence.ts";
 import { LONGEST_REASON, silenceOf } from "../silence/wish.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { Held, HeldAlarm } from "../sync/snapshot.ts";
@@ -20,8 +20,8 @@ export interface SilenceRoutes {
   readonly clock: Pick<Clock, "now">;
   /** Where the silences of a source are; null for one that is not here. */
   readonly silencesOf: (source: string) => SilenceStore | null;
-  /** All places where there are silences. */
-  readonly silenceStores: () => readonly SilenceStore[];
+  /** Ends one wherever it is; false where there is none. */
+  readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
   readonly status: Pick<Status, "silences">;
 }
 
@@ -98,10 +98,7 @@ export function silenceRoutes({ config, clock, status, ...options }: SilenceRout
   app.post("/:id/end", sameOriginOnly, async (context) => {
     const by = namedIn(context, config.trusted_proxy);
     const id = context.req.param("id");
-    let isEnded = false;
-    for (const store of options.silenceStores())
-      isEnded = (await inTurn(() => endSilence(store, id, isoUtc(clock.now()), by))) || isEnded;
-    return isEnded
+    return (await inTurn(() => options.endSilence(id, isoUtc(clock.now()), by)))
       ? context.json({ ended: id })
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });

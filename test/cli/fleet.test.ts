@@ -228,7 +228,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       await expect.poll(again, LONG).toEqual([["broker", 0]]);
     });
 
-    test("begins and ends a silence in every source, once in each", async ({ expect }) => {
+    test("begins and ends a silence in every source, once in each, from the page too", async ({ expect }) => {
       const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
       const held = () =>
         lookAtParts(config, SOURCES, (parts) =>
@@ -254,6 +254,17 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         Promise.all(parts.map((store) => store.outbox.latest(9, ["silence-ended"]))),
       );
       expect(ends).toMatchObject(SOURCES.map(() => [{ event: { data: { by: "cli" } } }]));
+
+      // From the page of any member, too.
+      const { id } = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
+      await expect.poll(held, LONG).toMatchObject(SOURCES.map(() => [{ id, isTold: true }]));
+      const { members } = await fleetOf(stage);
+      const [page = ""] = members.filter(({ name }) => name === "there").map((member) => member.page);
+      const endThere = () =>
+        fetch(`${page}/api/silences/${id}/end`, { method: "POST", headers: { "x-plenum": "status-page" } });
+      expect((await endThere()).status).toBe(200);
+      await expect.poll(held, LONG).toEqual([[], [], []]);
+      expect((await endThere()).status).toBe(404);
     });
 
     test("says in one sentence what a fleet cannot, and what is no fleet", async ({ expect }) => {

@@ -7,6 +7,7 @@ import type { Clock } from "#src/clock.ts";
 import { createLog, type Secret } from "#src/log.ts";
 import { createMetrics } from "#src/metrics.ts";
 import type { Plots } from "#src/plots/plots.ts";
+import { endSilence } from "#src/silence/silence.ts";
 import { type Answers, createAnswers, type LiveThings } from "#src/status/answering.ts";
 import { StatusConfig } from "#src/status/config.ts";
 import { refreshGauges } from "#src/status/gauges.ts";
@@ -226,7 +227,7 @@ export function serverOptions(
         : { operator: more.password, viewer: more.viewer ?? null, scraper: more.scraper ?? null },
     clock,
     silencesOf: () => store,
-    silenceStores: () => [store],
+    endSilence: (...which) => endSilence(store, ...which),
     status,
     answers: answersOver(store, clock, more.things, more.plots),
     actions: { write: more.write ?? (async () => {}), notReady: () => null },
