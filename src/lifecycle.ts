@@ -96,6 +96,66 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
+/** Services from their start to their end, as a process runs them. */
+export interface Run {
+  /** All have started, and no stop has begun. */
+  isReady(): boolean;
+  /** One that does not start ends all, and is thrown once they have ended. */
+  start(): Promise<void>;
+  /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
+  stop(deadlineMs: number): Promise<void>;
+}
+
+/** How long services may take to end of which one has not started, in milliseconds: hardly anything is under way. */
+const NOT_STARTED_MS = 1_000;
+
+/** Runs services once. `started` is told when they have started, `ended` ends what they stood on. */
+export function createRun(
+  services: Pick<Service, "start" | "stop">,
+  {
+    log,
+    started,
+    ended,
+  }: {
+    readonly log: Log;
+    readonly started: (signal: AbortSignal) => void;
+    readonly ended: () => Promise<void>;
+  },
+): Run {
+  const running = new AbortController();
+  let ready = false;
+  let stopped: Promise<void> | undefined;
+
+  async function end(deadlineMs: number): Promise<void> {
+    ready = false;
+    await services.stop(deadlineMs);
+    running.abort(new Stopping());
+    await ended();
+    log.info("stopped");
+  }
+
+  function stop(deadlineMs: number): Promise<void> {
+    stopped ??= end(deadlineMs);
+    return stopped;
+  }
+
+  return {
+    isReady: () => ready,
+    stop,
+    async start() {
+      try {
+        await services.start(running.signal);
+      } catch (error) {
+        await stop(NOT_STARTED_MS);
+        throw error;
+      }
+      if (stopped !== undefined) return;
+      ready = true;
+      started(running.signal);
+    },
+  };
+}
+
 /** A service, and the share of a stop's deadline that it may take at most, 0 to 1. */
 export interface Member {
   readonly service: Service;

@@ -12,7 +12,7 @@ import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fl
 import { createFleetKillSwitch } from "./fleet/kill-switch.ts";
 import { noticeRestored } from "./fleet/restored.ts";
 import { whereabouts } from "./fleet/whereabouts.ts";
-import { inOrder, Stopping } from "./lifecycle.ts";
+import { createRun, inOrder } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { createMemberFile } from "./member-file.ts";
@@ -175,8 +175,7 @@ async function build(
 
   const fleetStatus = () => made("fleet", WATCHED_MS, fleet.status);
 
-  let ready = false;
-  const notReady = () => (ready ? null : "The member is starting or stopping.");
+  const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const elsewhere = async (source: string) =>
     names.includes(source) ? whereabouts(source, await fleetStatus()) : null;
   const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
@@ -230,7 +229,7 @@ async function build(
   const ownReadiness = createReadiness({
     clock,
     report: shown.status.report,
-    isRunning: () => ready,
+    isRunning: () => run.isReady(),
     commitTrouble: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
   });
@@ -273,17 +272,17 @@ async function build(
     ],
     { clock, log },
   );
-  const running = new AbortController();
-  let stopped: Promise<void> | undefined;
-
-  async function stop(deadlineMs: number): Promise<void> {
-    ready = false;
-    await services.stop(deadlineMs);
-    running.abort(new Stopping());
-    guards.close();
-    await databases.close();
-    log.info("stopped");
-  }
+  const run = createRun(services, {
+    log,
+    started(signal) {
+      void time.watch(signal);
+      log.info({ version: VERSION, member: name, status: server.url() }, "started");
+    },
+    async ended() {
+      guards.close();
+      await databases.close();
+    },
+  });
 
   return {
     name,
@@ -291,22 +290,8 @@ async function build(
     fleet: fleetStatus,
     statusUrl: () => server.url(),
     reload: file?.reload ?? null,
-    async start() {
-      try {
-        await services.start(running.signal);
-        void time.watch(running.signal);
-      } catch (error) {
-        stopped = stop(1_000);
-        await stopped;
-        throw error;
-      }
-      ready = true;
-      log.info({ version: VERSION, member: name, status: server.url() }, "started");
-    },
-    stop(deadlineMs) {
-      stopped ??= stop(deadlineMs);
-      return stopped;
-    },
+    start: run.start,
+    stop: run.stop,
   };
 }
 

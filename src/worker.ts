@@ -8,7 +8,7 @@ import { folderGuards } from "./commands/guards.ts";
 import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
 import type { Accept } from "./connector.ts";
-import { inOrder, Stopping } from "./lifecycle.ts";
+import { createRun, inOrder } from "./lifecycle.ts";
 import { createLog, type Log } from "./log.ts";
 import { addProcessMetrics, createMetrics } from "./metrics.ts";
 import { createDoor } from "./operator/door.ts";
@@ -120,8 +120,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
   if (configFile !== undefined) reloader = createReloader({ ...shared, ...configFile, config, store, parts });
   const reload = reloader?.reload;
 
-  let ready = false;
-  const notReady = () => (ready ? null : "The worker is starting or stopping.");
+  const notReady = () => (run.isReady() ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
     sources,
     accept: commands.accept,
@@ -147,7 +146,12 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     actions: buildActions({ clock, accept: commands.accept, notReady }),
     outbox: store.outbox,
     metrics: metrics.registry,
-    readiness: createReadiness({ clock, report: status.report, isRunning: () => ready, commitTrouble }),
+    readiness: createReadiness({
+      clock,
+      report: status.report,
+      isRunning: () => run.isReady(),
+      commitTrouble,
+    }),
     refresh: pipeline.refreshGauges,
     get stopWrites() {
       return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
@@ -166,17 +170,14 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     ],
     { clock, log },
   );
-  const running = new AbortController();
-  let stopped: Promise<void> | undefined;
-
-  async function stop(deadlineMs: number): Promise<void> {
-    ready = false;
-    await services.stop(deadlineMs);
-    running.abort(new Stopping());
-    await pipeline.close();
-    await store.close();
-    log.info("stopped");
-  }
+  const run = createRun(services, {
+    log,
+    started: () => log.info({ version: VERSION, status: server.url() }, "started"),
+    async ended() {
+      await pipeline.close();
+      await store.close();
+    },
+  });
 
   return {
     store,
@@ -184,20 +185,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     accept: commands.accept,
     statusUrl: () => server.url(),
     reload: reload ?? null,
-    async start() {
-      try {
-        await services.start(running.signal);
-      } catch (error) {
-        stopped = stop(1_000);
-        await stopped;
-        throw error;
-      }
-      ready = true;
-      log.info({ version: VERSION, status: server.url() }, "started");
-    },
-    stop(deadlineMs) {
-      stopped ??= stop(deadlineMs);
-      return stopped;
-    },
+    start: run.start,
+    stop: run.stop,
   };
 }
