@@ -55,13 +55,18 @@ function expectTame(
 }
 
 async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: string): Promise<void> {
-  for (const [line, shows] of commands) {
-    const args = line.replace("ALARM", alarm).split(" ");
-    const plain = await place.plenum(...args);
-    expectTame(line, plain, shows);
-    const json = await place.plenum(...args, "--json");
-    expectTame(`${line} --json`, json, shows);
-    if (json.stdout !== "") JSON.parse(json.stdout);
+  const lines = commands.flatMap(([line]) => {
+    const typed = line.replace("ALARM", alarm);
+    return [typed, `${typed} --json`];
+  });
+  const ended = await place.each(lines);
+  expect(ended).toHaveLength(lines.length);
+  for (const [n, [line, shows]] of commands.entries()) {
+    for (const [what, each] of [line, `${line} --json`].map((text, m) => [text, ended[2 * n + m]] as const)) {
+      if (each === undefined) throw new Error(`Nothing came of ${what}.`);
+      expectTame(what, each, shows);
+      if (what.endsWith("--json") && each.stdout !== "") JSON.parse(each.stdout);
+    }
   }
 }
 

@@ -9,7 +9,7 @@ describeCampaign("a wall clock that is set at random", {
   campaign: new URL("campaign.ts", import.meta.url),
   script: "clock:long",
   kept,
-  seeds: 5,
-  seedsInCi: 30,
+  seeds: 2,
+  seedsInCi: 10,
   leastRequests: 100,
 });

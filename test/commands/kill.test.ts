@@ -1,4 +1,5 @@
 import { afterEach, expect, test } from "vitest";
+import { sized } from "../sizes.ts";
 import { createProcessRig, isEnd, type ProcessRig } from "./worker-process.ts";
 
 /** kill -9 at every step between the arrival of a command and its result: never two POSTs for one id. */
@@ -8,7 +9,7 @@ afterEach(async () => {
 });
 
 /** More with `PLENUM_KILL_ROUNDS`: each round takes about twelve seconds. */
-const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? 3);
+const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? sized(3, 1));
 const STEPS = [
   ["accepted", "before"],
   ["accepted", "after"],

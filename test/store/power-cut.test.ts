@@ -1,12 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { replay, seed } from "../seed.ts";
+import { sized } from "../sizes.ts";
 import { cutPower } from "./power-cut/campaign.ts";
 import { canRecord } from "./power-cut/record.ts";
 
+/** More by `npm run crash:long`. */
+const CUTS = sized(2_000, 300);
+
 describe(`after a power cut what was said to be on disk is there, and whole (seed ${seed})`, () => {
   test.each([
-    ["store", 2_000],
-    ["file sink", 2_000],
+    ["store", CUTS],
+    ["file sink", CUTS],
   ] as const)("%s, %i cuts", { timeout: 600_000 }, async (of, wanted) => {
     if (!canRecord()) {
       process.stderr.write("There is no strace that may trace here: the power cuts are skipped.\n");

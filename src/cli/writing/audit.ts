@@ -18,7 +18,7 @@ export function define(audit: Command, context: CliContext): void {
     )
     .addHelpText(
       "after",
-      "\nThe head is told as event audit-head with each write and once an hour.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
+      "\nThe head is told as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
     )
     .option("--source <name>", "in a fleet, whose sources have a log each: only this one's")
     .action(async (options: { readonly expect?: string; readonly source?: string }) => {

@@ -5,10 +5,14 @@ import { seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
+import { sized } from "../../sizes.ts";
 import { never } from "../context.ts";
 import { filesIn, rowsIn } from "./duck.ts";
 import { committedAt, createEngine, type Engine } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
+
+/** So many requests at most lie between two that are cut off; others in each run. */
+const STRIDE = sized(13, 40);
 
 /** Values of two days and two sites, things that change, and the end of a day. */
 function story(): readonly Event[] {
@@ -37,8 +41,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     const config = inS3(s3, { max_rows: 14, table_format });
     const stride = seededRandom(seed);
     let requests = 0;
-    // Every seventh on average: other ones in each run.
-    for (let at = 1; at < 1_000; at += 1 + Math.floor(13 * stride())) {
+    for (let at = 1; at < 1_000; at += 1 + Math.floor(STRIDE * stride())) {
       s3.objects.clear();
       s3.asked.length = 0;
       const random = seededRandom(seed + at);

@@ -1,11 +1,12 @@
 import { describe, expect, onTestFinished, test } from "vitest";
 import { absent, startPostgres } from "../../real-servers.ts";
 import { replay, seed } from "../../seed.ts";
+import { sized } from "../../sizes.ts";
 import { landUnderKills } from "./landing-campaign.ts";
 import { createDatabase } from "./rig.ts";
 
 /** More by `npm run lake:postgres`. */
-const KILLS = 20;
+const KILLS = sized(20, 6);
 
 describe.skipIf(absent("postgres"))("kill -9 while landing", () => {
   test(`${KILLS} times the worker, now and then the server: nothing is lost, nothing is doubled`, async () => {
@@ -13,6 +14,6 @@ describe.skipIf(absent("postgres"))("kill -9 while landing", () => {
     onTestFinished(() => server.stop());
     const landed = await landUnderKills(server, await createDatabase(server), KILLS, seed);
     expect(landed, replay).toMatchObject({ lost: 0, doubled: 0, dead: 0 });
-    expect(landed.rows, replay).toBeGreaterThan(1_000);
+    expect(landed.rows, replay).toBeGreaterThan(50 * KILLS);
   }, 240_000);
 });
