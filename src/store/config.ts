@@ -25,7 +25,7 @@ export const PostgresState = z
       description:
         "Allow `sslmode=disable` to another machine, so that password and data can be read on the way.",
     }),
-    schema: SchemaName.default("plenum").meta({
+    schema: SchemaName.default("plenum_state").meta({
       description:
         "Schema of the state's tables, of which nothing else may be in it. Members with the same schema are one fleet. Created where the user may.",
     }),

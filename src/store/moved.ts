@@ -9,7 +9,7 @@ export const MOVED_FILE = "MOVED.json";
 const Mark = z.strictObject({
   /** Tells this move from others, here and in the database: 16 hexadecimal digits. */
   id: z.string().regex(/^[0-9a-f]{16}$/),
-  /** For people: `db.example:5432/plenum, schema plenum`. */
+  /** For people: `db.example:5432/plenum, schema plenum_state`. */
   to: z.string(),
   begunAt: z.iso.datetime(),
   /** Null until it is known that the database has it. */

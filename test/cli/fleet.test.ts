@@ -121,7 +121,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         throw new Error("missing");
       expect([people.code, asJson.code, status.code, statusJson.code]).toEqual([0, 0, 0, 0]);
       expect(people.stdout).toMatch(
-        /^127\.0\.0\.1:\d+\/plenum, schema plenum: 127\.0\.0\.1:\d+, PostgreSQL \d+.*, \d+ MiB\n/,
+        /^127\.0\.0\.1:\d+\/plenum, schema plenum_state: 127\.0\.0\.1:\d+, PostgreSQL \d+.*, \d+ MiB\n/,
       );
       for (const member of ["here", "there"])
         expect(people.stdout).toMatch(new RegExp(`^${member} +alive +[12] .*http://127\\.0\\.0\\.1:`, "m"));
@@ -313,7 +313,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
           ({ what }) => what === "state database",
         );
       expect(lineOf(checks[0])).toMatchObject([
-        { result: "ok", detail: expect.stringMatching(/, schema plenum \(.*PostgreSQL \d+.*\), \d+ MiB$/) },
+        { result: "ok", detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/) },
         { result: "warning", detail: expect.stringContaining("data_checksums") },
       ]);
       expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);

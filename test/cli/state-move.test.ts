@@ -28,7 +28,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     const moved = await place.plenum("state", "move", ...to);
     expect(moved.stderr).toBe("");
     expect(moved.stdout).toMatch(
-      /is in 127\.0\.0\.1:\d+\/postgres, schema plenum now, for 4 sources: main, annex, /,
+      /is in 127\.0\.0\.1:\d+\/postgres, schema plenum_state now, for 4 sources: main, annex, /,
     );
     expect(moved.stdout).toMatch(/\n {2}event +105 rows\n {4}main: 85 rows, digest [0-9a-f]{16}\n/);
     expect(moved.stdout).toContain(
@@ -40,7 +40,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect([worker.code, onlyLine(worker.stderr)]).toEqual([
       78,
       expect.stringMatching(
-        /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum at .*\. Set state\.postgres/,
+        /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema plenum_state at .*\. Set state\.postgres/,
       ),
     ]);
     const again = await place.plenum("state", "move", ...to, "--json");

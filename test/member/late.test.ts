@@ -84,7 +84,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
     const client = await connected();
     await client.query("begin");
     // Every transaction of the source begins with this row.
-    await client.query("select 1 from plenum.source where name = $1 for update", [SOURCE]);
+    await client.query("select 1 from plenum_state.source where name = $1 for update", [SOURCE]);
     const asked = askHistory("a");
     await pass(HELD_UP_MS);
     expect(requests("history")).toEqual([]);

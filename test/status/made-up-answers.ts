@@ -330,7 +330,7 @@ export function fleetAnswer(): FleetStatus {
       reason: "lease-ran-out",
     })),
     database: {
-      name: "db.example.com:5432/plenum, schema plenum",
+      name: "db.example.com:5432/plenum, schema plenum_state",
       server: "db.example.com:5432, PostgreSQL 15.20",
       schemaVersion: 1,
       bytes: 412_000_000,

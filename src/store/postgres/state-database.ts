@@ -7,9 +7,9 @@ export type { Answer, Asked, Values } from "../../postgres/session.ts";
 
 /** The tables in which the members of a fleet keep what they share, and the sources' states. */
 export interface StateDatabase {
-  /** For people: `db.example:5432/plenum, schema plenum`; never a password. */
+  /** For people: `db.example:5432/plenum, schema plenum_state`; never a password. */
   readonly name: string;
-  /** Qualified and quoted: `table("event")` is `"plenum"."event"`. The same for a function. */
+  /** Qualified and quoted: `table("event")` is `"plenum_state"."event"`. The same for a function. */
   table(name: string): string;
   /**
    * One statement, committed by itself. It may take 8 s, or `withinMs` milliseconds where that is said. Throws as
