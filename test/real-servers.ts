@@ -345,6 +345,45 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
 export async function startPostgres(
   options: { readonly lines?: readonly string[]; readonly files?: Readonly<Record<string, string>> } = {},
 ): Promise<RealServer> {
+  const lines = ["max_connections = 20", ...(options.lines ?? [])];
+  return runPostgres(lines, ({ data, owner, run }) => {
+    const wishes = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
+    run("initdb", "-D", data, ...wishes);
+    for (const [name, text] of Object.entries(options.files ?? {})) {
+      writeFileSync(join(data, name), text, { mode: 0o600 });
+      chownSync(join(data, name), ...owner);
+    }
+    const rules = [
+      "local all all trust",
+      "host all,replication postgres 127.0.0.1/32 trust",
+      "host plenum plenum 127.0.0.1/32 trust",
+      "host all all 127.0.0.1/32 scram-sha-256",
+    ];
+    writeFileSync(join(data, "pg_hba.conf"), `${rules.join("\n")}\n`);
+  });
+}
+
+/** A standby of such a server, which follows it under the name `standby` and takes its place by `select pg_promote()`. */
+export async function startStandby({ port }: RealServer): Promise<RealServer> {
+  const primary = `host=127.0.0.1 port=${port} user=postgres application_name=standby`;
+  return runPostgres([], ({ data, run }) =>
+    run("pg_basebackup", "-D", data, "-R", "-d", primary, "--checkpoint=fast", "--no-sync"),
+  );
+}
+
+interface PostgresFolder {
+  readonly data: string;
+  /** User and group of the server. */
+  readonly owner: readonly [uid: number, gid: number];
+  /** Runs one of its programs as that user. */
+  run(program: string, ...options: readonly string[]): void;
+}
+
+/** Runs a server on what `prepare` leaves in the folder. */
+async function runPostgres(
+  wanted: readonly string[],
+  prepare: (folder: PostgresFolder) => void,
+): Promise<RealServer> {
   const programs = dirname(realpathSync(programPath("postgres") ?? ""));
   const port = await freePort();
   const folder = temporaryFolder("postgres");
@@ -356,30 +395,23 @@ export async function startPostgres(
   chownSync(folder, uid, gid);
   if (isRoot) letThrough(dirname(folder));
   const data = join(folder, "data");
-  const wishes = ["-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "-A", "trust"];
-  const [first = "", ...rest] = [...as, join(programs, "initdb"), "-D", data, ...wishes];
-  execFileSync(first, rest, { stdio: "ignore", cwd: "/" });
-  for (const [name, text] of Object.entries(options.files ?? {})) {
-    writeFileSync(join(data, name), text, { mode: 0o600 });
-    chownSync(join(data, name), uid, gid);
-  }
+  prepare({
+    data,
+    owner: [uid, gid],
+    run(program, ...options) {
+      const [first = "", ...rest] = [...as, join(programs, program), ...options];
+      execFileSync(first, rest, { stdio: "ignore", cwd: "/" });
+    },
+  });
   const lines = [
     `port = ${port}`,
     "listen_addresses = '127.0.0.1'",
     `unix_socket_directories = '${folder}'`,
-    "max_connections = 20",
     // What a killed server shared with its processes goes with its folder, instead of staying in the machine's memory.
     "dynamic_shared_memory_type = mmap",
-    ...(options.lines ?? []),
+    ...wanted,
   ];
   appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
-  const rules = [
-    "local all all trust",
-    "host all postgres 127.0.0.1/32 trust",
-    "host plenum plenum 127.0.0.1/32 trust",
-    "host all all 127.0.0.1/32 scram-sha-256",
-  ];
-  writeFileSync(join(data, "pg_hba.conf"), `${rules.join("\n")}\n`);
   const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
   // Its port opens before it lets anybody in.
   const isReady = () =>

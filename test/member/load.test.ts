@@ -29,7 +29,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a member under load"
     const waiting = () =>
       first("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");
 
-    await client.query("begin; lock table plenum_state.event, plenum_state.document in access exclusive mode");
+    await client.query(
+      "begin; lock table plenum_state.event, plenum_state.document in access exclusive mode",
+    );
     await vi.waitFor(async () => expect(await waiting()).toBeGreaterThanOrEqual(CONNECTIONS), {
       timeout: 20_000,
       interval: 50,

@@ -1,5 +1,6 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Client } from "pg";
 import { systemClock } from "#src/clock.ts";
 import { Config } from "#src/config/config.ts";
 import { createLog, type Log } from "#src/log.ts";
@@ -13,6 +14,7 @@ import {
   type RealServer,
   startMosquitto,
   startPostgres,
+  startStandby,
   temporaryFolder,
 } from "../real-servers.ts";
 
@@ -22,6 +24,8 @@ export interface Stage {
   readonly database: RealServer;
   /** Address of the database, as who owns it. */
   readonly databaseUrl: string;
+  /** Where one was asked for. */
+  readonly standby: RealServer | null;
   readonly broker: RealServer;
   readonly services: ReadonlyMap<string, Service>;
   /** As it would stand in a file; the same for every member. */
@@ -52,6 +56,8 @@ export async function setStage(options: {
   readonly proxy?: string;
   /** To the database, of each member, for the sources. */
   readonly connections?: number;
+  /** A second server follows the first, and what is committed is on both. */
+  readonly hasStandby?: boolean;
 }): Promise<Stage> {
   const folder = temporaryFolder("member");
   const closing: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })];
@@ -61,7 +67,13 @@ export async function setStage(options: {
   try {
     const database = await startPostgres({ lines: ["max_connections = 60"] });
     closing.push(() => database.stop());
-    const databaseUrl = await ownDatabase(database);
+    const ownUrl = await ownDatabase(database);
+    const standby = options.hasStandby === true ? await startFollowing(database) : null;
+    if (standby !== null) closing.push(() => standby.stop());
+    const databaseUrl =
+      standby === null
+        ? ownUrl
+        : ownUrl.replace(`:${database.port}`, `:${database.port},127.0.0.1:${standby.port}`);
     const broker = await startMosquitto();
     closing.push(() => broker.stop());
     const services = new Map<string, Service>();
@@ -79,7 +91,7 @@ export async function setStage(options: {
       connections: options.connections ?? 4,
     });
     return {
-      ...{ folder, database, databaseUrl, broker, services, configuration, close },
+      ...{ folder, database, databaseUrl, standby, broker, services, configuration, close },
       async member(name, log = createLog({ level: (process.env.MEMBER_LOG ?? "silent") as "silent" })) {
         const member = await createMember({
           config: Config.parse(configuration),
@@ -107,6 +119,17 @@ export async function setStage(options: {
     await close();
     throw error;
   }
+}
+
+/** A standby without which nothing is committed, as rule 6 of docs/scaling.md wants it. */
+async function startFollowing(database: RealServer): Promise<RealServer> {
+  const standby = await startStandby(database);
+  const client = new Client({ connectionString: database.url });
+  await client.connect();
+  await client.query("alter system set synchronous_standby_names = 'standby'");
+  await client.query("select pg_reload_conf()");
+  await client.end();
+  return standby;
 }
 
 async function startService(): Promise<Service> {

@@ -1,0 +1,71 @@
+import { readFileSync, rmSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { sentence } from "#src/errors.ts";
+import { createAuthority } from "../../connectors/mqtt/certificates.ts";
+import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { createRig, type Rig } from "./rig.ts";
+
+describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
+  const folder = temporaryFolder();
+  const authority = createAuthority(folder);
+  let server: RealServer;
+
+  beforeAll(async () => {
+    const { certFile, keyFile } = authority.issue("server");
+    server = await startPostgres({
+      lines: ["fsync = off", "ssl = on", "ssl_cert_file = 'tls.pem'", "ssl_key_file = 'tls.key'"],
+      files: { "tls.pem": readFileSync(certFile, "utf8"), "tls.key": readFileSync(keyFile, "utf8") },
+    });
+  });
+  afterAll(async () => {
+    await server.stop();
+    rmSync(folder, { recursive: true });
+  });
+
+  function rigged(): Rig {
+    const rig = createRig(server);
+    onTestFinished(() => rig.close());
+    return rig;
+  }
+
+  /** Verified unless the address says otherwise. */
+  const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server.port}/postgres`;
+
+  async function refusal(config: Readonly<Record<string, unknown>>): Promise<string> {
+    return rigged()
+      .open({ config })
+      .then(
+        () => "",
+        (error: unknown) => sentence(error),
+      );
+  }
+
+  test("everything is said in it, what listens for notices too", async () => {
+    const rig = rigged();
+    const database = await rig.open({ config: { url: address(), ca_file: authority.caFile } });
+    const heard: string[] = [];
+    database.onNotified("somewhere", () => heard.push("somewhere"));
+    await expect
+      .poll(async () => {
+        await database.transact([database.notify("somewhere")]);
+        return heard.length;
+      })
+      .toBeGreaterThan(0);
+    const kinds = await rig.ask(
+      `select ssl from pg_stat_ssl join pg_stat_activity using (pid)
+       where application_name = 'plenum' group by ssl`,
+    );
+    expect(kinds).toEqual([[true]]);
+  });
+
+  test("an authority that nobody knows, another one, and another name are refused", async () => {
+    const unknown =
+      /^The certificate of the database server at 127\.0\.0\.1:\d+ .* \([A-Z_]+\)\. If it has a private authority, give its certificate as ca_file/;
+    expect(await refusal({ url: address() })).toMatch(unknown);
+    const another = createAuthority(folder, "another").caFile;
+    expect(await refusal({ url: address(), ca_file: another })).toMatch(unknown);
+    expect(await refusal({ url: address("localhost"), ca_file: authority.caFile })).toMatch(
+      /^The certificate of the database server at localhost:\d+ is for another name \(ERR_TLS_CERT_ALTNAME_INVALID\)\./,
+    );
+  });
+});
