@@ -28,5 +28,5 @@ for (const line of JSON.parse(lines) as readonly string[]) {
   }
   ended.push({ code, ...printed });
 }
-write(JSON.stringify(ended));
-process.exit();
+// A pipe takes only so much at once.
+write(JSON.stringify(ended), () => process.exit());

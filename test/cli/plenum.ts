@@ -77,11 +77,11 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     let stdout = "";
     let stderr = "";
     const listeners = new Set<() => void>();
-    child.stdout?.on("data", (text: Buffer) => {
-      stdout += text.toString();
+    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      stdout += text;
     });
-    child.stderr?.on("data", (text: Buffer) => {
-      stderr += text.toString();
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      stderr += text;
       for (const listener of listeners) listener();
     });
     const ended = new Promise<Ended>((resolve) => {
