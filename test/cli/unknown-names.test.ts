@@ -144,7 +144,18 @@ describe("what there is not is named", () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
-    place.configure({ commands: { enabled: true, allow: [allowed] } });
+    place.configure({
+      sources: {
+        main: {
+          base_url: service.url,
+          token: { file: "token" },
+          time_zone: "Europe/Oslo",
+          // Many of them ask the service for a list, and none is to wait for the next minute.
+          quota: { list_requests_per_minute: 600 },
+        },
+      },
+      commands: { enabled: true, allow: [allowed] },
+    });
     const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");
     // What the commands below compare with, once it was listed; the events of a list come with the list.
