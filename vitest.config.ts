@@ -42,8 +42,8 @@ export default defineConfig(({ mode }) => ({
     // The worker with all it needs is loaded once in each process and not once for each of some hundred files, which is a
     // third of the whole. What a file changes of its process (an environment variable, say) it has to change back.
     isolate: false,
-    // One more than there are cores: a third of the time tests wait for the quota of real minutes.
-    maxWorkers: Math.min(availableParallelism(), 8) + 1,
+    // Two more than there are cores: half of the time tests wait for the quota of real minutes, and for processes.
+    maxWorkers: Math.min(availableParallelism(), 8) + 2,
     sequence: { sequencer: LongestFirst },
     coverage: {
       ...(mode === "whole" ? ofAll : ofRooms),
