@@ -313,13 +313,16 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
           ({ what }) => what === "state database",
         );
       expect(lineOf(checks[0])).toMatchObject([
-        { result: "ok", detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/) },
+        {
+          result: "ok",
+          detail: expect.stringMatching(/, schema plenum_state \(.*PostgreSQL \d+.*\), \d+ MiB$/),
+        },
         { result: "warning", detail: expect.stringContaining("data_checksums") },
       ]);
       expect([checks[1]?.code, lineOf(checks[1])]).toMatchObject([75, [{ result: "unavailable" }]]);
       expect([checks[2]?.code, lineOf(checks[2])]).toMatchObject([78, [{ result: "wrong" }]]);
       expect(checks[3]?.code).toBe(0);
-      expect(checks[3]?.stdout).toContain("State database plenum is not to be had");
+      expect(checks[3]?.stdout).toContain("State database plenum_state is not to be had");
     });
   });
 

@@ -99,7 +99,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
 /** When each slot was spent, by its record. */
 async function slotsOf(endpoint: string): Promise<readonly number[]> {
   const client = await connected();
-  const { rows } = await client.query("select sent_ms from plenum.quota where bucket = $1", [
+  const { rows } = await client.query("select sent_ms from plenum_state.quota where bucket = $1", [
     `${SOURCE}/${endpoint}`,
   ]);
   return rows.map(({ sent_ms }) => Number(sent_ms));

@@ -158,8 +158,8 @@ function Page() {
   }, [language]);
   const choose = async () => {
     const wanted = OTHER[spoken()];
-    await speak(wanted);
     remember(wanted);
+    await speak(wanted);
     setLanguage(wanted);
   };
   const other = OTHER[language];

@@ -137,8 +137,8 @@ function Page() {
   }
 
   const choose = async (wanted) => {
-    await speak(wanted);
     remember(wanted);
+    await speak(wanted);
     setLanguage(wanted);
   };
   // One thing is wrong then, and is said once.
