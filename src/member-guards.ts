@@ -27,16 +27,24 @@ export const PIN = "approvers";
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
+  /** Where this machine has the approvals; null without a two-person rule. */
+  readonly approvals: string | null;
   readonly clock: Clock;
   readonly log: Log;
 }): Promise<FleetGuards> {
-  const { clock, database, killSwitch, log } = options;
+  const { approvals, clock, database, killSwitch, log } = options;
   const armed = await openFleetDocument<AskedToArm>({ database, key: ARM, log });
   const pin = await openFleetDocument<Pinned>({ database, key: PIN, log });
 
-  async function remember(pinned: Pinned | null): Promise<void> {
+  /** Who approved is the same for all members, and where the file of it lies is each machine's own. */
+  function pinned(): Pinned | null {
+    const last = pin.read();
+    return last === null ? null : { ...last, file: approvals ?? last.file };
+  }
+
+  async function remember(next: Pinned | null): Promise<void> {
     try {
-      await (pinned === null ? pin.remove() : pin.write(pinned));
+      await (next === null ? pin.remove() : pin.write(next));
     } catch (error) {
       log.warn({ reason: sentence(error) }, "who approved what may be written could not be remembered yet");
     }
@@ -53,7 +61,7 @@ export async function openFleetGuards(options: {
       // It holds for every source, so it stays.
       taken() {},
     },
-    pin: { read: pin.read, mark: pin.mark, write: remember },
+    pin: { read: pinned, mark: pin.mark, write: remember },
     // The disk is the database's.
     freeBytes: () => null,
     async arm(by) {

@@ -4,6 +4,7 @@ import type { Pipeline } from "./build-pipeline.ts";
 import { pageSettings } from "./build-status.ts";
 import { type Clock, isoUtc, systemClock } from "./clock.ts";
 import { createClockDoubt, watching } from "./clock-doubt.ts";
+import { fileOf } from "./commands/approval/guard.ts";
 import type { Config } from "./config/config.ts";
 import type { Accept } from "./connector.ts";
 import { Retryable } from "./errors.ts";
@@ -114,7 +115,10 @@ async function build(
   const restored = await noticeRestored(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
-  const guards = await openFleetGuards({ database: urgent, killSwitch, clock, log });
+  const guards = await openFleetGuards({
+    ...{ database: urgent, killSwitch, clock, log },
+    approvals: fileOf(config.commands.approval ?? null, null),
+  });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const page = pageSettings(config, readCredentials(config.status, environment));
 

@@ -115,7 +115,7 @@ describe("compose.yaml of a fleet", () => {
 
   test("the members' configuration is right, and leads to what is there", () => {
     const text = read("plenum/plenum.yaml");
-    expect(config().state.postgres).toMatchObject({ schema: "plenum" });
+    expect(config().state.postgres).toMatchObject({ schema: "plenum_state" });
     const named = [...text.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
     expect(new Set(named)).toEqual(new Set(services["member-1"]?.secrets));
     const hosts = [...text.matchAll(/url: \w+:\/\/(?:\w+@)?([\w-]+):\d+/g)].map(([, host]) => host);

@@ -1,0 +1,94 @@
+import { generateKeyPairSync } from "node:crypto";
+import { copyFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { publicKeyText } from "#src/commands/approval/signature.ts";
+import { Config } from "#src/config/config.ts";
+import { setStage } from "../member/stage.ts";
+import { absent } from "../real-servers.ts";
+import { fleetOf, type Machine, setMachine } from "./fleet-stage.ts";
+import type { Ended } from "./plenum.ts";
+
+const SOURCES = ["east", "west"];
+const LONG = { timeout: 60_000 };
+
+describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
+  test("binds every member, and an approval counts where its file lies beside the configuration", async () => {
+    const stage = await setStage({ sources: SOURCES, isWritable: true });
+    onTestFinished(() => stage.close());
+    const { privateKey } = generateKeyPairSync("ed25519");
+    const { allow } = Config.parse(stage.configuration).commands;
+    const configured = (max: number, approval?: object) => ({
+      ...stage.configuration,
+      // Writing has the quota, so that no command waits for it.
+      sources: Object.fromEntries(
+        Object.entries(stage.configuration.sources as object).map(([name, source]) => [
+          name,
+          { ...source, read: [] },
+        ]),
+      ),
+      commands: {
+        ...{ enabled: true, read_back_after: "100ms", approval },
+        allow: allow.map(({ source, site_id, tag_id }) => ({
+          ...{ source, site_id, tag_id },
+          ...{ type: "number", min: 0, max, min_interval: "0s" },
+        })),
+      },
+    });
+    const approval = { approvers: { anna: publicKeyText(privateKey) } };
+    const machines = ["here", "there"].map((name) => setMachine(stage, configured(100, approval), name));
+    const stopAll = () => Promise.all(machines.map((machine) => machine.stop()));
+    onTestFinished(() => void stopAll());
+    const [here, there] = machines as [Machine, Machine];
+    await Promise.all([here.start(), there.start()]);
+    const holders = async () => (await fleetOf(stage)).sources.map(({ holder }) => holder).toSorted();
+    await expect.poll(holders, LONG).toEqual(["here", "there"]);
+    const { sources } = await fleetOf(stage);
+    const known = async () =>
+      (await Promise.all(machines.map(({ one }) => one("status --json")))).some(({ stdout }) =>
+        stdout.includes('"tags":0'),
+      );
+    await expect.poll(known, LONG).toBe(false);
+
+    async function write(machine: Machine, source: string, value: number): Promise<string> {
+      const tag = stage.services.get(source)?.tags.at(-1);
+      const { stderr, stdout }: Ended = await machine.one(`write ${tag} ${value} --source ${source} --json`);
+      if (stdout === "") return stderr;
+      const { outcome, reason } = JSON.parse(stdout) as { outcome: string; reason: string };
+      return outcome === "rejected" ? reason : outcome;
+    }
+    /** What becomes of a write to the source that each of them holds. */
+    const written = (value: number) =>
+      Promise.all(
+        machines.map((machine) => {
+          const source = sources.find(({ holder }) => holder === machine.member)?.source ?? "";
+          return write(machine, source, value);
+        }),
+      );
+
+    expect((await here.one("writes arm")).code).toBe(0);
+    await expect.poll(() => written(41), LONG).toEqual(["unapproved", "unapproved"]);
+
+    writeFileSync(
+      join(here.folder, "anna.pem"),
+      privateKey.export({ format: "pem", type: "pkcs8" }) as string,
+    );
+    expect((await here.one("writes approve anna --key anna.pem")).code).toBe(0);
+    await expect.poll(() => written(42), LONG).toEqual(["confirmed", "unapproved"]);
+    copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));
+    await expect.poll(() => written(43), LONG).toEqual(["confirmed", "confirmed"]);
+
+    // The rule is remembered by the database: a fleet that begins again without it is held to it.
+    await stopAll();
+    // As long as somebody's lease lasts, nobody with another configuration takes part.
+    const alive = async () => (await fleetOf(stage)).members.filter(({ state }) => state === "alive");
+    await expect.poll(alive, LONG).toEqual([]);
+    here.configure("plenum.yaml", { commands: configured(1_000).commands });
+    const freed = async () => (await fleetOf(stage)).sources.every(({ holder }) => holder === "here");
+    await here.start();
+    await expect.poll(freed, LONG).toBe(true);
+    await expect.poll(() => write(here, "east", 500), LONG).toBe("unapproved");
+    for (const { simulator } of stage.services.values())
+      expect(simulator.truth.writes().map(({ value }) => value)).not.toContain(500);
+  }, 240_000);
+});
