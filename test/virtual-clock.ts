@@ -34,8 +34,15 @@ interface Sleeper {
 
 let machines = 0;
 
-export function createVirtualClock(startMs: number, options: { readonly turns?: number } = {}): VirtualClock {
-  const turns = options.turns ?? 1;
+export function createVirtualClock(
+  startMs: number,
+  options: {
+    readonly turns?: number;
+    /** Whether somebody in real time, such as a server, has not answered yet; time rests for as long. */
+    readonly isWaiting?: () => boolean;
+  } = {},
+): VirtualClock {
+  const { isWaiting = () => false, turns = 1 } = options;
   const heap: Sleeper[] = [];
   machines += 1;
   const boot = `virtual machine ${machines}`;
@@ -46,7 +53,7 @@ export function createVirtualClock(startMs: number, options: { readonly turns?: 
   let woken = 0;
 
   const settle = async () => {
-    for (let turn = 0; turn < turns; turn += 1) await eventLoopTurn();
+    for (let turn = 0; turn < turns; turn = isWaiting() ? 0 : turn + 1) await eventLoopTurn();
   };
 
   const clock: VirtualClock = {

@@ -1,5 +1,6 @@
 import { rmSync } from "node:fs";
 import pino from "pino";
+import type { Clock } from "#src/clock.ts";
 import type { Accepted, Offered, Receipt, Sink } from "#src/connector.ts";
 import { DeliveryConfig } from "#src/delivery/config.ts";
 import { createDispatcher, type Dispatcher } from "#src/delivery/dispatcher.ts";
@@ -89,11 +90,32 @@ export function configured(name: string, sink: Sink, delivery: Record<string, un
   };
 }
 
-/** A store on disk, virtual time, and dispatchers on top of them. */
-export async function openWorkshop(): Promise<Workshop> {
+/** Where a workshop has its store. */
+export interface Place {
+  /** Empty where there is none. */
+  readonly folder: string;
+  open(clock: Clock): Promise<Store>;
+  /** Somebody in real time has not answered yet. */
+  isWaiting(): boolean;
+  /** When the store is closed. */
+  dispose(): Promise<void> | void;
+}
+
+export function inFolder(): Place {
   const folder = temporaryFolder();
-  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3 });
-  const store = await openStore({ folder, clock });
+  return {
+    folder,
+    open: (clock) => openStore({ folder, clock }),
+    isWaiting: () => false,
+    dispose: () => rmSync(folder, { recursive: true }),
+  };
+}
+
+/** A store on disk, virtual time, and dispatchers on top of them. */
+export async function openWorkshop(place: Place = inFolder()): Promise<Workshop> {
+  const { folder, isWaiting } = place;
+  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
+  const store = await place.open(clock);
   const lines: Workshop["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const made: Dispatcher[] = [];
@@ -125,7 +147,7 @@ export async function openWorkshop(): Promise<Workshop> {
         await stopped;
       }
       await store.close();
-      rmSync(folder, { recursive: true });
+      await place.dispose();
     },
   };
 }

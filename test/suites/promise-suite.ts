@@ -1,0 +1,260 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Receipt } from "#src/connector.ts";
+import { ConfigError, Malformed, NoLog, Rejected, Retryable, Throttled } from "#src/errors.ts";
+import { type Event, orderKey } from "#src/event.ts";
+import type { Sequence } from "#src/sequence.ts";
+import { openWorkshop, type Place, type ScriptedSink, scriptedSink } from "../delivery/workshop.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { seed } from "../seed.ts";
+
+/**
+ * The promise in its machine form, under random loads and a sink that does whatever a sink can do:
+ *
+ * I1 delivered ⊆ committed
+ * I2 committed ∖ (expired ∪ dead letters) ⊆ delivered, once the trouble has ended
+ * I3 same id ⇒ same bytes
+ * I4 the first deliveries of one key are in the order of commits
+ * I5 within an epoch the numbers are 1, 2, 3 …, each is one event's, and no event is missing between two of them but what
+ *    was lost before the epoch began
+ *
+ * `runs` schedules are tried, or as many as PROMISE_RUNS says; PLENUM_SEED replays a failed one. `place` is made for each.
+ */
+export function describePromise(runs: number, place: () => Place): void {
+  const schedules = Number(process.env.PROMISE_RUNS ?? runs);
+  test(
+    `nothing is lost, nothing is invented (seed ${seed}, ${schedules} schedules)`,
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(step, { minLength: 3, maxLength: 25 }),
+          fc.array(misdeed, { minLength: 1, maxLength: 40 }),
+          fc.boolean(),
+          (...schedule) => keepsThePromise(place(), ...schedule),
+        ),
+        { numRuns: schedules, seed, endOnFailure: true },
+      );
+    },
+    20_000 + schedules * 10_000,
+  );
+}
+
+const misdeed = fc.oneof(
+  { weight: 4, arbitrary: fc.constant("accept" as const) },
+  fc.constantFrom("reject", "keep", "reject and keep", "hang", "ignore", "nonsense", "nothing"),
+  fc.constantFrom(
+    "retryable",
+    "throttled",
+    "config",
+    "rejected",
+    "no-log",
+    "malformed",
+    "unknown",
+    "undefined",
+  ),
+);
+type Misdeed = typeof misdeed extends fc.Arbitrary<infer T> ? T : never;
+
+const step = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.integer({ min: 1, max: 30 }) }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({ do: fc.constant("wait" as const), ms: fc.integer({ min: 1, max: 400_000 }) }),
+  },
+  fc.record({ do: fc.constant("restart" as const) }),
+  fc.record({ do: fc.constant("prune" as const), maxBytes: fc.integer({ min: 5_000, max: 200_000 }) }),
+  fc.record({ do: fc.constant("replay" as const) }),
+  fc.record({ do: fc.constant("resend" as const) }),
+);
+
+type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+
+async function keepsThePromise(
+  place: Place,
+  steps: readonly Step[],
+  misdeeds: readonly Misdeed[],
+  alarmsOnly: boolean,
+): Promise<void> {
+  const workshop = await openWorkshop(place);
+  const { clock, store } = workshop;
+  const delivery = {
+    batch: 7,
+    deadline: "20s",
+    sequence: true,
+    filter: { kinds: alarmsOnly ? ["alarm-*"] : [] },
+  };
+  const wanted = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
+  const committed: Event[] = [];
+  const accepted: Event[] = [];
+  const refused = new Set<string>();
+  const sinks: ScriptedSink[] = [];
+  const numbered = new Map<string, string[]>();
+  /** How many had been committed when the log was last made smaller. */
+  let pruned = 0;
+  let calls = 0;
+  let wellBehaved = false;
+
+  function chaotic(): ScriptedSink {
+    const sink = scriptedSink((batch, signal, _, offer) => {
+      for (const [index, { id }] of batch.entries())
+        noteNumber(numbered, id, offer?.sequences?.[index] ?? null);
+      const deed = wellBehaved ? "accept" : misdeeds[calls % misdeeds.length];
+      calls += 1;
+      const take = (events: readonly Event[]) => accepted.push(...events);
+      if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refused.add(id);
+      return answer(deed ?? "accept", batch, signal, take);
+    });
+    sinks.push(sink);
+    return sink;
+  }
+  const begin = async () => {
+    const dispatcher = workshop.dispatcher({ a: chaotic() }, delivery);
+    await dispatcher.start(new AbortController().signal);
+    return dispatcher;
+  };
+
+  try {
+    let dispatcher = await begin();
+    for (const each of steps) {
+      if (each.do === "commit") {
+        const events = Array.from({ length: each.count }, (_, n) => nextEvent(committed.length + n));
+        await store.commit({ events });
+        committed.push(...events);
+      } else if (each.do === "wait") await clock.advance(each.ms);
+      else if (each.do === "restart") {
+        const stopped = dispatcher.stop(1_000);
+        await clock.advance(1_000);
+        await stopped;
+        dispatcher = await begin();
+      } else if (each.do === "prune") {
+        const { maxBytes } = each;
+        pruned = committed.length;
+        await store.outbox.prune({
+          maxBytes,
+          ranMs: 0,
+          maxAgeMs: 1e12,
+          replayMs: 1e12,
+          wanted: (_, event) => wanted(event),
+        });
+      } else if (each.do === "replay") await store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      else await store.outbox.resendDeadLetters("a", "all");
+    }
+    wellBehaved = true;
+    await clock.advance(700_000);
+
+    const told = (await store.outbox.latest(100_000, ["delivery-gap"])).map(({ event }) => event);
+    const all = new Map([...committed, ...told].map((event) => [event.id, event]));
+    const delivered = new Set(accepted.map(({ id }) => id));
+    for (const event of accepted) {
+      expect(all.get(event.id), "I1, I3").toEqual(event);
+      expect(wanted(event), "the filter").toBe(true);
+    }
+    const [lag] = await store.outbox.lag();
+    expect(lag).toMatchObject({ depth: 0, again: 0 });
+    const letters = new Set(
+      (await store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
+    );
+    const missing = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(wanted);
+    expect(missing.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);
+
+    const placeOf = new Map(committed.map(({ id }, place) => [id, place]));
+    const latest = new Map<string, number>();
+    for (const event of new Map(accepted.map((each) => [each.id, each])).values()) {
+      // What was refused and then sent again by hand, as a letter or in a replay, comes later than its time.
+      if (refused.has(event.id)) continue;
+      const place = placeOf.get(event.id) ?? Number.POSITIVE_INFINITY;
+      expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderKey(event)) ?? 0);
+      latest.set(orderKey(event), place);
+    }
+    for (const ids of numbered.values()) {
+      const own = ids.filter((id) => placeOf.has(id));
+      const isOwn = new Set(own);
+      const order = committed
+        .filter((event, place) => wanted(event) && (place >= pruned || isOwn.has(event.id)))
+        .map(({ id }) => id);
+      const from = order.indexOf(own[0] ?? "");
+      expect(order.slice(from, from + own.length), "I5").toEqual(own);
+    }
+    if (committed.some(wanted)) expect(numbered.size, "I5").toBeGreaterThan(0);
+    for (const sink of sinks) expect(sink.faults).toEqual([]);
+  } finally {
+    await workshop.dispose();
+  }
+}
+
+/** The ids of an epoch by their numbers, as they are offered; the first has number 1. */
+function noteNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
+  if (sequence === null) return;
+  const ids = numbered.get(sequence.epoch) ?? [];
+  numbered.set(sequence.epoch, ids);
+  const at = sequence.number - 1;
+  expect(at, "I5").toBeLessThanOrEqual(ids.length);
+  ids[at] ??= id;
+  expect(ids[at], "I5").toBe(id);
+}
+
+function nextEvent(n: number): Event {
+  if (n % 5 !== 0) return valueEvent(n, `tag-${n % 3}`);
+  return sampleEvent("alarm-raised", { subject: `site/1/alarm/${n % 2}` }, n);
+}
+
+/** What the far end does with a batch; `take` notes what it has acknowledged or at least got hold of. */
+function answer(
+  deed: Misdeed,
+  batch: readonly Event[],
+  signal: AbortSignal,
+  take: (events: readonly Event[]) => void,
+): Receipt | Promise<Receipt> {
+  const middle = Math.floor(batch.length / 2);
+  const rejected = batch.flatMap((_, index) => (index % 3 === 0 ? [{ index, reason: "unwanted" }] : []));
+  const without = (events: readonly Event[]) => events.filter((_, index) => index % 3 !== 0);
+  switch (deed) {
+    case "accept":
+      take(batch);
+      return { rejected: [] };
+    case "reject":
+      take(without(batch));
+      return { rejected };
+    case "keep":
+      take(batch.slice(0, middle));
+      return { rejected: [], kept: { from: middle, error: new Retryable("half") } };
+    case "reject and keep":
+      take(without(batch.slice(0, middle)));
+      return { rejected, kept: { from: middle, error: new Throttled("later", 5_000) } };
+    case "hang":
+      return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    case "ignore":
+      // Deaf to the abort, and then it turns out that it did accept.
+      return new Promise((resolve) =>
+        signal.addEventListener("abort", () =>
+          setImmediate(() => {
+            take(batch);
+            resolve({ rejected: [] });
+          }),
+        ),
+      );
+    case "nonsense":
+      take(batch);
+      return { rejected: [{ index: batch.length, reason: "?" }] };
+    case "nothing":
+      return undefined as never;
+    default:
+      return Promise.reject(thrown(deed));
+  }
+}
+
+function thrown(deed: string): unknown {
+  const errors: Record<string, unknown> = {
+    retryable: new Retryable("try again"),
+    throttled: new Throttled("wait", null),
+    config: new ConfigError("renew the token", { reason: "unauthenticated" }),
+    rejected: new Rejected("no"),
+    "no-log": new NoLog("no log"),
+    malformed: new Malformed("odd", "<html>"),
+    unknown: new TypeError("x is undefined"),
+  };
+  return errors[deed];
+}
