@@ -77,6 +77,8 @@ export interface Workshop {
   readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
   readonly metrics: Metrics;
   dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>): Dispatcher;
+  /** Opens the store anew, as the next process does; nobody uses it meanwhile. */
+  reopen(): Promise<void>;
   dispose(): Promise<void>;
 }
 
@@ -94,6 +96,7 @@ export function configured(name: string, sink: Sink, delivery: Record<string, un
 export interface Place {
   /** Empty where there is none. */
   readonly folder: string;
+  /** Again once what was opened before is closed: then by whoever comes next. */
   open(clock: Clock): Promise<Store>;
   /** Somebody in real time has not answered yet. */
   isWaiting(): boolean;
@@ -115,7 +118,7 @@ export function inFolder(): Place {
 export async function openWorkshop(place: Place = inFolder()): Promise<Workshop> {
   const { folder, isWaiting } = place;
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });
-  const store = await place.open(clock);
+  let store = await place.open(clock);
   const lines: Workshop["lines"] = [];
   const log = pino({ base: null }, { write: (line: string) => lines.push(JSON.parse(line)) });
   const made: Dispatcher[] = [];
@@ -123,7 +126,9 @@ export async function openWorkshop(place: Place = inFolder()): Promise<Workshop>
   return {
     folder,
     clock,
-    store,
+    get store() {
+      return store;
+    },
     lines,
     metrics,
     dispatcher(sinks, delivery = {}) {
@@ -139,6 +144,10 @@ export async function openWorkshop(place: Place = inFolder()): Promise<Workshop>
       });
       made.push(dispatcher);
       return dispatcher;
+    },
+    async reopen() {
+      await store.close();
+      store = await place.open(clock);
     },
     async dispose() {
       for (const dispatcher of made) {

@@ -79,7 +79,7 @@ async function keepsThePromise(
   alarmsOnly: boolean,
 ): Promise<void> {
   const workshop = await openWorkshop(place);
-  const { clock, store } = workshop;
+  const { clock } = workshop;
   const delivery = {
     batch: 7,
     deadline: "20s",
@@ -121,41 +121,42 @@ async function keepsThePromise(
     for (const each of steps) {
       if (each.do === "commit") {
         const events = Array.from({ length: each.count }, (_, n) => nextEvent(committed.length + n));
-        await store.commit({ events });
+        await workshop.store.commit({ events });
         committed.push(...events);
       } else if (each.do === "wait") await clock.advance(each.ms);
       else if (each.do === "restart") {
         const stopped = dispatcher.stop(1_000);
         await clock.advance(1_000);
         await stopped;
+        await workshop.reopen();
         dispatcher = await begin();
       } else if (each.do === "prune") {
         const { maxBytes } = each;
         pruned = committed.length;
-        await store.outbox.prune({
+        await workshop.store.outbox.prune({
           maxBytes,
           ranMs: 0,
           maxAgeMs: 1e12,
           replayMs: 1e12,
           wanted: (_, event) => wanted(event),
         });
-      } else if (each.do === "replay") await store.outbox.replay("a", "2026-11-02T00:00:00Z");
-      else await store.outbox.resendDeadLetters("a", "all");
+      } else if (each.do === "replay") await workshop.store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      else await workshop.store.outbox.resendDeadLetters("a", "all");
     }
     wellBehaved = true;
     await clock.advance(700_000);
 
-    const told = (await store.outbox.latest(100_000, ["delivery-gap"])).map(({ event }) => event);
+    const told = (await workshop.store.outbox.latest(100_000, ["delivery-gap"])).map(({ event }) => event);
     const all = new Map([...committed, ...told].map((event) => [event.id, event]));
     const delivered = new Set(accepted.map(({ id }) => id));
     for (const event of accepted) {
       expect(all.get(event.id), "I1, I3").toEqual(event);
       expect(wanted(event), "the filter").toBe(true);
     }
-    const [lag] = await store.outbox.lag();
+    const [lag] = await workshop.store.outbox.lag();
     expect(lag).toMatchObject({ depth: 0, again: 0 });
     const letters = new Set(
-      (await store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
+      (await workshop.store.outbox.deadLetters("a", 100_000)).map(({ event }) => event?.id ?? ""),
     );
     const missing = committed.filter(({ id }) => !delivered.has(id) && !letters.has(id)).filter(wanted);
     expect(missing.length, "I2").toBeLessThanOrEqual(lag?.dropped ?? 0);

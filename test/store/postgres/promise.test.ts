@@ -21,6 +21,7 @@ describe.skipIf(absent("postgres"))("the promise, with the state in PostgreSQL",
 function onServer(server: RealServer): Place {
   const rig = createRig(server);
   let asked = 0;
+  let epoch = 0;
 
   async function counted<T>(answer: Promise<T>): Promise<T> {
     asked += 1;
@@ -42,8 +43,9 @@ function onServer(server: RealServer): Place {
         transact: (...what) => counted(database.transact(...what)),
         work: (what) => counted(database.work(what)),
       };
-      await rig.hold(1);
-      return rig.shard(seen, { epoch: 1 }, clock);
+      epoch += 1;
+      await rig.hold(epoch);
+      return rig.shard(seen, { epoch }, clock);
     },
     dispose: () => rig.close(),
   };
