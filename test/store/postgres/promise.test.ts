@@ -22,6 +22,7 @@ function onServer(server: RealServer): Place {
   const rig = createRig(server);
   let asked = 0;
   let epoch = 0;
+  let database: StateDatabase | undefined;
 
   async function counted<T>(answer: Promise<T>): Promise<T> {
     asked += 1;
@@ -32,20 +33,21 @@ function onServer(server: RealServer): Place {
     }
   }
 
+  const counting = (opened: StateDatabase): StateDatabase => ({
+    ...opened,
+    query: (...what) => counted(opened.query(...what)),
+    transact: (...what) => counted(opened.transact(...what)),
+    work: (what) => counted(opened.work(what)),
+  });
+
   return {
     folder: "",
     isWaiting: () => asked > 0,
     async open(clock: Clock) {
-      const database = await rig.open();
-      const seen: StateDatabase = {
-        ...database,
-        query: (...what) => counted(database.query(...what)),
-        transact: (...what) => counted(database.transact(...what)),
-        work: (what) => counted(database.work(what)),
-      };
+      database ??= counting(await rig.open());
       epoch += 1;
       await rig.hold(epoch);
-      return rig.shard(seen, { epoch }, clock);
+      return rig.shard(database, { epoch }, clock);
     },
     dispose: () => rig.close(),
   };
