@@ -1,0 +1,76 @@
+import { execFileSync } from "node:child_process";
+import { chownSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { Retryable, sentence } from "#src/errors.ts";
+import { absent, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { createRig } from "./rig.ts";
+
+/** A disk of so many bytes; null where nobody may mount one here. */
+function smallDisk(bytes: number): string | null {
+  const folder = temporaryFolder("disk");
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "none", folder], { stdio: "ignore" });
+  } catch {
+    rmSync(folder, { recursive: true });
+    return null;
+  }
+  onTestFinished(() => {
+    execFileSync("umount", ["-l", folder]);
+    rmSync(folder, { recursive: true });
+  });
+  return folder;
+}
+
+const DISK_BYTES = 16 * 1024 ** 2;
+
+describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
+  test("is said in one sentence, loses nothing, and goes on once there is room", async () => {
+    const disk = smallDisk(DISK_BYTES);
+    if (disk === null) {
+      process.stderr.write("Nobody may mount a disk here: the full disk of a database is skipped.\n");
+      return;
+    }
+    const server = await startPostgres({ lines: ["fsync = off"] });
+    onTestFinished(() => server.stop());
+    const { gid, uid } = statSync(server.folder);
+    chownSync(disk, uid, gid);
+    const rig = createRig(server);
+    await rig.ask(`create tablespace small location '${disk}'`);
+    // A setting of the role holds for each of its sessions that comes.
+    await rig.ask("alter role postgres set default_tablespace = 'small'");
+    const store = await rig.open().then(async (database) => {
+      await rig.hold(1);
+      return rig.shard(database);
+    });
+    onTestFinished(() => rig.close());
+
+    const ballast = join(disk, "ballast");
+    writeFileSync(ballast, Buffer.alloc(DISK_BYTES - 5 * 1024 ** 2));
+    let committed = 0;
+    let refusal: unknown = null;
+    while (refusal === null && committed < 100_000) {
+      const events = Array.from({ length: 100 }, (_, n) => valueEvent(committed + n));
+      await store.commit({ events }).then(
+        () => {
+          committed += events.length;
+        },
+        (error: unknown) => {
+          refusal = error;
+        },
+      );
+    }
+    expect(refusal).toBeInstanceOf(Retryable);
+    expect(sentence(refusal)).toMatch(
+      /^The database server at 127\.0\.0\.1:\d+ has no room on its disk: .*No space left on device.*\(53100\)\. Make room on it/,
+    );
+    const known = async () => Number((await rig.ask(`select count(*) from ${rig.schema}.event`))[0]?.[0]);
+    expect(await known()).toBe(committed);
+
+    rmSync(ballast);
+    await store.commit({ events: Array.from({ length: 100 }, (_, n) => valueEvent(committed + n)) });
+    expect(await known()).toBe(committed + 100);
+    await store.close();
+  }, 120_000);
+});
