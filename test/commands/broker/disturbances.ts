@@ -1,6 +1,9 @@
 import type { Simulator } from "#src/simulator/simulator.ts";
 import type { SeededRandom } from "../seeded-random.ts";
 
+/** However few messages there are, each of the moments below is tried twice. */
+const LEAST_KILLS = 10;
+
 /** What goes wrong, and how often in 20,000 messages. */
 const DISTURBANCES = {
   kill: 15,
@@ -24,10 +27,13 @@ export function planOf(
   commands: number,
 ): { readonly at: number; readonly what: Disturbance }[] {
   const all = Object.entries(DISTURBANCES).flatMap(([what, count]) =>
-    Array.from({ length: Math.max(1, Math.round((count * commands) / 20_000)) }, () => ({
-      what: what as Disturbance,
-      order: random(),
-    })),
+    Array.from(
+      { length: Math.max(what === "kill" ? LEAST_KILLS : 1, Math.round((count * commands) / 20_000)) },
+      () => ({
+        what: what as Disturbance,
+        order: random(),
+      }),
+    ),
   );
   const every = commands / (all.length + 1);
   return all
