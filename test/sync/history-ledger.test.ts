@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { TagValue } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
 import { Points } from "#src/points.ts";
-import { nextFollowing } from "#src/sync/history/ask.ts";
+import { nextBackfill, nextFollowing } from "#src/sync/history/ask.ts";
 import type { Series } from "#src/sync/history/book.ts";
 import { holesIn } from "#src/sync/history/holes.ts";
 import {
@@ -243,6 +243,23 @@ test("what a clock that was eight days ahead asked for is had only as far as it 
   const settled = settleFollowing(held, RULES, NOTHING, range, new Map(), at(1));
   expect(settled.held.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
   expect(followingRange(settled.held, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
+});
+
+test("of what a clock that was ahead took for past, only what has closed is asked for", () => {
+  const series: Series = {
+    key: "101 5m",
+    placed: PLACED,
+    rules: RULES,
+    total: false,
+    held: { ...firstSight(RULES, at(4)), state: "following" },
+    busy: false,
+    unsure: false,
+    notBeforeMs: 0,
+    suspect: false,
+  };
+  const limit = { size: 20, values: 100, aloneFirst: false };
+  expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
+  expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(ms(series.held.watermark));
 });
 
 describe("why a span is had", () => {

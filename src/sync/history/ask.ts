@@ -49,16 +49,10 @@ export interface Limit {
 }
 
 export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
-  // Many series share the same few rules, and the rules of a zone cost microseconds.
-  const ends = new Map<SeriesRules, number>();
-  const endFor = ({ rules }: Series): number => {
-    const known = ends.get(rules) ?? closedUntil(rules, nowMs);
-    ends.set(rules, known);
-    return known;
-  };
+  const closedFor = closings(nowMs);
   const wanted = all.flatMap((series): readonly Wanted[] => {
     if (series.total || isResting(series.held, nowMs)) return [];
-    const range = followingRange(series.held, series.rules, nowMs, endFor(series));
+    const range = followingRange(series.held, series.rules, nowMs, closedFor(series));
     return range === null ? [] : [{ series, range, alone: isAlone(series) }];
   });
   const first = similar(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
@@ -68,11 +62,27 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limi
   return askFor("following", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
 }
 
+/** Until when the buckets of a series have closed: many series share the same few rules, and those of a zone cost microseconds. */
+function closings(nowMs: number): (series: Series) => number {
+  const ends = new Map<SeriesRules, number>();
+  return ({ rules }) => {
+    const known = ends.get(rules) ?? closedUntil(rules, nowMs);
+    ends.set(rules, known);
+    return known;
+  };
+}
+
 /** The configured past, newest first. */
 export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): Ask | null {
-  const wanted = all.flatMap((series) =>
-    series.total ? [] : latest(series, openParts(series.held, wishedPast(series.held), nowMs)),
-  );
+  const closedFor = closings(nowMs);
+  const wanted = all.flatMap((series) => {
+    const { held, total } = series;
+    if (total) return [];
+    const { fromMs, toMs } = wishedPast(held);
+    // A series that was first seen while our clock was ahead has its front in the future, and what is open has no value yet.
+    const closedMs = Math.min(toMs, closedFor(series));
+    return fromMs < closedMs ? latest(series, openParts(held, { fromMs, toMs: closedMs }, nowMs)) : [];
+  });
   return askForPast("backfill", wanted, limit);
 }
 
