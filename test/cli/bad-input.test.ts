@@ -1,12 +1,11 @@
-import { execFileSync } from "node:child_process";
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { StatusReport } from "#src/status/report.ts";
 import { freePort } from "../real-servers.ts";
+import { smallDisk } from "../small-disk.ts";
 import { type Ended, onlyLine, type Running, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** Every kind of bad input: one clear sentence, the right exit code, never a stack trace. */
@@ -201,7 +200,7 @@ describe("what is not to be had", () => {
   }, 40_000);
 
   test("a full disk: the worker stays up, says so, and goes on when there is space", async (context) => {
-    const disk = smallDisk();
+    const disk = smallDisk(8);
     if (disk === null) return context.skip();
     const service = await simulatedServer({ alarms: { recorded: false } });
     const place = workplace(service.url);
@@ -231,17 +230,3 @@ describe("what is not to be had", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   }, 60_000);
 });
-
-/** A disk of a few megabytes; null where mounting is not allowed. */
-function smallDisk(): string | null {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-disk-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], { stdio: "ignore" });
-  } catch {
-    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
-    return null;
-  }
-  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
-  return folder;
-}

@@ -1,12 +1,11 @@
-import { execFileSync } from "node:child_process";
-import { closeSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { afterEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterEach, describe, expect, test } from "vitest";
 import { AUDIT_LOG, CHAIN_START, chain } from "#src/commands/audit/audit.ts";
 import { createAuditSpace } from "#src/commands/audit/space.ts";
 import { createMetrics } from "#src/metrics.ts";
+import { smallDisk } from "../small-disk.ts";
 import { createRig, type Rig, tagsOf } from "./rig.ts";
 
 /** The audit log has a limit; when it is full, or cannot be written, nothing is written to the building. */
@@ -100,22 +99,6 @@ test("the size that counts is that of all records, also over restarts and from b
   await rig.restart({ audit_max_bytes: 2 * MEBIBYTE });
   expect(await attempt("raised")).toBe("confirmed");
 });
-
-/** A disk of a few megabytes; null where mounting is not allowed. */
-function smallDisk(megabytes: number): string | null {
-  const folder = mkdtempSync(join(tmpdir(), "plenum-small-"));
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
-  } catch {
-    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
-    return null;
-  }
-  onTestFinished(() => {
-    execFileSync("umount", ["-l", folder]);
-  });
-  return folder;
-}
 
 test("a disk that is full: nothing is written to the building until there is space again", async (context) => {
   const place = smallDisk(8);

@@ -1,4 +1,3 @@
-import { execFileSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -19,6 +18,7 @@ import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-ser
 import { createDatabase, type Database } from "../connectors/postgres/rig.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
+import { smallDisk } from "../small-disk.ts";
 
 /**
  * What a lake meets on bad days, with the whole delivery and a second sink beside it: one sentence that says what to do,
@@ -172,15 +172,8 @@ describe("a storage that refuses", () => {
 });
 
 test("a folder that is full keeps every event, disturbs nobody, and goes on when there is room", async (context) => {
-  const disk = temporaryFolder();
-  onTestFinished(() => rmSync(disk, { recursive: true, force: true }));
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], { stdio: "ignore" });
-  } catch {
-    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
-    return context.skip();
-  }
-  onTestFinished(() => void execFileSync("umount", ["-l", disk]));
+  const disk = smallDisk(2);
+  if (disk === null) return context.skip();
   const lake = join(disk, "lake");
   mkdirSync(lake);
   const delivery = await deliver(parquet({ folder: lake }));

@@ -1,4 +1,3 @@
-import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,25 +8,11 @@ import { openStore } from "#src/store/open.ts";
 import { openDatabase } from "#src/store/sqlite.ts";
 import type { Store } from "#src/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
+import { smallDisk } from "../small-disk.ts";
 
 function temporary(): string {
   const folder = mkdtempSync(join(tmpdir(), "plenum-full-"));
   onTestFinished(() => rmSync(folder, { recursive: true }));
-  return folder;
-}
-
-/** A disk of a few megabytes; null where mounting is not allowed. */
-function smallDisk(megabytes: number): string | null {
-  const folder = temporary();
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
-  } catch {
-    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
-    return null;
-  }
-  onTestFinished(() => {
-    execFileSync("umount", ["-l", folder]);
-  });
   return folder;
 }
 

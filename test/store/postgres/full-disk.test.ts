@@ -1,37 +1,18 @@
-import { execFileSync } from "node:child_process";
 import { chownSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { Retryable, sentence } from "#src/errors.ts";
-import { absent, startPostgres, temporaryFolder } from "../../real-servers.ts";
+import { absent, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
+import { smallDisk } from "../../small-disk.ts";
 import { createRig } from "./rig.ts";
 
-/** A disk of so many bytes; null where nobody may mount one here. */
-function smallDisk(bytes: number): string | null {
-  const folder = temporaryFolder("disk");
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${bytes}`, "none", folder], { stdio: "ignore" });
-  } catch {
-    rmSync(folder, { recursive: true });
-    return null;
-  }
-  onTestFinished(() => {
-    execFileSync("umount", ["-l", folder]);
-    rmSync(folder, { recursive: true });
-  });
-  return folder;
-}
-
-const DISK_BYTES = 16 * 1024 ** 2;
+const DISK_MB = 16;
 
 describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
-  test("is said in one sentence, loses nothing, and goes on once there is room", async () => {
-    const disk = smallDisk(DISK_BYTES);
-    if (disk === null) {
-      process.stderr.write("Nobody may mount a disk here: the full disk of a database is skipped.\n");
-      return;
-    }
+  test("is said in one sentence, loses nothing, and goes on once there is room", async (context) => {
+    const disk = smallDisk(DISK_MB);
+    if (disk === null) return context.skip();
     const server = await startPostgres({ lines: ["fsync = off"] });
     onTestFinished(() => server.stop());
     const { gid, uid } = statSync(server.folder);
@@ -47,7 +28,7 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     onTestFinished(() => rig.close());
 
     const ballast = join(disk, "ballast");
-    writeFileSync(ballast, Buffer.alloc(DISK_BYTES - 5 * 1024 ** 2));
+    writeFileSync(ballast, Buffer.alloc((DISK_MB - 5) * 1024 ** 2));
     let committed = 0;
     let refusal: unknown = null;
     while (refusal === null && committed < 100_000) {

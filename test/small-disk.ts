@@ -1,0 +1,18 @@
+import { execFileSync } from "node:child_process";
+import { rmSync } from "node:fs";
+import { onTestFinished } from "vitest";
+import { temporaryFolder } from "./real-servers.ts";
+
+/** A disk of a few megabytes, until the test is finished; null, said once, where mounting is not allowed. */
+export function smallDisk(megabytes: number): string | null {
+  const folder = temporaryFolder("disk");
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
+  } catch {
+    process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
+    return null;
+  }
+  onTestFinished(() => void execFileSync("umount", ["-l", folder]));
+  return folder;
+}
