@@ -43,16 +43,19 @@ export function forgetSecrets(): void {
 }
 
 /** An address: who comes with which password, and what stands behind the server's name. */
-const ADDRESS = /^https?:\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
+const ADDRESS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /**
  * Of an address that is a secret (`https://me:word@hooks.example.com/T0/B0/x`), what names the server is none: messages
  * name it, and so may a mail address in some reply.
  */
 function secretPartsOf(secret: string): readonly string[] {
-  const [, user, behind] = ADDRESS.exec(secret) ?? [];
+  const [, scheme = "", user, behind] = ADDRESS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
-  return user === undefined ? [behind] : [`//${user}@`, user, behind];
+  if (user === undefined) return [behind];
+  const said = `//${user}@`;
+  // Of a short password, only with what stands before it is there enough to be found.
+  return [said.length < SHORTEST ? scheme + said : said, user, behind];
 }
 
 /** A number for the four characters from here on; others may have the same. */

@@ -1,7 +1,7 @@
 import type { Pipeline } from "./build-pipeline.ts";
 import type { Clock } from "./clock.ts";
 import type { Log } from "./log.ts";
-import { cutSilence, endSilence, SET } from "./silence/silence.ts";
+import { cutSilence, endSilence, SILENCES } from "./silence/silence.ts";
 import type { StateDatabase } from "./store/postgres/state-database.ts";
 import { openShard } from "./store/postgres/store.ts";
 
@@ -23,18 +23,16 @@ export async function endSilenceOfFleet(
   at: string,
   by: string | null,
 ): Promise<boolean> {
-  const { rows } = await database.work((session) =>
-    session.query(`select source from ${database.table("document")} where set_name = $1 and key = $2`, [
-      SET,
-      id,
-    ]),
+  const { rows } = await database.query(
+    `select source from ${database.table("document")} where set_name = $1 and key = $2`,
+    [SILENCES, id],
   );
   let isEnded = false;
   for (const [name] of rows) {
     const source = String(name);
     const held = pipelines.get(source);
-    isEnded =
-      (held === undefined ? await cutElsewhere(source) : await endSilence(held.store, id, at, by)) || isEnded;
+    const isHere = held === undefined ? await cutElsewhere(source) : await endSilence(held.store, id, at, by);
+    isEnded ||= isHere;
   }
   return isEnded;
 

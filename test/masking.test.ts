@@ -121,4 +121,5 @@ test("of an address that is a secret the server may be named, and nothing else",
   const withUser = new Secret(`https://masking:${randomBytes(12).toString("hex")}@masking.example/`);
   expect(masked(withUser.reveal())).toBe("https:[redacted]masking.example/");
   expect(masked("ada@masking.example")).toBe("ada@masking.example");
+  expect(masked(new Secret("https://m:p@masking.example/").reveal())).toBe("[redacted]masking.example/");
 });

@@ -17,13 +17,13 @@ export interface Silence extends AgreedSilence {
 }
 
 /** The set of documents that they are. */
-export const SET = "silence";
+export const SILENCES = "silence";
 
 /** Every alarm is held against every silence, and the page shows them all. */
 const MOST_SILENCES = 1_000;
 
 export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
-  const all = [...(await store.documents<Silence>(SET)).values()];
+  const all = [...(await store.documents<Silence>(SILENCES)).values()];
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
@@ -32,9 +32,9 @@ export async function addSilence(
   store: Pick<Store, "commit" | "documents">,
   silence: Silence,
 ): Promise<void> {
-  if ((await store.documents(SET)).size >= MOST_SILENCES)
+  if ((await store.documents(SILENCES)).size >= MOST_SILENCES)
     throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
-  await store.commit({ documents: [{ set: SET, insert: [[silence.id, silence]] }] });
+  await store.commit({ documents: [{ set: SILENCES, insert: [[silence.id, silence]] }] });
 }
 
 /** Ends a silence, at its time or before; tells it where the beginning was told. False when there is none. */
@@ -44,10 +44,10 @@ export async function endSilence(
   at: string,
   by: string | null,
 ): Promise<boolean> {
-  const silence = await store.document<Silence>(SET, id);
+  const silence = await store.document<Silence>(SILENCES, id);
   if (silence === undefined) return false;
   await store.commit({
-    documents: [{ set: SET, remove: [id] }],
+    documents: [{ set: SILENCES, remove: [id] }],
     events: silence.isTold ? [silenceEvent("silence-ended", silence, at, by)] : [],
   });
   return true;
@@ -63,11 +63,11 @@ export async function cutSilence(
   at: string,
   by: string | null,
 ): Promise<boolean> {
-  const silence = await store.document<Silence>(SET, id);
+  const silence = await store.document<Silence>(SILENCES, id);
   if (silence === undefined || silence.to <= at) return false;
   const cut: Silence = { ...silence, to: at, endedBy: by };
   await store.commit({
-    documents: [silence.isTold ? { set: SET, put: [[id, cut]] } : { set: SET, remove: [id] }],
+    documents: [silence.isTold ? { set: SILENCES, put: [[id, cut]] } : { set: SILENCES, remove: [id] }],
   });
   return true;
 }
@@ -79,7 +79,7 @@ export async function beginSilence(
   at: string,
 ): Promise<void> {
   await store.commit({
-    documents: [{ set: SET, put: [[silence.id, { ...silence, isTold: true }]] }],
+    documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
     events: [silenceEvent("silence-started", silence, at, silence.madeBy)],
   });
 }

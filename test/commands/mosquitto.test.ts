@@ -7,12 +7,6 @@ import { runBrokerCampaign } from "./broker/campaign.ts";
 /** More of them with `npm run commands:long -- --mosquitto 100000`. */
 const MESSAGES = sized(10_000, 4_000);
 
-/** With few messages one of the moments may not come; the worker is killed all the same. */
-const KILLS = sized(
-  ["acknowledgement", "delivery", "now", "read", "write"],
-  expect.arrayContaining(["acknowledgement", "delivery", "write"]) as string[],
-);
-
 describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
   test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed: no unlawful write, one write an id at most, one end each, told and audited`, async () => {
     process.stderr.write(`${replay}\n`);
@@ -20,9 +14,15 @@ describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
     expect(report.violations.slice(0, 20), replay).toEqual([]);
     // The campaign has to have tried what it is about.
     expect(report.duplicates / report.messages, replay).toBeGreaterThan(0.3);
-    expect(report.writes, replay).toBeGreaterThan(MESSAGES / 70);
+    expect(report.writes, replay).toBeGreaterThan(MESSAGES / 66);
     expect(report.restores, replay).toBeGreaterThan(MESSAGES / 4_000);
-    expect(Object.keys(report.kills).toSorted(), replay).toEqual(KILLS);
+    expect(Object.keys(report.kills).toSorted(), replay).toEqual([
+      "acknowledgement",
+      "delivery",
+      "now",
+      "read",
+      "write",
+    ]);
     for (const reason of [
       "clock-skew",
       "confirmed",
@@ -44,7 +44,7 @@ describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
       "unreadable",
       "wrong-type",
     ]) {
-      expect(report.reasons[reason], `${reason}, ${replay}`).toBeGreaterThan(MESSAGES / 10_000);
+      expect(report.reasons[reason], `${reason}, ${replay}`).toBeGreaterThan(MESSAGES / 4_000);
     }
   }, 420_000);
 });
