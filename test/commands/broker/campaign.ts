@@ -2,7 +2,7 @@ import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
 import { countBy, openBooks } from "./accounts.ts";
-import { calm, type Disturbance, MOMENTS, planOf, trouble } from "./disturbances.ts";
+import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";
 import { createMessages, type Message } from "./messages.ts";
 import { besideTheWorker, isSettled, linesOf, remains } from "./remains.ts";
 import { FACTOR, type Stage, setStage } from "./stage.ts";
@@ -56,7 +56,8 @@ const OLD = 5_000;
 /** Messages during which a disturbance lasts that does not end by itself. */
 const TROUBLE = 150;
 const STOPPED = 400;
-const ARMED = 300;
+/** A kill that is armed waits for its moment this long: longer than writing is stopped, when nothing is written or read. */
+const ARMED = 2 * STOPPED;
 
 export async function runBrokerCampaign(options: BrokerCampaign): Promise<BrokerReport> {
   const startedAt = performance.now();
@@ -111,41 +112,50 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     },
   };
 
-  function next(): readonly Message[] {
+  function next(): Message {
     if (recent.length > 0 && random.chance(0.36)) {
       sent.duplicates += 1;
       const again = random.pick(random.chance(0.5) ? recent : old);
       const isSingle = again.kind === "lawful" && again.units.length === 1;
-      return [isSingle && random.chance(0.1) ? messages.underTheId(again) : again];
+      return isSingle && random.chance(0.1) ? messages.underTheId(again) : again;
     }
-    const fresh = messages.next();
-    for (const message of fresh) {
-      recent.push(message);
-      if (recent.length > RECENT) recent.shift();
-      if (old.length < OLD) old.push(message);
-      else old[random.below(OLD)] = message;
-    }
-    return fresh;
+    return remembered(messages.next());
+  }
+
+  function remembered(message: Message): Message {
+    recent.push(message);
+    if (recent.length > RECENT) recent.shift();
+    if (old.length < OLD) old.push(message);
+    else old[random.below(OLD)] = message;
+    return message;
   }
 
   function several(count: number): void {
-    for (let n = 0; n < count; n += 1) for (const message of next()) sent.publish(message);
+    for (let n = 0; n < count; n += 1) sent.publish(next());
   }
 
-  let armedAt = Number.POSITIVE_INFINITY;
+  async function publishWithRoom(message: Message): Promise<void> {
+    if (!stage.isAlive()) await sent.revive();
+    await stage.room();
+    sent.publish(message);
+  }
+
+  let armedAt = 0;
   let calmAt = Number.POSITIVE_INFINITY;
   let releaseAt = Number.POSITIVE_INFINITY;
   const disturb: Readonly<Record<Disturbance, () => Promise<void> | void>> = {
     kill() {
-      const moment = MOMENTS[(sent.happened.get("kill") ?? 0) % MOMENTS.length] ?? "now";
       armedAt = said;
-      stage.arm(moment);
-      if (moment === "now") stage.strikeNow();
+      const met = (moment: Moment) => stage.kills.filter((kill) => kill === moment).length;
+      stage.arm(MOMENTS.reduce((least, moment) => (met(moment) < met(least) ? moment : least)));
     },
     stop: () => stage.stopWorker(),
     "broker-ends": () => stage.restartBroker("end", () => several(20)),
     "broker-dies": () => stage.restartBroker("kill", () => several(20)),
     cut: () => stage.tap.cut(),
+    async flood() {
+      for (const message of messages.flood()) await publishWithRoom(remembered(message));
+    },
     "stop-message": () => sent.publish(messages.stop()),
     "stop-file": () => writeFileSync(switchFile, "the campaign\n"),
     faults() {
@@ -156,7 +166,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
 
   /** Lets pass what does not end by itself. */
   function tend(): void {
-    if (said >= armedAt + ARMED) stage.strikeNow();
+    if (stage.isArmed() && said >= armedAt + ARMED) stage.strikeNow();
     if (said >= calmAt) {
       calm(simulator);
       calmAt = Number.POSITIVE_INFINITY;
@@ -169,14 +179,11 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   }
 
   const plan = planOf(random, options.messages);
-  while (said < options.messages) {
-    for (const message of next()) {
-      if (!stage.isAlive()) await sent.revive();
-      await stage.room();
-      sent.publish(message);
-    }
+  while (said < options.messages || plan.length > 0 || stage.isArmed()) {
+    await publishWithRoom(next());
     const [coming] = plan;
-    if (coming !== undefined && said >= coming.at) {
+    // Of two disturbances the second would take from a kill the moment that it waits for.
+    if (coming !== undefined && said >= coming.at && !stage.isArmed()) {
       plan.shift();
       options.say?.(`${said} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
       await disturb[coming.what]();

@@ -1,8 +1,8 @@
 import type { Simulator } from "#src/simulator/simulator.ts";
 import type { SeededRandom } from "../seeded-random.ts";
 
-/** However few messages there are, each of the moments below is tried twice. */
-const LEAST_KILLS = 10;
+/** However few messages there are: each of the moments below twice, and floods while writing is not stopped. */
+const LEAST: Partial<Record<string, number>> = { kill: 10, flood: 4 };
 
 /** What goes wrong, and how often in 20,000 messages. */
 const DISTURBANCES = {
@@ -11,6 +11,7 @@ const DISTURBANCES = {
   "broker-ends": 3,
   "broker-dies": 3,
   cut: 12,
+  flood: 16,
   "stop-message": 3,
   "stop-file": 2,
   faults: 14,
@@ -27,13 +28,10 @@ export function planOf(
   commands: number,
 ): { readonly at: number; readonly what: Disturbance }[] {
   const all = Object.entries(DISTURBANCES).flatMap(([what, count]) =>
-    Array.from(
-      { length: Math.max(what === "kill" ? LEAST_KILLS : 1, Math.round((count * commands) / 20_000)) },
-      () => ({
-        what: what as Disturbance,
-        order: random(),
-      }),
-    ),
+    Array.from({ length: Math.max(LEAST[what] ?? 1, Math.round((count * commands) / 20_000)) }, () => ({
+      what: what as Disturbance,
+      order: random(),
+    })),
   );
   const every = commands / (all.length + 1);
   return all

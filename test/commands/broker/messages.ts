@@ -225,15 +225,13 @@ export function createMessages(options: {
 
   return {
     lawful,
-    /** What comes next; a flood comes at once. */
-    next(): readonly Message[] {
-      if (chance(0.25)) return [unlawful()];
-      if (chance(0.05)) return [group()];
-      if (chance(0.002)) {
-        const tag = pick(tags.open);
-        return Array.from({ length: 100 }, () => lawful({ tag }));
-      }
-      return [lawful()];
+    next(): Message {
+      if (chance(0.25)) return unlawful();
+      return chance(0.05) ? group() : lawful();
+    },
+    flood(): readonly Message[] {
+      const tag = pick(tags.open);
+      return Array.from({ length: 100 }, () => lawful({ tag }));
     },
     /** Another value under an id that was used; lawful by itself. */
     underTheId({ units: [old] }: Message): Message {

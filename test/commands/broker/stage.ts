@@ -33,7 +33,7 @@ export interface Stage {
   readonly publishers: Publishers;
   readonly tags: Tags;
   readonly lives: readonly Life[];
-  /** Moments at which a process was killed. */
+  /** Moments at which a process was killed; "now" where the one that was waited for did not come. */
   readonly kills: readonly Moment[];
   /** How commands ended, as somebody heard at the broker. */
   readonly heard: ReadonlyMap<string, string>;
@@ -43,6 +43,8 @@ export interface Stage {
   isAlive(): boolean;
   /** kill -9 at the next such moment. */
   arm(moment: Moment): void;
+  /** Whether a kill still waits for its moment. */
+  isArmed(): boolean;
   /** kill -9 now, if one was armed. */
   strikeNow(): void;
   stopWorker(): Promise<void>;
@@ -100,7 +102,7 @@ async function built(
 
   function strike(moment: Moment): void {
     if (armed === null || (moment !== armed && moment !== "now")) return;
-    kills.push(armed);
+    kills.push(moment);
     armed = null;
     lives.at(-1)?.kill();
   }
@@ -201,7 +203,9 @@ async function built(
     isAlive,
     arm(moment) {
       armed = moment;
+      if (moment === "now") strike("now");
     },
+    isArmed: () => armed !== null,
     strikeNow: () => strike("now"),
     async stopWorker() {
       armed = null;
