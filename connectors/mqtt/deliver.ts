@@ -23,7 +23,7 @@ export async function deliver(
   options: DeliverOptions,
 ): Promise<Receipt> {
   const rejected = new Map<number, string>();
-  const inFlight = new Set<Promise<void>>();
+  const flight = createFlight();
   let kept: { readonly from: number; readonly error: unknown } | undefined;
 
   function failed(index: number, message: Message, error: unknown): void {
@@ -36,21 +36,23 @@ export async function deliver(
 
   sending: for (const [index, event] of batch.entries()) {
     for (const message of messagesOf(event, index)) {
-      while (inFlight.size >= options.maxInFlight) await Promise.race(inFlight);
+      const room = flight.atMost(options.maxInFlight - 1);
+      if (room !== undefined) await room;
       if (kept !== undefined) break sending;
-      if (bytesOf(message) > options.maxBytes) {
-        const reason = `The message has ${bytesOf(message)} bytes; max_message_bytes is ${options.maxBytes}.`;
+      const bytes = bytesOf(message);
+      if (bytes > options.maxBytes) {
+        const reason = `The message has ${bytes} bytes; max_message_bytes is ${options.maxBytes}.`;
         failed(index, message, new Rejected(reason));
         continue;
       }
-      const sent: Promise<void> = link
-        .publish(message)
-        .catch((error: unknown) => failed(index, message, error))
-        .finally(() => inFlight.delete(sent));
-      inFlight.add(sent);
+      flight.began();
+      link.publish(message).then(flight.ended, (error: unknown) => {
+        failed(index, message, error);
+        flight.ended();
+      });
     }
   }
-  await Promise.all(inFlight);
+  await flight.atMost(0);
   options.signal.throwIfAborted();
 
   const end = kept?.from ?? batch.length;
@@ -58,4 +60,28 @@ export async function deliver(
     .filter(([index]) => index < end)
     .map(([index, reason]) => ({ index, reason }));
   return { rejected: rejections, ...(kept === undefined ? {} : { kept }) };
+}
+
+/** Counts what is on its way, without an object for each. */
+function createFlight() {
+  let count = 0;
+  let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
+  return {
+    began() {
+      count += 1;
+    },
+    ended() {
+      count -= 1;
+      if (awaited === null || count > awaited.most) return;
+      awaited.resolve();
+      awaited = null;
+    },
+    /** Resolves when no more than so many are on their way. */
+    atMost(most: number): Promise<void> | undefined {
+      if (count <= most) return undefined;
+      return new Promise((resolve) => {
+        awaited = { most, resolve };
+      });
+    },
+  };
 }

@@ -9,6 +9,7 @@ import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { rest, WOKEN, within } from "../../src/waiting.ts";
 import type { Message } from "./messages.ts";
+import { putTogether } from "./one-write.ts";
 import { preparePackets } from "./prepare-packets.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
 import { whyHungUp } from "./wrong-door.ts";
@@ -67,6 +68,7 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     // Its own takes a tenth of all memory that a message needs, also while it is switched off.
     log: () => undefined,
   });
+  putTogether(client.stream);
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
@@ -181,25 +183,28 @@ function linkOver(
   });
   if (!client.connected) gone();
 
-  async function publish(message: Message): Promise<void> {
-    lost.signal.throwIfAborted();
-    const bytes = bytesOf(message);
-    if (limits.maxPacketBytes !== null && bytes > limits.maxPacketBytes) {
-      throw new Rejected(`The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`);
-    }
-    const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
-    client.publish(message.topic, message.payload, publishOptions(message), (error) => {
-      if (error === null || error === undefined || isTaken(error)) resolve();
-      else reject(meaning(error, message.topic));
+  function publish(message: Message): Promise<void> {
+    return new Promise((resolve, reject) => {
+      lost.signal.throwIfAborted();
+      if (limits.maxPacketBytes !== null && bytesOf(message) > limits.maxPacketBytes) {
+        const bytes = bytesOf(message);
+        throw new Rejected(
+          `The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`,
+        );
+      }
+      let id: number | null = null;
+      let isSettled = false;
+      client.publish(message.topic, message.payload, publishOptions(message), (error) => {
+        isSettled = true;
+        if (id !== null) pending.delete(id);
+        if (error === null || error === undefined || isTaken(error)) resolve();
+        else reject(meaning(error, message.topic));
+      });
+      if (isSettled) return;
+      id = client.getLastMessageId();
+      pending.set(id, { fail: reject, dueMs: clock.monotonic() + publishDeadlineMs });
+      if (!isWatched) void watch();
     });
-    const id = client.getLastMessageId();
-    pending.set(id, { fail: reject, dueMs: clock.monotonic() + publishDeadlineMs });
-    if (!isWatched) void watch();
-    try {
-      await acknowledged;
-    } finally {
-      pending.delete(id);
-    }
   }
 
   /** One wait for all messages on their way: until the oldest of them is overdue, or none is left. */
@@ -305,9 +310,13 @@ function meaning(error: Error, topic: string): unknown {
 }
 
 /** An upper bound of the PUBLISH packet's size. */
-export function bytesOf(message: Message): number {
-  const texts = [message.topic, message.contentType, ...Object.entries(message.properties).flat()];
-  const properties = texts.reduce((sum, text) => sum + Buffer.byteLength(text) + 5, 0);
-  const correlation = message.correlation?.length ?? 0;
-  return Buffer.byteLength(message.payload) + properties + correlation + PUBLISH_OVERHEAD_BYTES;
+export function bytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
+  let bytes = PUBLISH_OVERHEAD_BYTES + bytesOfText(topic) + bytesOfText(contentType);
+  for (const name in properties) bytes += bytesOfText(name) + bytesOfText(properties[name] ?? "");
+  return bytes + Buffer.byteLength(payload) + (correlation?.length ?? 0);
+}
+
+/** With its length and the property's number before it. */
+function bytesOfText(text: string): number {
+  return Buffer.byteLength(text) + 5;
 }

@@ -1,4 +1,4 @@
-import type { AnyEvent, Event, Kind } from "../../src/event.ts";
+import type { AnyEvent, Event } from "../../src/event.ts";
 import { isTelemetry, sourceName, toCloudEvent } from "../../src/event.ts";
 import { historyText } from "../../src/history-event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
@@ -54,7 +54,7 @@ export function messagesOf(
   sequence?: Sequence | null,
 ): readonly Message[] {
   const numbered = sequenceAttributes(sequence);
-  const properties = { ...marks(event), ...numbered };
+  const properties = { "plenum-event-id": event.id, "plenum-event-type": event.type, ...numbered };
   const states = stateMessages(event as AnyEvent, topics, retained, properties);
   if (isTelemetry(event.type)) return states;
   const place = { ...whereOf(event), kind: "event", id: event.type };
@@ -76,7 +76,20 @@ function stateMessages(
   retained: Retained,
   properties: Message["properties"],
 ): readonly Message[] {
-  const source = whereOf(event).source;
+  const source = sourceName(event);
+  // By far the most, and in need of none of the words below.
+  if (event.type === "tag-value") {
+    const place = { source, site: event.siteid ?? null, kind: "tag", id: String(event.data.tag.id) };
+    return [
+      {
+        topic: topics.of({ ...place, aspect: "value" }),
+        payload: JSON.stringify(value(event, source)),
+        retain: retained.values,
+        contentType: "application/json",
+        properties,
+      },
+    ];
+  }
   const at = (kind: string, id: string | number, aspect: string) =>
     topics.of({ ...whereOf(event), kind, id: String(id), aspect });
   const say = (topic: string, body: unknown, retain: boolean): Message => ({
@@ -106,8 +119,6 @@ function stateMessages(
   }
 
   switch (event.type) {
-    case "tag-value":
-      return [say(at("tag", event.data.tag.id, "value"), value(event, source), retained.values)];
     case "tag-history": {
       const text = historyText(event);
       const { tag, resolution } = text.fact;
@@ -209,9 +220,4 @@ function stateMessages(
 /** Source and site in the words of topics: `/sources/main` is `main`, Plenum itself has none. */
 function whereOf(event: Event): Pick<TopicParts, "source" | "site"> {
   return { source: sourceName(event), site: event.siteid ?? null };
-}
-
-function marks(event: Event): Readonly<Record<string, string>> {
-  const type: Kind = event.type;
-  return { "plenum-event-id": event.id, "plenum-event-type": type };
 }

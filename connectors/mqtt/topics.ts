@@ -62,18 +62,12 @@ export function createTopics(prefix: string, template: string, source?: string):
     commandFilters: ["+/set", "set", "second"].map((rest) => `${commandTree}${commanded}/${rest}`),
 
     of(parts) {
-      const values: Readonly<Record<string, string | undefined>> = {
-        "{prefix}": prefix,
-        "{source}": parts.source === null ? "worker" : segment(parts.source),
-        "{site}": parts.site === null ? "_" : segment(parts.site),
-        "{kind}": segment(parts.kind),
-        "{id}": segment(parts.id),
-        "{aspect}": parts.aspect,
-      };
-      return layout
-        .map((part) => (part.startsWith("{") ? values[part] : part))
-        .filter((part) => part !== undefined)
-        .join("/");
+      let topic = "";
+      for (const part of layout) {
+        const level = part.startsWith("{") ? levelOf(part, prefix, parts) : part;
+        if (level !== undefined) topic += topic === "" ? level : `/${level}`;
+      }
+      return topic;
     },
 
     parseCommand(topic) {
@@ -100,12 +94,33 @@ export function createTopics(prefix: string, template: string, source?: string):
   };
 }
 
+function levelOf(placeholder: string, prefix: string, parts: TopicParts): string | undefined {
+  switch (placeholder) {
+    case "{prefix}":
+      return prefix;
+    case "{source}":
+      return parts.source === null ? "worker" : segment(parts.source);
+    case "{site}":
+      return parts.site === null ? "_" : segment(parts.site);
+    case "{kind}":
+      return segment(parts.kind);
+    case "{id}":
+      return segment(parts.id);
+    default:
+      return parts.aspect;
+  }
+}
+
+/** What most names and ids are, and nothing is to be done about unless it is a word of ours. */
+const PLAIN = /^[\w.-]{1,128}$/;
+
 /**
  * Any text as one level of a topic. Letters, digits, `_`, `.` and `-` stay; everything else becomes `%XX` per
  * UTF-8 byte; the empty text is `~`, and a text that is too long or no Unicode is `~` and its hash. `%` and `~`
  * are themselves encoded, so no two texts share a level.
  */
 export function segment(value: string): string {
+  if (PLAIN.test(value) && !RESERVED.has(value) && value !== "_") return value;
   if (!value.isWellFormed() || value.length > MAX_SEGMENT) return hashed(value);
   if (value === "") return "~";
   if (RESERVED.has(value) || value === "_") return percent(value.charAt(0)) + value.slice(1);

@@ -14,6 +14,12 @@ export interface Hour {
   readonly last: number;
 }
 
+/** Samples that grow. */
+interface Gathered extends Samples {
+  readonly times: number[];
+  readonly values: (number | null)[];
+}
+
 /** How something of one tag and one stretch of time is kept. */
 export interface Form<T> {
   /** `begin`: of the stretch, seconds since 1970. */
@@ -24,7 +30,20 @@ export interface Form<T> {
   join(before: T, after: T): T;
 }
 
-export const SAMPLES: Form<Samples> = {
+/** How it is made, from one reading after the other. */
+export interface GrowingForm<T, Reading> extends Form<T> {
+  first(atS: number, reading: Reading): T;
+  /** With one more; what is held is nobody else's, so it may itself be what grows. */
+  more(held: T, atS: number, reading: Reading): T;
+}
+
+export const SAMPLES: GrowingForm<Gathered, number | null> = {
+  first: (atS, value) => ({ times: [atS], values: [value] }),
+  more(held, atS, value) {
+    held.times.push(atS);
+    held.values.push(value);
+    return held;
+  },
   write(writer, { times, values }, begin) {
     const digits = digitsOf(values);
     writer.whole(digits);
@@ -60,7 +79,13 @@ export const SAMPLES: Form<Samples> = {
   }),
 };
 
-export const HOUR: Form<Hour> = {
+export const HOUR: GrowingForm<Hour, number> = {
+  first: (_atS, value) => ({ low: value, high: value, last: value }),
+  more: ({ high, low }, _atS, value) => ({
+    low: Math.min(low, value),
+    high: Math.max(high, value),
+    last: value,
+  }),
   write(writer, { high, last, low }) {
     const values = [last, low, high].map(rounded);
     const digits = digitsOf(values);

@@ -82,8 +82,8 @@ export function createTagPlots({
       const at = Math.round(atMs / 1_000);
       const number = value === null ? null : Number(value);
       const place = places.take(id, dayOf(atMs));
-      pieces.add(place, at - (at % PIECE_S), { times: [at], values: [number] });
-      if (number !== null) hours.add(place, at - (at % HOUR_S), { low: number, high: number, last: number });
+      pieces.add(place, at - (at % PIECE_S), at, number);
+      if (number !== null) hours.add(place, at - (at % HOUR_S), at, number);
     },
 
     async write({ all, nowMs }) {
@@ -108,7 +108,7 @@ export function createTagPlots({
     hours: (id, fromMs, toMs) => ofTag(hours, id, fromMs, toMs),
   };
 
-  async function ofTag<T>(track: Track<T>, id: string, fromMs: number, toMs: number) {
+  async function ofTag<T>(track: Pick<Track<T, never>, "of">, id: string, fromMs: number, toMs: number) {
     const place = places.find(id);
     return place === undefined ? [] : track.of(place, fromMs / 1_000, toMs / 1_000);
   }

@@ -1,6 +1,6 @@
 import type { DocumentChange, Store } from "../store/store.ts";
 import { readLeaf, readPart, writeLeaf } from "./leaf.ts";
-import type { Form } from "./samples.ts";
+import type { GrowingForm } from "./samples.ts";
 
 /**
  * One kind of thing for each tag and stretch of time, in a ring of texts: the text of a stretch lies where that of the same
@@ -9,9 +9,9 @@ import type { Form } from "./samples.ts";
  *   stretch   … 06:00  06:10  06:20 …          a leaf of 50 tags each
  *   key         "0 s12" "0 s13" "0 s14"        group, letter, stretch modulo the ring's length
  */
-export interface Track<T> {
-  /** Adds something of a tag to a stretch; in memory until it is written. */
-  add(place: number, begin: number, value: T): void;
+export interface Track<T, Reading> {
+  /** Adds a reading of a tag to a stretch; in memory until it is written. */
+  add(place: number, begin: number, atS: number, reading: Reading): void;
   /** Stretches in which a tag has something, by time. From the memory and the store. */
   of(place: number, fromS: number, toS: number): Promise<readonly (readonly [begin: number, value: T])[]>;
   /** What is to be written of the stretches that began before a time, as changes of about as many documents as that. */
@@ -20,11 +20,11 @@ export interface Track<T> {
   settled(nowS: number): void;
 }
 
-export interface TrackOptions<T> {
+export interface TrackOptions<T, Reading> {
   readonly store: Pick<Store, "document">;
   readonly set: string;
   readonly letter: string;
-  readonly form: Form<T>;
+  readonly form: GrowingForm<T, Reading>;
   /** Length of a stretch, seconds. */
   readonly stepS: number;
   /** Stretches that are kept. */
@@ -46,17 +46,23 @@ interface Leaf<T> {
   isChanged: boolean;
 }
 
-export function createTrack<T>(options: TrackOptions<T>): Track<T> {
+export function createTrack<T, Reading>(options: TrackOptions<T, Reading>): Track<T, Reading> {
   const { store, set, letter, form, stepS, length } = options;
   /** By begin, then by group. */
   const stretches = new Map<number, Map<number, Leaf<T>>>();
   const keyOf = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
 
   function leafOf(group: number, begin: number): Leaf<T> {
-    const leaves = stretches.get(begin) ?? new Map<number, Leaf<T>>();
-    stretches.set(begin, leaves);
-    const leaf = leaves.get(group) ?? { parts: new Map(), isWhole: false, isChanged: false };
-    leaves.set(group, leaf);
+    let leaves = stretches.get(begin);
+    if (leaves === undefined) {
+      leaves = new Map();
+      stretches.set(begin, leaves);
+    }
+    let leaf = leaves.get(group);
+    if (leaf === undefined) {
+      leaf = { parts: new Map(), isWhole: false, isChanged: false };
+      leaves.set(group, leaf);
+    }
     return leaf;
   }
 
@@ -72,10 +78,11 @@ export function createTrack<T>(options: TrackOptions<T>): Track<T> {
   }
 
   return {
-    add(place, begin, value) {
+    add(place, begin, atS, reading) {
       const leaf = leafOf(Math.floor(place / GROUP), begin);
-      const before = leaf.parts.get(place % GROUP);
-      leaf.parts.set(place % GROUP, before === undefined ? value : form.join(before, value));
+      const held = leaf.parts.get(place % GROUP);
+      const grown = held === undefined ? form.first(atS, reading) : form.more(held, atS, reading);
+      if (grown !== held) leaf.parts.set(place % GROUP, grown);
       leaf.isChanged = true;
       if (stretches.size > MOST_WAITING) stretches.delete(Math.min(...stretches.keys()));
     },

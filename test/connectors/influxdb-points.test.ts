@@ -1,5 +1,7 @@
+import { Point } from "@influxdata/influxdb-client";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { lineOf } from "#connectors/influxdb/line.ts";
 import { linesOf as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import type { Event } from "#src/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
@@ -227,6 +229,43 @@ describe("influxdb: points", () => {
         },
       ),
       { seed, numRuns: 300 },
+    );
+  });
+
+  test("a line is what the library writes of the same point", () => {
+    const name = fc.oneof(
+      fc.string({ minLength: 1, maxLength: 8 }),
+      fc.constantFrom("a b", "a=b", "a,b", "°", "_"),
+    );
+    const number = fc.double({ noNaN: true, noDefaultInfinity: true });
+    fc.assert(
+      fc.property(
+        name,
+        fc.dictionary(name, fc.stringMatching(/^[\w :,=/.-]+$/)),
+        fc.dictionary(name, fc.oneof(fc.boolean(), number, fc.stringMatching(/^[\w "',=.-]*$/))),
+        fc.integer(),
+        (measurement, tags, fields, timeMs) => {
+          const point = new Point(measurement).timestamp(String(timeMs));
+          for (const [key, text] of Object.entries(tags)) point.tag(key, text.trim());
+          for (const [key, value] of Object.entries(fields)) {
+            if (typeof value === "number") point.floatField(key, value);
+            else if (typeof value === "boolean") point.booleanField(key, value);
+            else point.stringField(key, value);
+          }
+          const expected = point.toLineProtocol({ convertTime: String });
+          const written = () => lineOf({ measurement, tags, fields, timeMs });
+          if (expected === undefined) expect(written).toThrow("has no field");
+          else expect(written()).toBe(expected);
+        },
+      ),
+      { seed, numRuns: 2_000 },
+    );
+  });
+
+  test("a number that is none is no field", () => {
+    const parts = { measurement: "m", tags: {}, timeMs: 0 };
+    expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow(
+      "NaN is no number for the field value.",
     );
   });
 

@@ -41,6 +41,8 @@ const REMEMBER_MS = 60_000;
 
 export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []): SpentSlots {
   let slots = [...inherited];
+  /** Room for sorting: it is asked for several times for each request. */
+  let ends = new Float64Array(64);
   return {
     add(slot) {
       const oldest = slot.sentAt - REMEMBER_MS - occupiedMs;
@@ -57,11 +59,15 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
     },
     freeAt(now, allowed) {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
-      const ends = slots.map((slot) => slot.countedBy + occupiedMs).filter((end) => end > now);
-      if (ends.length < allowed) return now;
-      ends.sort((a, b) => a - b);
+      if (ends.length < slots.length) ends = new Float64Array(2 * slots.length);
+      let occupied = 0;
+      for (const { countedBy } of slots) {
+        const end = countedBy + occupiedMs;
+        if (end > now) ends[occupied++] = end;
+      }
+      if (occupied < allowed) return now;
       // 21 ends and 20 allowed: with the second the 20 youngest are left, with it gone one is free.
-      return ends[ends.length - allowed] ?? now;
+      return ends.subarray(0, occupied).sort()[occupied - allowed] ?? now;
     },
     slots: () => slots,
   };

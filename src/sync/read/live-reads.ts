@@ -113,12 +113,12 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const { buckets } = source.quota();
     return liveShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
-  const replyMs = () => Math.min(slotMs(), slow.typicalMs());
+  const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
 
   async function refresh(): Promise<void> {
     await watchTags();
     board.turnPage();
-    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs()));
+    tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
     showFreshness();
   }
 
@@ -184,7 +184,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   /** The tags of the next request; none when the slot is better left to others. */
-  function nextGroup(eager: boolean): readonly string[] {
+  function nextGroup(eager: boolean, spacingMs: number): readonly string[] {
     const nowMs = clock.monotonic();
     if (controls.isTrying()) {
       if (controls.isOut()) return [];
@@ -193,15 +193,15 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
     const planned = board.planned(nowMs);
     const isSearchTime =
-      nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * slotMs(), SEARCH_EVERY_MS) &&
+      nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
       !planned.some((tag) => isDoubtDue(tag, nowMs));
     const searched = isSearchTime ? searchGroup(planned, nowMs) : [];
     if (searched.length > 0) {
       searchedAtMs = nowMs;
       return searched;
     }
-    const mayDisplace = nowMs - displacedAtMs >= EVERY_OTHER * slotMs();
-    const rules = { slotMs: slotMs(), size: TAGS_PER_REQUEST, leadMs: replyMs(), mayDisplace };
+    const mayDisplace = nowMs - displacedAtMs >= EVERY_OTHER * spacingMs;
+    const rules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs: replyMs(spacingMs), mayDisplace };
     const due = planGroup(planned, nowMs, { ...rules, eager: false });
     if (due.displaces === true) displacedAtMs = nowMs;
     if (due.group.length > 0 && due.isSearch !== true) return due.group;
@@ -231,8 +231,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const choose = (_offer: SlotOffer) => {
       // Should it be asked once more, what it said before has not left.
       giveBack();
-      group = nextGroup(lane === "spare");
-      if (group.length === 0) return { passMs: slotMs() };
+      const spacingMs = slotMs();
+      group = nextGroup(lane === "spare", spacingMs);
+      if (group.length === 0) return { passMs: spacingMs };
       startedAtMs = clock.monotonic();
       board.sent(group, startedAtMs);
       begun();
