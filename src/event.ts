@@ -366,9 +366,11 @@ export function toCloudEvent(event: Event, further: object = {}): Record<string,
   return { specversion: "1.0", ...attributes, ...further, datacontenttype: "application/json", data };
 }
 
+const SOURCES = "/sources/";
+
 /** How events name a configured source. */
 export function sourceUri(name: string): string {
-  return `/sources/${name}`;
+  return `${SOURCES}${name}`;
 }
 
 /** How a worker names itself in events of its own. */
@@ -381,8 +383,7 @@ export function ofWorkerFor<E extends Pick<Event, "source">>(source: string, eve
 
 /** The configured source that an event comes from; null for the worker itself. */
 export function sourceName({ source }: Pick<Event, "source">): string | null {
-  const [, name = null] = /^\/sources\/(.*)$/s.exec(source) ?? [];
-  return name;
+  return source.startsWith(SOURCES) ? source.slice(SOURCES.length) : null;
 }
 
 /**

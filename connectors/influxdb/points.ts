@@ -36,7 +36,7 @@ function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSetting
     tags: {
       ...settings.tags,
       ...settings.namesOf?.(event),
-      source: event.source.split("/").at(-1),
+      source: event.source.slice(event.source.lastIndexOf("/") + 1),
       site_id: event.siteid,
       ...tags,
     },

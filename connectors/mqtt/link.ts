@@ -65,6 +65,8 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
+    // A ping a minute, whatever else is sent: to put it off with every packet takes a timer for each of them.
+    reschedulePings: false,
     // Its own takes a tenth of all memory that a message needs, also while it is switched off.
     log: () => undefined,
   });

@@ -11,7 +11,9 @@ type Value = string | number | bigint | null | Uint8Array;
  */
 export function checksumOf(...values: readonly Value[]): number {
   const last = values.at(-1) ?? "";
-  return crc32(last instanceof Uint8Array ? last : String(last), crc32(values.slice(0, -1).join("\u0000")));
+  let before = "";
+  for (let n = 0; n < values.length - 1; n++) before += n === 0 ? values[n] : `\u0000${values[n]}`;
+  return crc32(last instanceof Uint8Array ? last : String(last), crc32(before));
 }
 
 /** A table whose rows carry a checksum. */

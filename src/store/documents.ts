@@ -56,9 +56,13 @@ export function createDocuments(database: Database, damage: Damage) {
       for (const key of remove) changes += removal.run(set, key);
       for (const [key, value] of insert) {
         changes += 1;
-        if (insertion.run(...rowOf(set, key, value)) === 0) throw new Conflict(set, key);
+        const body = json(value);
+        if (insertion.run(set, key, body, checksumOf(set, key, body)) === 0) throw new Conflict(set, key);
       }
-      for (const [key, value] of put) changes += upsertion.run(...rowOf(set, key, value));
+      for (const [key, value] of put) {
+        const body = json(value);
+        changes += upsertion.run(set, key, body, checksumOf(set, key, body));
+      }
       if (changes > 0) changed(set);
     },
 
@@ -98,11 +102,6 @@ interface RecordRow extends BodyRow {
 function toRecord<T>(log: string, { sequence, body, checksum }: RecordRow): LogRecord<T> {
   if (checksumOf(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
   return { sequence, body: {} as T, damaged: true };
-}
-
-function rowOf(set: string, key: string, value: unknown): [string, string, string, number] {
-  const body = json(value);
-  return [set, key, body, checksumOf(set, key, body)];
 }
 
 /** What JSON has no word for becomes null, as inside an array. */

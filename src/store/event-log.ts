@@ -101,6 +101,9 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
 
     forgetTail: (): void => tail?.clear(),
 
+    /** Nobody who follows the log asks for events up to a position any more. */
+    passed: (position: number): void => tail?.passed(position),
+
     /** Works out what is counted along; events that say a wrong size of themselves are taken out. */
     recount(): void {
       const isWrong = `event.bytes <> octet_length(event.body) + 2 * length(event.id) + ${ROW_BYTES}`;
@@ -129,7 +132,8 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
           continue;
         }
         written += bytes;
-        tail?.add({ position, committedAt, body });
+        // A value is plain data and most of all there is: to read its text again would give the same.
+        tail?.add({ position, committedAt, body, ...(event.type === "tag-value" ? { event } : {}) });
       }
       const added = written - before;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);

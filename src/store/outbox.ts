@@ -40,6 +40,8 @@ export function createOutbox(options: {
   /** Cursors as they are on the disk, as far as they were read, and those that are ahead of them. */
   const durable = new Map<string, number>();
   const ahead = new Map<string, Ahead>();
+  /** Behind which position each sink asked last. */
+  const asked = new Map<string, number>();
   /** What the log weighed, and what had been changed by then. */
   let weighed: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
@@ -109,7 +111,12 @@ export function createOutbox(options: {
       database.changes();
       const again = redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const events = log.after(Math.max(cursorOf(sink), after), limit);
+      const position = Math.max(cursorOf(sink), after);
+      if (asked.get(sink) !== position) {
+        asked.set(sink, position);
+        log.passed(Math.min(...asked.values()));
+      }
+      const events = log.after(position, limit);
       const last = events.at(-1)?.position ?? 0;
       if (ahead.has(sink) && owed(sink, last) > IN_FLIGHT) soon.flush();
       // After reading: a damaged event that was found by it has the sink count anew.

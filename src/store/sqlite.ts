@@ -121,12 +121,21 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
 
 function wrap(path: string, statement: StatementSync): Statement {
   return {
-    run: (...values) => guarded(path, () => Number(statement.run(...values).changes)),
-    insert: (...values) =>
-      guarded(path, () => {
+    run(...values) {
+      try {
+        return Number(statement.run(...values).changes);
+      } catch (error) {
+        throw meaning(path, error);
+      }
+    },
+    insert(...values) {
+      try {
         const { changes, lastInsertRowid } = statement.run(...values);
         return changes === 0 ? null : Number(lastInsertRowid);
-      }),
+      } catch (error) {
+        throw meaning(path, error);
+      }
+    },
     get: <Row>(...values: readonly Bindable[]) =>
       guarded(path, () => statement.get(...values)) as Row | undefined,
     all: <Row>(...values: readonly Bindable[]) => guarded(path, () => statement.all(...values)) as Row[],

@@ -19,7 +19,7 @@ interface Row {
 
 /**
  * The newest events of the log as they were committed, so that sinks which follow need not read them from the disk, and
- * each is parsed once for all of them. It has every event behind its beginning, or is empty.
+ * each is parsed once for all of them. It has every event behind its beginning, if it has one.
  */
 export interface Tail {
   /** An event that a transaction wrote; it belongs to the tail once that has been committed. */
@@ -29,6 +29,8 @@ export interface Tail {
   rolledBack(): void;
   /** The first events after a position; null when the tail does not reach back that far. */
   after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null;
+  /** Whoever reads here has what it says up to a position: kept any longer, it would only have to be cleared away later. */
+  passed(position: number): void;
   /** Events up to a position were removed from the log. */
   removed(position: number): void;
   /** The log may have changed in any other way. */
@@ -39,19 +41,24 @@ export function createTail(): Tail {
   let rows: Row[] = [];
   let added: Row[] = [];
   let characters = 0;
+  /** Of every event behind this position there is a row; null when nothing is known. */
+  let begin: number | null = null;
 
   function clear(): void {
     rows = [];
     characters = 0;
+    begin = null;
   }
 
-  function shorten(): void {
-    let first = 0;
-    while (characters > CHARACTERS && first < rows.length) {
-      characters -= rows[first]?.body.length ?? 0;
-      first += 1;
+  /** Lets go of the first rows as long as that is so. */
+  function shorten(isSo: (row: Row) => boolean): void {
+    let count = 0;
+    for (let row = rows[0]; row !== undefined && isSo(row); row = rows[count]) {
+      characters -= row.body.length;
+      begin = row.position;
+      count += 1;
     }
-    if (first > 0) rows = rows.slice(first);
+    if (count > 0) rows = rows.slice(count);
   }
 
   return {
@@ -65,17 +72,18 @@ export function createTail(): Tail {
         clear();
         added.splice(0, large + 1);
       }
+      const [first] = added;
+      if (first !== undefined) begin ??= first.position - 1;
       for (const row of added) characters += row.body.length;
       rows.push(...added);
       added = [];
-      if (characters > CHARACTERS) shorten();
+      if (characters > CHARACTERS) shorten(() => characters > CHARACTERS);
     },
     rolledBack() {
       added = [];
     },
     after(position, limit, maxCharacters) {
-      const [first] = rows;
-      if (first === undefined || position < first.position - 1) return null;
+      if (begin === null || position < begin) return null;
       const from = indexAfter(rows, position);
       const found: LoggedEvent[] = [];
       let sum = 0;
@@ -87,6 +95,9 @@ export function createTail(): Tail {
         found.push({ position: row.position, committedAt: row.committedAt, event: row.event });
       }
       return found;
+    },
+    passed(position) {
+      shorten((row) => row.position <= position);
     },
     removed(position) {
       if (position >= (rows[0]?.position ?? Number.POSITIVE_INFINITY)) clear();

@@ -137,7 +137,8 @@ describe("the tail of the log in memory", () => {
     await commit(3, 1);
     const { events } = await store.outbox.next("sink", 10);
     expect(events.map(({ event }) => event)).toEqual([0, 1, 2, 3].map((n) => valueEvent(n)));
-    expect(await afterKill(async (left) => (await left.outbox.next("sink", 10)).events)).toEqual(events);
+    const again = await afterKill(async (left) => (await left.outbox.next("sink", 10)).events);
+    expect(again).toStrictEqual(events);
   });
 
   test("has no hole where another process wrote: what was salvaged is offered too, in its place", async () => {
@@ -179,6 +180,50 @@ describe("the tail of the log in memory", () => {
     add(302, 4_000);
     expect(tail.after(300, 10, 1e9)).toBeNull();
     expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
+  });
+
+  test("keeps nothing that whoever reads has passed, and knows that nothing follows", () => {
+    const tail = createTail();
+    const add = (from: number, to: number) => {
+      for (let position = from; position <= to; position++)
+        tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)) });
+      tail.committed();
+    };
+    const after = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
+    add(1, 10);
+    tail.passed(4);
+    expect(after(3)).toBeNull();
+    expect(after(4)).toEqual([5, 6, 7, 8, 9, 10]);
+    tail.passed(10);
+    expect(after(9)).toBeNull();
+    expect(after(10)).toEqual([]);
+    // Positions have holes where an event was in the log already.
+    add(13, 14);
+    expect(after(10)).toEqual([13, 14]);
+    tail.removed(12);
+    expect(after(12)).toEqual([13, 14]);
+    tail.removed(13);
+    expect(after(13)).toBeNull();
+  });
+
+  test("of two sinks the slower one still finds everything", async () => {
+    const positions = async (sink: string) =>
+      (await store.outbox.next(sink, 100)).events.map(({ position }) => position);
+    await store.outbox.register("slow", "beginning");
+    await commit(0, 3);
+    expect(await positions("slow")).toEqual([1, 2, 3]);
+    expect(await offered()).toEqual([1, 2, 3]);
+    await settle(3);
+    await commit(3, 2);
+    expect(await offered()).toEqual([4, 5]);
+    await settle(5);
+    expect(await offered()).toEqual([]);
+    expect(await positions("slow")).toEqual([1, 2, 3, 4, 5]);
+    await store.outbox.settle("slow", { again: false, through: 5, rejected: [] });
+    expect(await positions("slow")).toEqual([]);
+    await commit(5, 1);
+    expect(await positions("slow")).toEqual([6]);
+    expect(await offered()).toEqual([6]);
   });
 
   test("a mark that another process sets is seen", async () => {

@@ -135,8 +135,10 @@ async function runFor(
   return failure;
 }
 
+/** What sinks are offered: what was made, as long as it is in memory, and to the letter what its text says. */
 async function told(): Promise<readonly Event<"tag-value">[]> {
   const { events } = await store.outbox.next("all", 10_000);
+  for (const { event } of events) expect(event).toStrictEqual(JSON.parse(JSON.stringify(event)));
   return events.flatMap(({ event }) => (event.type === "tag-value" ? [event as Event<"tag-value">] : []));
 }
 
@@ -159,6 +161,12 @@ describe("a reading", () => {
       nulls: 0,
       time: event?.time,
     });
+  });
+
+  test("of minus zero is zero, for every sink alike", async () => {
+    const { source } = building(all(-0));
+    await runFor(await live(source, ids(1)), 4_000);
+    expect((await told())[0]?.data.value).toBe(0);
   });
 
   test("of another type than the last is uncertain and says so, once; the second of the new type is good", async () => {

@@ -58,7 +58,11 @@ export function createLanes(): Lanes {
   const passedOver = new Map<Lane, number>();
   let out: Entry | null = null;
   const size = (lane: Lane) => waiting.get(lane)?.size ?? 0;
-  const counted = (lane: Lane) => [...(waiting.get(lane) ?? [])].filter(({ passed }) => !passed).length;
+  const counted = (lane: Lane) => {
+    let count = 0;
+    for (const { passed } of waiting.get(lane) ?? []) if (!passed) count += 1;
+    return count;
+  };
 
   /** The first of a lane that wants the slot. */
   function wanted(lane: Lane, own: boolean, now: number): { entry: Entry | null; lookAtMs: number } {
@@ -105,30 +109,30 @@ export function createLanes(): Lanes {
 
     letOut(now, readyAt) {
       let lookAtMs = Number.POSITIVE_INFINITY;
-      const overdue = LANES.filter((lane) => (passedOver.get(lane) ?? 0) >= PATIENCE);
-      const turns = [
-        ...overdue.map((lane) => [lane, true] as const),
-        ...LANES.map((lane) => [lane, false] as const),
-      ];
-      for (const [lane, own] of turns) {
-        if (size(lane) === 0) continue;
+      /** Whether one of a lane leaves. */
+      const offered = (lane: Lane, own: boolean): boolean => {
+        if (size(lane) === 0) return false;
         const atMs = readyAt(lane, own);
         if (atMs > now) {
           lookAtMs = Math.min(lookAtMs, atMs);
-          continue;
+          return false;
         }
         const found = wanted(lane, own, now);
         lookAtMs = Math.min(lookAtMs, found.lookAtMs);
         if (found.entry === null) {
           // It wants nothing, so it was not passed over.
           passedOver.set(lane, 0);
-          continue;
+          return false;
         }
         waiting.get(lane)?.delete(found.entry);
         out = found.entry;
-        return { isOut: true, lookAtMs };
-      }
-      return { isOut: false, lookAtMs };
+        return true;
+      };
+      const isOverdue = (lane: Lane) => (passedOver.get(lane) ?? 0) >= PATIENCE;
+      const isOut =
+        LANES.filter(isOverdue).some((lane) => offered(lane, true)) ||
+        LANES.some((lane) => offered(lane, false));
+      return { isOut, lookAtMs };
     },
 
     served(lane) {

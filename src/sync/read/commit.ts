@@ -5,11 +5,12 @@ import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
 import type { ReadReply, Source } from "../../source/source.ts";
 import { documentSet, type Store } from "../../store/store.ts";
+import type { Quality } from "../../tag-facts.ts";
 import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
 import { createLeftOutTags } from "./left-out.ts";
-import { tell, valuesById, type WatchedTag } from "./tell.ts";
+import { type Told, tell, valuesById, type WatchedTag } from "./tell.ts";
 import type { Together } from "./together.ts";
 
 /** Settles what live reads brought: one transaction for all of a reply, and the board after it. */
@@ -48,8 +49,11 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
   /** As it was committed last; nobody else writes it. */
   const atHand = new Map<string, HeldValue>();
 
-  async function heldOf(id: string): Promise<HeldValue | undefined> {
-    return atHand.get(id) ?? store.document<HeldValue>(valueSet, id);
+  /** What is held of tags and not at hand. */
+  async function fetched(ids: readonly string[]): Promise<ReadonlyMap<string, HeldValue | undefined>> {
+    const away = ids.filter((id) => !atHand.has(id));
+    const held = away.map(async (id) => [id, await store.document<HeldValue>(valueSet, id)] as const);
+    return new Map(await Promise.all(held));
   }
 
   function keepAtHand(id: string, held: HeldValue): void {
@@ -65,29 +69,30 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
       const inDoubt = Math.abs(options.clockSkewMs?.() ?? 0) > SKEW_IN_DOUBT_MS;
       let settled = () => {};
       const change = async () => {
-        const told = await Promise.all(
-          asked.flatMap((id) => {
-            const watched = board.watched(id);
-            const value = values.get(id);
-            if (watched === undefined || value === undefined) return [];
-            const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
-            return [
-              heldOf(id).then((before) => ({
-                id,
-                ...tell(watched, value, before, reply, { source: source.name, inDoubt, behindGateway }),
-              })),
-            ];
-          }),
-        );
+        const away = await fetched(asked);
+        const told: ({ readonly id: string } & Told)[] = [];
+        for (const id of asked) {
+          const watched = board.watched(id);
+          const value = values.get(id);
+          if (watched === undefined || value === undefined) continue;
+          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
+          const before = atHand.get(id) ?? away.get(id);
+          const context = { source: source.name, inDoubt, behindGateway };
+          const { held, event } = tell(watched, value, before, reply, context);
+          told.push({ id, held, event });
+        }
         const left = await leftOut.change(asked, values, reply);
         const freed = board.aside().filter((id) => values.has(id));
         settled = () => {
           left.settled();
           for (const id of freed) board.release(id);
+          const counts = new Map<Quality, number>();
           for (const { id, held } of told) {
             keepAtHand(id, held);
-            metrics.tagsRead.inc({ source: source.name, quality: held.quality });
+            counts.set(held.quality, (counts.get(held.quality) ?? 0) + 1);
           }
+          for (const [quality, count] of counts)
+            metrics.tagsRead.inc({ source: source.name, quality }, count);
         };
         return {
           documents: [

@@ -27,9 +27,11 @@ export function createSlowTags(): SlowTags {
   const latencies: number[] = [];
   let suspicions = 0;
 
+  /** Asked for several times for each request; null when it has to be worked out anew. */
+  let typical: number | null = null;
   const typicalMs = () => {
-    const sorted = latencies.toSorted((a, b) => a - b);
-    return sorted[Math.floor(sorted.length / 2)] ?? 0;
+    typical ??= latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length / 2)] ?? 0;
+    return typical;
   };
   const suspect = (ids: readonly string[]) => {
     suspicions++;
@@ -46,6 +48,7 @@ export function createSlowTags(): SlowTags {
       if (!wasApart && Number.isFinite(latencyMs)) {
         latencies.push(latencyMs);
         if (latencies.length > REMEMBERED) latencies.shift();
+        typical = null;
       }
       if (!isSlow) {
         for (const id of ids) labels.delete(id);

@@ -107,7 +107,8 @@ export function valuesById(asked: readonly string[], readings: readonly TagReadi
         JSON.stringify([values.get(id) ?? null, value]),
       );
     }
-    values.set(id, value);
+    // Minus zero is no other value, and JSON has no word for it.
+    values.set(id, value === 0 ? 0 : value);
   }
   return values;
 }
