@@ -189,21 +189,21 @@ describe("the tail of the log in memory", () => {
         tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)) });
       tail.committed();
     };
-    const after = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
+    const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
     add(1, 10);
     tail.passed(4);
-    expect(after(3)).toBeNull();
-    expect(after(4)).toEqual([5, 6, 7, 8, 9, 10]);
+    expect(behind(3)).toBeNull();
+    expect(behind(4)).toEqual([5, 6, 7, 8, 9, 10]);
     tail.passed(10);
-    expect(after(9)).toBeNull();
-    expect(after(10)).toEqual([]);
+    expect(behind(9)).toBeNull();
+    expect(behind(10)).toEqual([]);
     // Positions have holes where an event was in the log already.
     add(13, 14);
-    expect(after(10)).toEqual([13, 14]);
+    expect(behind(10)).toEqual([13, 14]);
     tail.removed(12);
-    expect(after(12)).toEqual([13, 14]);
+    expect(behind(12)).toEqual([13, 14]);
     tail.removed(13);
-    expect(after(13)).toBeNull();
+    expect(behind(13)).toBeNull();
   });
 
   test("of two sinks the slower one still finds everything", async () => {
