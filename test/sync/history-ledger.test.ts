@@ -4,7 +4,7 @@ import type { TagValue } from "#src/building.ts";
 import { isoUtc } from "#src/clock.ts";
 import { Points } from "#src/points.ts";
 import { nextBackfill, nextFollowing } from "#src/sync/history/ask.ts";
-import type { Series } from "#src/sync/history/book.ts";
+import { ledgerFor, type Series } from "#src/sync/history/book.ts";
 import { holesIn } from "#src/sync/history/holes.ts";
 import {
   closedUntil,
@@ -260,6 +260,18 @@ test("of what a clock that was ahead took for past, only what has closed is aske
   const limit = { size: 20, values: 100, aloneFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(ms(series.held.watermark));
+});
+
+test("a series that a clock which was ahead saw first is followed from when it was right, unless something was had", () => {
+  const rules = { ...RULES, backfillMs: 0 };
+  const early: HeldHistory = { ...firstSight(rules, at(4)), state: "following" };
+  const found = ledgerFor(early, rules, false, START);
+  expect(found).toEqual({ ...firstSight(rules, START), state: "following" });
+  expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
+  // The same clock, or one that was right: nothing moves.
+  expect(ledgerFor(early, rules, false, at(4))).toBe(early);
+  const had: HeldHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
+  expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
 describe("why a span is had", () => {

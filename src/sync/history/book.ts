@@ -139,8 +139,19 @@ export function ledgerFor(
   total: boolean,
   nowMs: number,
 ): HeldHistory {
-  if (before !== undefined) return adapted(believed(before, total), rules, nowMs);
-  return total ? firstTotal(rules, nowMs) : firstSight(rules, nowMs);
+  const first = () => (total ? firstTotal(rules, nowMs) : firstSight(rules, nowMs));
+  if (before === undefined) return first();
+  const held = believed(before, total);
+  if (isYetToCome(held, nowMs)) return { ...first(), state: held.state, refusal: held.refusal };
+  return adapted(held, rules, nowMs);
+}
+
+/**
+ * A first sight that a clock which was ahead took, and from which on nothing was told: a worker that starts at 12:00 with
+ * its clock at 16:00 and meets a new series would follow it from 16:00 on, and nobody would fetch those four hours.
+ */
+function isYetToCome({ since, spans, watermark }: HeldHistory, nowMs: number): boolean {
+  return spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
 }
 
 function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
