@@ -65,7 +65,7 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
-    // A ping a minute, whatever else is sent: to put it off with every packet takes a timer for each of them.
+    // A ping in each `keepalive`, whatever else is sent: to put it off with every answer takes a timer for each.
     reschedulePings: false,
     // Its own takes a tenth of all memory that a message needs, also while it is switched off.
     log: () => undefined,
