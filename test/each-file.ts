@@ -4,6 +4,10 @@ import { forgetSecrets } from "#src/masking.ts";
 
 forgetSecrets();
 
+// Where branches are measured, vitest switches the cache of compiled code off, for exact counts; the processes that tests
+// start are not measured, and would each compile everything anew.
+delete process.env.NODE_DISABLE_COMPILE_CACHE;
+
 // fast-check tries other values at each run, unless `PLENUM_SEED` says which. A failure prints the seed.
 if (process.env.PLENUM_SEED !== undefined) {
   const { default: fc } = await import("fast-check");
