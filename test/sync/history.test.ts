@@ -607,7 +607,7 @@ describe("an order for a stretch of the past", () => {
     await follow(second, 2 * HOUR_MS);
     expectComplete(toldPoints(await events()), tags, START - 300 * DAY_MS, START - 100 * DAY_MS);
     expect((await order("a"))?.doneAt).not.toBeNull();
-  });
+  }, 180_000);
 
   test("that was given up while it was fetched does not come back as done", async () => {
     const tags = ids(20);
