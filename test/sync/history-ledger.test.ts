@@ -274,6 +274,13 @@ test("a series that a clock which was ahead saw first is followed from when it w
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
+test("a refusal elsewhere has nothing to do with what is asked for", () => {
+  const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
+  const held: HeldHistory = { ...firstSight(RULES, START), spans: [refused] };
+  const range = { fromMs: at(-24), toMs: at(-12) };
+  expect(openParts(held, range, START)).toEqual([{ ...range, alone: false }]);
+});
+
 describe("why a span is had", () => {
   test("values, a silence, values; a silence of an hour is none where a device logs every hour", () => {
     const range = hours(-24, 0);
