@@ -11,8 +11,9 @@ type Value = string | number | bigint | null | Uint8Array;
  */
 export function checksumOf(...values: readonly Value[]): number {
   const last = values.at(-1) ?? "";
+  // What `join` makes of all but the last, null being nothing; for each value without a list of them.
   let before = "";
-  for (let n = 0; n < values.length - 1; n++) before += n === 0 ? values[n] : `\u0000${values[n]}`;
+  for (let n = 0; n < values.length - 1; n++) before += `${n === 0 ? "" : "\u0000"}${values[n] ?? ""}`;
   return crc32(last instanceof Uint8Array ? last : String(last), crc32(before));
 }
 

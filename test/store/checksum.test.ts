@@ -1,0 +1,24 @@
+import { crc32 } from "node:zlib";
+import { expect, test } from "vitest";
+import { checksumOf } from "#src/store/checksum.ts";
+
+// Another reckoning, and every row that was written before counts as damaged.
+test.each([
+  { values: ["a", null, 1, "b"], before: "a\u0000\u00001" },
+  { values: [null, "x", "b"], before: "\u0000x" },
+  { values: [7n, 0.5, null, "b"], before: "7\u00000.5\u0000" },
+  { values: ["b"], before: "" },
+])(
+  "the checksum of $values is over the text of what stands before the last, null being none",
+  ({ values, before }) => {
+    expect(checksumOf(...values)).toBe(crc32("b", crc32(before)));
+  },
+);
+
+test.each([
+  { last: null, as: "" },
+  { last: Buffer.from("äb"), as: "äb" },
+  { last: 12, as: "12" },
+])("the last column counts as its text: $last", ({ last, as }) => {
+  expect(checksumOf("a", last)).toBe(crc32(as, crc32("a")));
+});
