@@ -1,6 +1,6 @@
 import { checksumOf } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
-import type { Database } from "./sqlite.ts";
+import type { Database, Statement } from "./sqlite.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "./store.ts";
 
 interface BodyRow {
@@ -56,13 +56,9 @@ export function createDocuments(database: Database, damage: Damage) {
       for (const key of remove) changes += removal.run(set, key);
       for (const [key, value] of insert) {
         changes += 1;
-        const body = json(value);
-        if (insertion.run(set, key, body, checksumOf(set, key, body)) === 0) throw new Conflict(set, key);
+        if (write(insertion, set, key, value) === 0) throw new Conflict(set, key);
       }
-      for (const [key, value] of put) {
-        const body = json(value);
-        changes += upsertion.run(set, key, body, checksumOf(set, key, body));
-      }
+      for (const [key, value] of put) changes += write(upsertion, set, key, value);
       if (changes > 0) changed(set);
     },
 
@@ -102,6 +98,11 @@ interface RecordRow extends BodyRow {
 function toRecord<T>(log: string, { sequence, body, checksum }: RecordRow): LogRecord<T> {
   if (checksumOf(log, sequence, body) === checksum) return { sequence, body: JSON.parse(body) as T };
   return { sequence, body: {} as T, damaged: true };
+}
+
+function write(statement: Statement, set: string, key: string, value: unknown): number {
+  const body = json(value);
+  return statement.run(set, key, body, checksumOf(set, key, body));
 }
 
 /** What JSON has no word for becomes null, as inside an array. */

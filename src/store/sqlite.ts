@@ -121,6 +121,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
 
 function wrap(path: string, statement: StatementSync): Statement {
   return {
+    // Called for each row: without a function to be guarded, which would be made anew each time.
     run(...values) {
       try {
         return Number(statement.run(...values).changes);
