@@ -252,13 +252,8 @@ function needsByDeadline(
   rules: PlanRules,
 ): readonly Need[] {
   demand.fill(0);
-  for (const group of [candidates, comingRound]) {
-    for (const { slotsLeft, periodSlots } of group) {
-      for (let slot = slotsLeft; slot < HORIZON_SLOTS; slot += periodSlots) {
-        demand[slot] = (demand[slot] as number) + 1;
-      }
-    }
-  }
+  countPlaces(candidates);
+  countPlaces(comingRound);
   const needs: Need[] = [];
   let needed = 0;
   let most = 0;
@@ -272,6 +267,18 @@ function needsByDeadline(
     needs.push({ slotsLeft: slot, count: tooMany });
   }
   return needs;
+}
+
+/** Tags that were read together come round together: 20 of them are one walk along the slots. */
+function countPlaces(group: readonly Urgency[]): void {
+  for (let first = 0, next = 0; first < group.length; first = next) {
+    const { slotsLeft, periodSlots } = group[first] as Urgency;
+    next = first + 1;
+    while (group[next]?.slotsLeft === slotsLeft && group[next]?.periodSlots === periodSlots) next++;
+    for (let slot = slotsLeft; slot < HORIZON_SLOTS; slot += periodSlots) {
+      demand[slot] = (demand[slot] as number) + next - first;
+    }
+  }
 }
 
 /** The ids of a request: at first those that meet the needs, then in the order of `compare` as many as fit. */
