@@ -37,6 +37,14 @@ function told(kind: string): readonly string[] {
   return [...new Set(events.map(({ json }) => String(json.id)))];
 }
 
+/** Shown when a command is not where it should be: what became of it, and who listens. */
+const saidOfCommands = () => ({
+  results: observer.heard
+    .filter(({ topic }) => topic.endsWith("/event/command-result"))
+    .map(({ json }) => json),
+  listening: observer.heard.filter(({ topic }) => topic.endsWith("/commands")).map(({ json }) => json),
+});
+
 const statusOf = (source: string) =>
   observer.heard.filter(({ topic }) => topic === `plenum/status/source/${source}`).at(-1)?.json.status;
 
@@ -119,14 +127,12 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
       JSON.stringify({ id: "c1", value, ttl_s: 60 }),
       { qos: 1 },
     );
+    const isAsked = () =>
+      simulator.truth.requests().some(({ endpoint }) => endpoint === "write") ||
+      simulator.truth.writes().length > 0;
     await expect
-      .poll(
-        () =>
-          simulator.truth.requests().some(({ endpoint }) => endpoint === "write") ||
-          simulator.truth.writes().length > 0,
-        { timeout: 60_000, interval: 20 },
-      )
-      .toBe(true);
+      .poll(() => ({ isAsked: isAsked(), ...saidOfCommands() }), { timeout: 60_000, interval: 20 })
+      .toMatchObject({ isAsked: true });
     await killed.end("SIGKILL");
     const killedAtMs = Date.now();
     expect((await askedSince(service, killedAtMs)) - killedAtMs).toBeLessThan(POLLED_WITHIN_MS);
