@@ -6,8 +6,8 @@ import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { TIMING } from "#src/fleet/timing.ts";
+import { connectTo } from "../ask-postgres.ts";
 import { absent, programPath, type RealServer, startPostgres } from "../real-servers.ts";
-import { connectTo } from "../store/postgres/rig.ts";
 import { type Running, type Service, simulatedServer, workplace } from "./plenum.ts";
 
 const run = promisify(execFile);

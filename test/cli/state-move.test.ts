@@ -1,9 +1,9 @@
 import { writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Moved } from "#src/store/move/move.ts";
+import { connectTo } from "../ask-postgres.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { furnishTwo } from "../store/move/two-sources.ts";
-import { connectTo } from "../store/postgres/rig.ts";
 import { onlyLine, workplace } from "./plenum.ts";
 
 describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, () => {

@@ -1,26 +1,13 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { absent, type RealServer, startPostgres } from "../real-servers.ts";
-import { createRig, type Rig, SOURCES, TIMING } from "./rig.ts";
+import { describe, expect, test } from "vitest";
+import { absent } from "../real-servers.ts";
+import { fleetsOfTheirOwn, type Rig, SOURCES, TIMING } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
-  let server: RealServer;
+  const { server, begin } = fleetsOfTheirOwn();
   let rig: Rig;
-  const rigs: Rig[] = [];
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
-  });
-  afterAll(() => server.stop());
-  afterEach(async () => {
-    for (const each of rigs.splice(0)) await each.close();
-  });
-
-  function begin(): void {
-    rig = createRig(server);
-    rigs.push(rig);
-  }
 
   test("what a killed member held is taken as soon as its lease has run out", async () => {
-    begin();
+    rig = begin();
     const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
     await rig.settled(a, b, c);
     const killedAt = performance.now();
@@ -34,7 +21,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("a member that stood still finds others in its place, and takes part again", async () => {
-    begin();
+    rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
     const before = a.holding();
@@ -51,7 +38,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   test.each(["cut", "stall"] as const)(
     "%s off from the database a member ends before others begin",
     async (how) => {
-      begin();
+      rig = begin();
       const [a, b] = [await rig.member("a"), await rig.member("b")];
       await rig.settled(a, b);
       const faultAt = performance.now();
@@ -69,29 +56,29 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   );
 
   test("while the database is away nothing is held, and all is taken again when it is back", async () => {
-    begin();
+    rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
-    await server.kill();
+    await server().kill();
     await expect.poll(() => rig.held(), { interval: 20 }).toEqual([]);
     const away = await a.fleet.status();
     expect([away.database, away.members.length, away.sources.length]).toEqual([null, 2, SOURCES.length]);
     expect(away.trouble).toContain("127.0.0.1");
-    await server.again();
+    await server().again();
     await rig.settled(a, b);
     expect((await a.fleet.status()).trouble).toBeNull();
   });
 
   test("a short restart of the database moves nothing", async () => {
-    begin();
+    rig = begin();
     const timing = { ...TIMING, ttlMs: 20_000 };
     const [a, b] = [await rig.member("a", { timing }), await rig.member("b", { timing })];
     await rig.settled(a, b);
     const before = rig.begun.length;
     // Fast, without a wait for those who are connected.
-    server.signal("SIGINT");
-    await server.end();
-    await server.again();
+    server().signal("SIGINT");
+    await server().end();
+    await server().again();
     // Somebody else comes, so both have looked and renewed since.
     const c = await rig.member("c", { timing });
     await rig.settled(a, b, c);
@@ -99,7 +86,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("wall clocks that are wrong by five minutes disturb nobody", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a", { wrongByMs: 300_000 });
     const b = await rig.member("b", { wrongByMs: -300_000 });
     await rig.settled(a, b);
@@ -112,7 +99,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("a start that takes longer than its lease is ended as soon as it is there", async () => {
-    begin();
+    rig = begin();
     const stopped: string[] = [];
     const waiting: (() => void)[] = [];
     const a = await rig.member("a", {
@@ -130,7 +117,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("whoever says that it was fenced loses that source at once", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     const [first] = rig.begun;
@@ -141,7 +128,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("what was taken by a statement whose answer was lost is set right", async () => {
-    begin();
+    rig = begin();
     let isLost = false;
     const a = await rig.member("a", {
       around: (database) => ({
@@ -161,7 +148,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test("a goodbye that cannot be said in time ends all the same", async () => {
-    begin();
+    rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
     a.network.stall();

@@ -1,27 +1,14 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sentence } from "#src/errors.ts";
 import { readFleet, setDraining } from "#src/fleet/report.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import { absent, type RealServer, startPostgres } from "../real-servers.ts";
+import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { createRig, type Rig, SOURCES } from "./rig.ts";
+import { createRig, fleetsOfTheirOwn, type Rig, SOURCES } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("a fleet", () => {
-  let server: RealServer;
+  const { server, begin } = fleetsOfTheirOwn();
   let rig: Rig;
-  const rigs: Rig[] = [];
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
-  });
-  afterAll(() => server.stop());
-  afterEach(async () => {
-    for (const each of rigs.splice(0)) await each.close();
-  });
-
-  function begin(): void {
-    rig = createRig(server);
-    rigs.push(rig);
-  }
 
   const takeovers = () =>
     rig.ask(
@@ -33,7 +20,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     let database: StateDatabase;
     let members = 0;
     beforeAll(async () => {
-      own = createRig(server);
+      own = createRig(server());
       database = await own.database();
     });
     afterAll(() => own.close());
@@ -53,7 +40,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("one member holds everything, a second and a third get their share, and what they leave comes back", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     expect(await takeovers()).toEqual([[null, "a", "first", 9]]);
@@ -82,7 +69,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("a handover is gentle: one source after the other, and each is taken before the next is given", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     let most = 0;
@@ -97,7 +84,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("a second member of one name is refused, one that comes again after a kill is not", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     const refused = await rig.member("a").catch((error: unknown) => sentence(error));
@@ -111,7 +98,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("another configuration is refused while members run, and not when all are gone", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     const other = { digest: "fedcba9876543210" };
     const refused = await rig.member("b", other).catch((error: unknown) => sentence(error));
@@ -125,7 +112,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("a drained member hands over all it holds, and stays so over a restart", async () => {
-    begin();
+    rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
     const operator = await rig.database();
@@ -147,7 +134,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("what cannot be started in one member is left to another", async () => {
-    begin();
+    rig = begin();
     const tried: string[] = [];
     const a = await rig.member("a", {
       async hold({ source }) {
@@ -170,7 +157,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("the newest thousand changes of holder are kept, and members that left long ago are forgotten", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     await rig.ask(
@@ -187,7 +174,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   });
 
   test("the status says who holds what, since when and why, to members and to others", async () => {
-    begin();
+    rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
     const b = await rig.member("b");

@@ -1,5 +1,5 @@
 import { Client } from "pg";
-import { expect } from "vitest";
+import { afterAll, afterEach, beforeAll, expect } from "vitest";
 import { type Clock, systemClock } from "#src/clock.ts";
 import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/fleet/fleet.ts";
 import type { Timing } from "#src/fleet/timing.ts";
@@ -8,7 +8,7 @@ import { createMetrics, type Metrics } from "#src/metrics.ts";
 import { PostgresState } from "#src/store/config.ts";
 import { openStateDatabase } from "#src/store/postgres/open.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
-import type { RealServer } from "../real-servers.ts";
+import { type RealServer, startPostgres } from "../real-servers.ts";
 import { type Network, startNetwork } from "./network.ts";
 
 /** As in life, in a fifth of the time. */
@@ -71,6 +71,27 @@ export interface Begun {
 }
 
 let schemas = 0;
+
+/** A server for the tests of a `describe`, and a fleet of its own for each test that begins one. */
+export function fleetsOfTheirOwn() {
+  let server: RealServer;
+  const rigs: Rig[] = [];
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
+  });
+  afterAll(() => server.stop());
+  afterEach(async () => {
+    for (const each of rigs.splice(0)) await each.close();
+  });
+  return {
+    server: () => server,
+    begin(): Rig {
+      const rig = createRig(server);
+      rigs.push(rig);
+      return rig;
+    },
+  };
+}
 
 /**
  * A fleet in a schema of its own. Of every lease that is begun it is judged at that moment that no other lease on the

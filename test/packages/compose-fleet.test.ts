@@ -1,5 +1,5 @@
 import { execFile, execFileSync, spawnSync } from "node:child_process";
-import { cpSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -9,43 +9,19 @@ import { DEFAULT_TOKEN, SimulatorOptions } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { temporaryFolder } from "../real-servers.ts";
+import { copied, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 
 const run = promisify(execFile);
 
-/** What Docker would find if it read the file: nothing here can run it. */
-
-const ROOT = join(import.meta.dirname, "../..");
-
-interface Service {
-  readonly image: string;
-  readonly user: string;
-  readonly command: readonly string[];
-  readonly ports: readonly string[];
-  readonly volumes: readonly string[];
-  readonly secrets: readonly string[];
-  readonly healthcheck: { readonly test: readonly string[] };
-  readonly depends_on?: Readonly<Record<string, { readonly condition: string }>>;
-}
-
-interface Compose {
-  readonly services: Readonly<Record<string, Service>>;
-  readonly secrets: Readonly<Record<string, { readonly file: string }>>;
-}
-
-const read = (path: string) => readFileSync(join(ROOT, "packages/compose-fleet", path), "utf8");
-const { services, secrets } = parse(read("compose.yaml"), { merge: true }) as Compose;
+const FOLDER = "packages/compose-fleet";
+const read = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");
+const compose = readCompose(FOLDER);
+const { services } = compose;
 const each = Object.entries(services);
 const config = () => Config.parse(parse(read("plenum/plenum.yaml")));
 
-/** A copy of what the mounts name, made ready. */
 function prepared(): string {
-  const root = temporaryFolder("compose");
-  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
-  for (const path of ["packages", "connectors/mqtt"])
-    cpSync(join(ROOT, path), join(root, path), { recursive: true });
-  const folder = join(root, "packages/compose-fleet");
-  for (const path of ["secrets", "data", ".env"])
-    rmSync(join(folder, path), { recursive: true, force: true });
+  const folder = join(copied(FOLDER), FOLDER);
   execFileSync(join(folder, "prepare"));
   return folder;
 }
@@ -61,21 +37,7 @@ describe("compose.yaml of a fleet", () => {
 
   test.each(each)(
     "%s: a pinned image, no rights, a health check, ports for this machine alone",
-    (_, service) => {
-      expect(service.image).toMatch(/:v?\d+(\.\d+){1,2}$/);
-      expect(service).toMatchObject({
-        read_only: true,
-        cap_drop: ["ALL"],
-        security_opt: ["no-new-privileges:true"],
-      });
-      expect(service.user).toContain("PLENUM_UID");
-      expect(service.healthcheck.test.length).toBeGreaterThan(1);
-      expect(service.ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);
-      for (const [other, { condition }] of Object.entries(service.depends_on ?? {})) {
-        expect(Object.keys(services)).toContain(other);
-        expect(condition).toBe("service_healthy");
-      }
-    },
+    (_, service) => expectCareful(compose, service),
   );
 
   test("members differ by their name and their port alone, and have the image of this version", () => {
@@ -93,16 +55,7 @@ describe("compose.yaml of a fleet", () => {
 
   test("mounts only what is there after `prepare`, and every secret is a file of its owner", () => {
     const folder = prepared();
-    for (const [name, { volumes, secrets: used }] of each) {
-      for (const volume of volumes)
-        expect(existsSync(join(folder, volume.split(":")[0] ?? "")), `${name} ${volume}`).toBe(true);
-      for (const secret of used) expect(Object.keys(secrets), name).toContain(secret);
-    }
-    for (const { file } of Object.values(secrets)) {
-      expect(statSync(join(folder, file)).mode & 0o777).toBe(0o600);
-      expect(readFileSync(join(folder, file), "utf8").trim().length).toBeGreaterThan(2);
-    }
-    expect(readFileSync(join(folder, ".env"), "utf8")).toMatch(/^PLENUM_UID=[1-9]\d*\nPLENUM_GID=\d+\n$/);
+    expectPrepared(compose, folder);
     expect(readFileSync(join(folder, "secrets/service_token"), "utf8").trim()).toBe(DEFAULT_TOKEN);
     const before = readFileSync(join(folder, "secrets/database_password"), "utf8");
     execFileSync(join(folder, "prepare"));

@@ -1,55 +1,23 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import mqtt from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/config/config.ts";
-import { absent, programPath, startMosquitto, temporaryFolder } from "../real-servers.ts";
+import { absent, programPath, startMosquitto } from "../real-servers.ts";
+import { copied, expectCareful, expectPrepared, ROOT, readCompose } from "./compose-file.ts";
 
-/** What Docker would find if it read the file: nothing here can run it. */
-
-const ROOT = join(import.meta.dirname, "../..");
-
-interface Service {
-  readonly image: string;
-  readonly user: string;
-  readonly read_only: boolean;
-  readonly ports: readonly string[];
-  readonly volumes: readonly string[];
-  readonly secrets: readonly string[];
-  readonly healthcheck: { readonly test: readonly string[] };
-  readonly depends_on?: Readonly<Record<string, { readonly condition: string }>>;
-}
-
-interface Compose {
-  readonly services: Readonly<Record<string, Service>>;
-  readonly secrets: Readonly<Record<string, { readonly file: string }>>;
-}
-
-const read = (path: string) => readFileSync(join(ROOT, "packages/compose", path), "utf8");
-const { services, secrets } = parse(read("compose.yaml"), { merge: true }) as Compose;
+const FOLDER = "packages/compose";
+const read = (path: string) => readFileSync(join(ROOT, FOLDER, path), "utf8");
+const compose = readCompose(FOLDER);
+const { services } = compose;
 const each = Object.entries(services);
 
-/** A copy of what the mounts name, made ready. */
 function prepared(): string {
-  const root = temporaryFolder("compose");
-  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
-  for (const path of ["packages", "connectors/mqtt"])
-    cpSync(join(ROOT, path), join(root, path), { recursive: true });
-  for (const path of ["secrets", "data", ".env"])
-    rmSync(join(root, "packages/compose", path), { recursive: true, force: true });
+  const root = copied(FOLDER);
   writeFileSync(join(root, "token"), "abc\n");
-  execFileSync(join(root, "packages/compose/prepare"), ["--token-file", join(root, "token")]);
+  execFileSync(join(root, FOLDER, "prepare"), ["--token-file", join(root, "token")]);
   return root;
 }
 
@@ -62,18 +30,7 @@ describe("compose.yaml", () => {
     "%s: a pinned image, no rights, a health check, ports for this machine alone",
     (_, service) => {
       expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
-      expect(service).toMatchObject({
-        read_only: true,
-        cap_drop: ["ALL"],
-        security_opt: ["no-new-privileges:true"],
-      });
-      expect(service.user).toContain("PLENUM_UID");
-      expect(service.healthcheck.test.length).toBeGreaterThan(1);
-      expect(service.ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);
-      for (const [other, { condition }] of Object.entries(service.depends_on ?? {})) {
-        expect(Object.keys(services)).toContain(other);
-        expect(condition).toBe("service_healthy");
-      }
+      expectCareful(compose, service);
     },
   );
 
@@ -83,17 +40,7 @@ describe("compose.yaml", () => {
   });
 
   test("mounts only what is there after `prepare`, and every secret is a file of its owner", () => {
-    const folder = join(prepared(), "packages/compose");
-    for (const [name, { volumes, secrets: used }] of each) {
-      for (const volume of volumes)
-        expect(existsSync(join(folder, volume.split(":")[0] ?? "")), `${name} ${volume}`).toBe(true);
-      for (const secret of used) expect(Object.keys(secrets), name).toContain(secret);
-    }
-    for (const { file } of Object.values(secrets)) {
-      expect(statSync(join(folder, file)).mode & 0o777).toBe(0o600);
-      expect(readFileSync(join(folder, file), "utf8").trim().length).toBeGreaterThan(2);
-    }
-    expect(readFileSync(join(folder, ".env"), "utf8")).toMatch(/^PLENUM_UID=[1-9]\d*\nPLENUM_GID=\d+\n$/);
+    expectPrepared(compose, join(prepared(), FOLDER));
   });
 
   test("`prepare` changes no password that is there, and says when the token is missing", () => {

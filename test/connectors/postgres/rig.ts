@@ -1,8 +1,8 @@
-import { Client } from "pg";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { ConnectorContext, Offered, Receipt, Sink } from "#src/connector.ts";
 import type { Event } from "#src/event.ts";
+import { askAt } from "../../ask-postgres.ts";
 import type { RealServer } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 
@@ -29,28 +29,6 @@ export async function createDatabase(server: Pick<RealServer, "port">, more = ""
 
 export function optionsFor(server: Pick<RealServer, "port">, database: string) {
   return { host: "127.0.0.1", port: server.port, database, user: "postgres", sslmode: "disable" };
-}
-
-async function askAt(
-  server: Pick<RealServer, "port">,
-  database: string,
-  text: string,
-  values: readonly unknown[] = [],
-): Promise<readonly (readonly unknown[])[]> {
-  const client = new Client({ host: "127.0.0.1", port: server.port, database, user: "postgres" });
-  client.on("error", () => undefined);
-  await client.connect();
-  try {
-    const answer = await client.query({
-      text,
-      rowMode: "array",
-      ...(values.length > 0 && { values: [...values] }),
-    });
-    const last = Array.isArray(answer) ? answer.at(-1) : answer;
-    return last.rows as unknown[][];
-  } finally {
-    await client.end();
-  }
 }
 
 /** Committed one second after the other, from `position` on. */

@@ -2,9 +2,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { Fenced } from "#src/store/fenced.ts";
 import type { StateDatabase } from "#src/store/postgres/state-database.ts";
 import type { Store } from "#src/store/store.ts";
+import { connectTo } from "../../ask-postgres.ts";
 import { programPath, type RealServer, startPostgres } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
-import { connectTo, createRig, type Rig, SOURCE } from "./rig.ts";
+import { createRig, type Rig, SOURCE } from "./rig.ts";
 
 /** Everything that writes, each with something to write. */
 const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {

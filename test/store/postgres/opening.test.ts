@@ -2,8 +2,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { ConfigError, Retryable, sentence } from "#src/errors.ts";
 import { PostgresState } from "#src/store/config.ts";
 import { SCHEMA_VERSION } from "#src/store/postgres/schema.ts";
+import { connectTo } from "../../ask-postgres.ts";
 import { freePort, programPath, type RealServer, startPostgres } from "../../real-servers.ts";
-import { connectTo, createRig, type Rig, urlAt } from "./rig.ts";
+import { createRig, type Rig, urlAt } from "./rig.ts";
 
 const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
 

@@ -1,4 +1,3 @@
-import { Client } from "pg";
 import { type Clock, systemClock } from "#src/clock.ts";
 import type { Log } from "#src/log.ts";
 import { PostgresState } from "#src/store/config.ts";
@@ -6,6 +5,7 @@ import { openStateDatabase } from "#src/store/postgres/open.ts";
 import type { ShardAccess, StateDatabase } from "#src/store/postgres/state-database.ts";
 import { openShard } from "#src/store/postgres/store.ts";
 import type { Store } from "#src/store/store.ts";
+import { askAt } from "../../ask-postgres.ts";
 import { contextFor } from "../../connectors/context.ts";
 import type { RealServer } from "../../real-servers.ts";
 
@@ -38,7 +38,7 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
   const config = PostgresState.parse({ url: urlAt(port), schema });
   const opened: StateDatabase[] = [];
   const { clock: _, ...context } = contextFor("state");
-  const ask: Rig["ask"] = (text, values = []) => askAt(server, text, values);
+  const ask: Rig["ask"] = (text, values = []) => askAt(server, "postgres", text, values);
   return {
     schema,
     config,
@@ -71,30 +71,4 @@ export function createRig(server: Pick<RealServer, "port">, port = server.port):
 
 export function urlAt(port: number, user = "postgres"): string {
   return `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
-}
-
-async function askAt(
-  server: Pick<RealServer, "port">,
-  text: string,
-  values: readonly unknown[],
-): Promise<readonly (readonly unknown[])[]> {
-  const client = await connectTo(server);
-  try {
-    const answer = await client.query({
-      text,
-      rowMode: "array",
-      ...(values.length > 0 && { values: [...values] }),
-    });
-    const last = Array.isArray(answer) ? answer.at(-1) : answer;
-    return last.rows as unknown[][];
-  } finally {
-    await client.end();
-  }
-}
-
-export async function connectTo(server: Pick<RealServer, "port">): Promise<Client> {
-  const client = new Client({ connectionString: urlAt(server.port).replace("?sslmode=disable", "") });
-  client.on("error", () => undefined);
-  await client.connect();
-  return client;
 }

@@ -1,0 +1,31 @@
+import { Client } from "pg";
+import type { RealServer } from "./real-servers.ts";
+
+/** As the owner of everything. */
+export async function connectTo(server: Pick<RealServer, "port">, database = "postgres"): Promise<Client> {
+  const client = new Client({ host: "127.0.0.1", port: server.port, database, user: "postgres" });
+  client.on("error", () => undefined);
+  await client.connect();
+  return client;
+}
+
+/** The rows of the last statement, as lists, over a connection of its own. */
+export async function askAt(
+  server: Pick<RealServer, "port">,
+  database: string,
+  text: string,
+  values: readonly unknown[] = [],
+): Promise<readonly (readonly unknown[])[]> {
+  const client = await connectTo(server, database);
+  try {
+    const answer = await client.query({
+      text,
+      rowMode: "array",
+      ...(values.length > 0 && { values: [...values] }),
+    });
+    const last = Array.isArray(answer) ? answer.at(-1) : answer;
+    return last.rows as unknown[][];
+  } finally {
+    await client.end();
+  }
+}
