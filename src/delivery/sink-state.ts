@@ -2,6 +2,7 @@ import { type Clock, isoUtc } from "../clock.ts";
 import { sentence } from "../errors.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { counted } from "../plural.ts";
 import type { SinkLag } from "../store/store.ts";
 
 /**
@@ -120,7 +121,7 @@ export function createSinkState(options: {
       if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
       const { time, again } = restarted;
       return [
-        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${again === 1 ? "1 event" : `${again} events`}.`,
+        `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
       ];
     },
     goOn() {

@@ -1,3 +1,4 @@
+import { counted } from "../plural.ts";
 import { tagsText } from "./plenum-yaml.ts";
 import { english, type Said, said } from "./said.ts";
 import type { SeenBuilding } from "./seen.ts";
@@ -79,8 +80,4 @@ export function tokenSaid({ token }: Pick<SeenBuilding, "token">, nowMs: number)
   return days === 1
     ? said('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
     : said('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }

@@ -1,5 +1,6 @@
 import { isoUtc } from "../clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../clock-doubt.ts";
+import { counted } from "../plural.ts";
 import type { DamagedRows, SeenCopy } from "../store/store.ts";
 import { becomesFull, hasLittleSpace } from "./disk.ts";
 import type { SinkReport } from "./sink-report.ts";
@@ -179,8 +180,4 @@ function setAsideNotice(name: string, setAside: SourceReport["setAside"]): strin
     `${counted(setAside.length, "tag")} of ${name} ${others.length === 0 ? "was" : "were"} refused alone twice and ${others.length === 0 ? "is" : "are"} set aside, to be asked alone again after 10 minutes, then 1, 6 and 24 hours: ${named.join(", ")}${more > 0 ? ` and ${more} more` : ""}.` +
     ` \`plenum explain ${first?.id ?? ""}\` says why.`
   );
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }

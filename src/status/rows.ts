@@ -1,5 +1,6 @@
 import type { Alarm } from "../building.ts";
 import type { AnyEvent } from "../event.ts";
+import { counted } from "../plural.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../receiver/tickets.ts";
 import type { Silence } from "../silence/silence.ts";
 import { documentSet, type LoggedEvent } from "../store/store.ts";
@@ -84,7 +85,7 @@ export function gistOf(event: AnyEvent): string {
     case "series-break":
       return `${nameOf(event)}: other ${event.data.what.join(" and ")} than before`;
     case "silent-sensors":
-      return `${nameOf(event)}: ${Object.values(event.data.counts).reduce((a, b) => a + b)} findings of ${event.data.tags} tags`;
+      return `${nameOf(event)}: ${counted(sum(Object.values(event.data.counts)), "finding")} in ${counted(event.data.tags, "tag")}`;
     case "history-complete":
       if ("site" in event.data)
         return `${event.data.site.displayName}: ${event.data.resolution} until ${event.data.until}`;
@@ -92,14 +93,14 @@ export function gistOf(event: AnyEvent): string {
     case "day-sealed":
       return `${event.data.site.displayName}: ${event.data.date}, revision ${event.data.revision}`;
     case "audit-head":
-      return `${event.data.records} records, ${event.data.head.slice(0, 12)}…`;
+      return `${counted(event.data.records, "record")}, ${event.data.head.slice(0, 12)}…`;
     case "silence-started":
     case "silence-ended":
       return `until ${event.data.silence.to}: ${event.data.silence.reason}`;
     case "token-expiring":
-      return `in ${event.data.daysLeft} days`;
+      return `in ${counted(event.data.daysLeft, "day")}`;
     case "delivery-gap":
-      return `${event.data.sink}: ${event.data.count} events lost by ${event.data.reason}`;
+      return `${event.data.sink}: ${counted(event.data.count, "event")} lost by ${event.data.reason}`;
     case "configuration-changed": {
       const { changes, pending } = event.data;
       const waiting = pending.length === 0 ? "" : `; ${pending.length} wait for a restart`;
@@ -123,3 +124,5 @@ function nameOf({ data, subject }: AnyEvent): string {
   if ("tag" in data) return data.tag.displayName;
   return "site" in data ? data.site.displayName : subject;
 }
+
+const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);

@@ -1,6 +1,7 @@
 import type { Config, SourceEntry } from "../../config/config.ts";
 import type { Places } from "../../config/places.ts";
 import { formatDuration } from "../../duration.ts";
+import { counted } from "../../plural.ts";
 import {
   type Mismatch,
   type SeenBuilding,
@@ -8,7 +9,7 @@ import {
   sitesThere,
   some,
 } from "../../sync/compare/building.ts";
-import { type ClassComparison, compareClasses, tagsText } from "../../sync/compare/classes.ts";
+import { type ClassComparison, compareClasses } from "../../sync/compare/classes.ts";
 import { selectionMismatches } from "../../sync/compare/selections.ts";
 import { writableMismatches } from "../../sync/compare/writable.ts";
 import type { PlanReport } from "../../sync/plan/report.ts";
@@ -156,7 +157,7 @@ function ofClass(
   rest: string,
 ): readonly CheckLine[] {
   const wrong = lines(compared, what, base, mismatches);
-  if (tags > 0) return [ok(compared, what, `${tagsText(tags)}${rest}`), ...wrong];
+  if (tags > 0) return [ok(compared, what, `${counted(tags, "tag")}${rest}`), ...wrong];
   return wrong.map((line, n) =>
     n === 0 ? { ...line, detail: `${line.detail} Nothing is read of this class.` } : line,
   );
@@ -201,6 +202,6 @@ function writableLines(compared: ComparedSource): readonly CheckLine[] {
   );
   if (own.length === 0) return [];
   const good = own.filter(({ entry }) => writableMismatches(entry, building).length === 0);
-  const detail = `${tagsText(good.length)} may be written${enabled ? "" : ", once commands.enabled is true"}: ${some(good.map(({ entry }) => entry.tag_id))}`;
+  const detail = `${counted(good.length, "tag")} may be written${enabled ? "" : ", once commands.enabled is true"}: ${some(good.map(({ entry }) => entry.tag_id))}`;
   return [...(good.length === 0 ? [] : [ok(compared, what, detail)]), ...bad];
 }

@@ -9,6 +9,7 @@ import { ConfigError } from "../../errors.ts";
 import { KILL_SWITCH } from "../../fleet/kill-switch.ts";
 import { createLog } from "../../log.ts";
 import { PIN } from "../../member-guards.ts";
+import { counted } from "../../plural.ts";
 import { PostgresState } from "../../store/config.ts";
 import { type Moved, type MovedTable, moveState } from "../../store/move/move.ts";
 import type { LastRecord } from "../../store/move/reading.ts";
@@ -134,7 +135,7 @@ function movedLines(
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const names = sources.length <= SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [
-    `The state in the folder ${folder} is in ${to} now, for ${sources.length} ${sources.length === 1 ? "source" : "sources"}${names}.`,
+    `The state in the folder ${folder} is in ${to} now, for ${counted(sources.length, "source")}${names}.`,
     "What was read, what was written and what the database gave back are the same:",
     ...tables.flatMap((table) => tableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),

@@ -4,6 +4,7 @@ import { Rejected, Retryable } from "../../errors.ts";
 import type { FleetStatus } from "../../fleet/fleet.ts";
 import { readFleet } from "../../fleet/report.ts";
 import { askReady, askReport, type FoundWorker } from "../../operator/remote.ts";
+import { counted } from "../../plural.ts";
 import type { StatusReport } from "../../status/report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor, membersHere } from "../shell/find-worker.ts";
@@ -87,7 +88,7 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   return [
     ...members.map(({ name, state, host, sources: count, page, seenAt }) =>
       [
-        `Member ${name} on ${host}: ${state}, ${count} ${count === 1 ? "source" : "sources"}`,
+        `Member ${name} on ${host}: ${state}, ${counted(count, "source")}`,
         ...(state === "alive" && page !== "" ? [page] : [`last heard of at ${seenAt}`]),
       ].join(", "),
     ),

@@ -48,8 +48,3 @@ function takenBefore(
   const which = taken.length === 1 ? "which stands" : "which stand";
   return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
 }
-
-/** What a class has, as a line for a person: `14 tags`. */
-export function tagsText(count: number): string {
-  return count === 1 ? "1 tag" : `${count} tags`;
-}

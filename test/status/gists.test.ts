@@ -1,0 +1,70 @@
+import { describe, expect, test } from "vitest";
+import type { AnyEvent, EventData, Kind } from "#src/event.ts";
+import { gistOf } from "#src/status/rows.ts";
+import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
+
+/** Where more is said than the name of the thing. */
+const SAID: Partial<Record<Kind, readonly string[]>> = {
+  "tag-systems-changed": ["VS1-GT11: Heating 1"],
+  "series-break": ["VS1-GT11: other unit than before"],
+  "tag-value": ["VS1-GT11: 21.5 °C"],
+  "history-complete": ["VS1-GT11: 1h of 2026-11-01 to 2026-11-01", "Kvarnholmen 4: 1h until 2026-11-01"],
+  "day-sealed": ["Kvarnholmen 4: 2026-11-01, revision 1"],
+  "command-accepted": ["tag 10042 to 21.5"],
+  "command-result": ["tag 10042 confirmed: The tag holds the value."],
+  "command-not-restored": [
+    "tag 10042 holds 22, not 20: It was too late to put 20 back; nothing was written. The gateway is offline.",
+  ],
+  "audit-head": ["12 records, abababababab…"],
+  "silent-sensors": ["Kvarnholmen 4: 1 finding in 320 tags"],
+  "silence-started": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
+  "silence-ended": ["until 2026-11-02T10:00:00.000Z: The pump is exchanged."],
+  "token-expiring": ["in 28 days"],
+  "source-unavailable": ["maintenance (503)", "The token does not see site 1 any more."],
+  "source-available": ["away since 2026-11-02T06:20:00.000Z"],
+  "configuration-changed": ["sources.main.read.rooms.every"],
+  "delivery-gap": ["influx: 12 events lost by size"],
+};
+
+const NAMES: readonly (readonly [start: string, name: string])[] = [
+  ["site-", "Kvarnholmen 4"],
+  ["gateway-", "Basement gateway"],
+  ["host-", "DUC 1"],
+  ["system-", "Heating 1"],
+  ["tag-", "VS1-GT11"],
+  ["alarm-", "Supply temperature low · Kvarnholmen 4"],
+];
+
+describe("an event in a few words", () => {
+  test.each(sampleOfEveryForm().map((event) => [event.type, event] as const))("%s", (kind, event) => {
+    const name = NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
+    expect(SAID[kind] ?? [name]).toContain(gistOf(event as AnyEvent));
+  });
+
+  const changed = <K extends Kind>(kind: K, data: Partial<EventData[K]>) => {
+    const event = sampleEvent(kind);
+    return gistOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
+  };
+
+  test("a value that is none, has no unit, or is in doubt", () => {
+    const { tag } = sampleEvent("tag-value").data;
+    expect(changed("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
+    expect(changed("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
+    expect(changed("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
+  });
+
+  test("what is not there is not named", () => {
+    expect(changed("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
+    expect(changed("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
+    expect(changed("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");
+    const { data } = sampleEvent("configuration-changed");
+    expect(changed("configuration-changed", { changes: [], pending: data.changes })).toBe(
+      "nothing yet; 1 wait for a restart",
+    );
+  });
+
+  test("one of a thing", () => {
+    expect(changed("delivery-gap", { count: 1 })).toBe("influx: 1 event lost by size");
+    expect(changed("token-expiring", { daysLeft: 1 })).toBe("in 1 day");
+  });
+});
