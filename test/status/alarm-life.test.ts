@@ -1,0 +1,81 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import type { Event, Kind } from "#src/event.ts";
+import { lifeOf } from "#src/status/alarm-answer.ts";
+import type { LoggedEvent } from "#src/store/store.ts";
+import { ALARM, sampleEvent } from "../sample-events.ts";
+
+type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
+
+const AT = (minute: number) => `2026-11-02T07:${String(minute).padStart(2, "0")}:00.000Z`;
+
+/** What the log has of an alarm, newest first, as it is looked up. */
+function told(
+  ...kinds: readonly (readonly [kind: Kind, minute: number, data?: object])[]
+): readonly AlarmEvent[] {
+  return kinds
+    .map(([kind, minute, more = {}], n) => {
+      const event = sampleEvent(kind, { time: AT(minute) });
+      const data = { ...event.data, ...more };
+      return { position: n + 1, committedAt: AT(minute), event: { ...event, data } } as unknown as AlarmEvent;
+    })
+    .toReversed();
+}
+
+const lines = (alarm: Alarm, events: readonly AlarmEvent[]) =>
+  lifeOf(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
+
+describe("the life of an alarm", () => {
+  test("as it was told, oldest first", () => {
+    const events = told(
+      ["alarm-raised", 1],
+      [
+        "alarm-acknowledged",
+        2,
+        { alarm: { ...ALARM, acknowledgedBy: "Kari", acknowledgedMessage: "On my way." } },
+      ],
+      ["alarm-unacknowledged", 3],
+      ["alarm-recovering", 4, { alarm: { ...ALARM, recoveringUntil: AT(9) } }],
+      ["alarm-recovering", 5, { alarm: { ...ALARM, recoveringUntil: null } }],
+      ["alarm-retriggered", 6],
+      ["alarm-changed", 7, { before: { description: "old", priority: "C" } }],
+      ["alarm-resolved", 8, { late: true }],
+    );
+    expect(lines({ ...ALARM, resolvedAt: AT(8) }, events)).toEqual([
+      "07:01 raised: Raised with priority A.",
+      "07:02 acknowledged: Acknowledged by Kari: On my way.",
+      "07:03 unacknowledged: The acknowledgement was taken back.",
+      `07:04 recovering: Recovering until ${AT(9)}.`,
+      "07:05 recovering: Recovering.",
+      "07:06 retriggered: Triggered again while it was active.",
+      "07:07 changed: Changed: description, priority.",
+      "07:08 resolved: Resolved. This was found afterwards.",
+    ]);
+  });
+
+  test("from the alarm itself where the log no longer has it", () => {
+    const alarm = {
+      ...ALARM,
+      triggeredAt: AT(1),
+      acknowledged: true,
+      acknowledgedAt: AT(2),
+      acknowledgedBy: null,
+      acknowledgedMessage: null,
+      resolvedAt: AT(3),
+    };
+    expect(lines(alarm, [])).toEqual([
+      "07:01 raised: Raised with priority A.",
+      "07:02 acknowledged: Acknowledged",
+      "07:03 resolved: Resolved.",
+    ]);
+    expect(lines({ ...ALARM, triggeredAt: AT(1) }, [])).toEqual(["07:01 raised: Raised with priority A."]);
+  });
+
+  test("whose end is not known", () => {
+    const events = told(["alarm-raised", 1], ["alarm-vanished", 2], ["alarm-out-of-scope", 3]);
+    expect(lines(ALARM, events).slice(1)).toEqual([
+      "07:02 vanished: The lists of alarms do not show it any more, and nothing says that it was resolved.",
+      "07:03 out-of-scope: The token does not see its site any more, so its end will not be seen.",
+    ]);
+  });
+});

@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import { ReadClass } from "#src/sync/read/config.ts";
+import { liveTag, readingOf } from "#src/sync/work.ts";
+import { TAG } from "../sample-events.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+const readClass = ReadClass.parse({ name: "rooms", every: "60s" });
+const KNOWN = {
+  watched: { tag: TAG, siteId: 1, systemIds: [], readClass },
+  lastMs: 0,
+  wishedMs: 60_000,
+  stretchedMs: 60_000,
+  intervalMs: 60_000,
+  nulls: 0,
+  underWay: false,
+  asideUntilMs: null,
+  inSight: true,
+  gatewayOffline: false,
+  apart: null,
+};
+/** What is known of the tag at 06:01:00 by the wall, a minute after it was read; `known` replaces some of it. */
+async function shown(known: Partial<typeof KNOWN> | { readonly asideUntilMs: number } = {}) {
+  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
+  await clock.advance(60_000);
+  const live = { known: (id: string) => (id === TAG.id ? { ...KNOWN, ...known } : undefined) };
+  return { tag: liveTag(live as Parameters<typeof liveTag>[0], TAG.id, clock), live, clock };
+}
+
+const WISH = "Class rooms wants its values to be at most 1m old.";
+
+describe("where a tag stands in the live reads", () => {
+  test("that nobody reads", async () => {
+    const { live, clock } = await shown();
+    expect(liveTag(live as Parameters<typeof liveTag>[0], "1", clock)).toBeNull();
+    expect(readingOf(live as Parameters<typeof readingOf>[0], "1")).toBeNull();
+    expect(readingOf(live as Parameters<typeof readingOf>[0], TAG.id)).toEqual({
+      className: "rooms",
+      promisedMs: 60_000,
+    });
+  });
+
+  test("as wished", async () => {
+    expect((await shown()).tag).toEqual({
+      className: "rooms",
+      wishedSeconds: 60,
+      everySeconds: 60,
+      lastAt: "2026-11-02T06:00:00.000Z",
+      dueAt: "2026-11-02T06:01:00.000Z",
+      reasons: [WISH],
+    });
+  });
+
+  test.each([
+    [
+      { stretchedMs: 90_000, intervalMs: 90_000 },
+      "2026-11-02T06:01:30.000Z",
+      ["The wishes exceed the quota, so that class is stretched by 1.50."],
+    ],
+    [
+      { gatewayOffline: true, intervalMs: 600_000, nulls: 4 },
+      "2026-11-02T06:10:00.000Z",
+      ["Its gateway is offline: it is read a tenth as often."],
+    ],
+    [
+      { intervalMs: 120_000, nulls: 4 },
+      "2026-11-02T06:02:00.000Z",
+      ["It answered nothing 4 times in a row, so it is read less often."],
+    ],
+    [{ inSight: false }, null, ["The token does not see its site, so it is not read."]],
+    [
+      { asideUntilMs: 660_000, lastMs: null },
+      "2026-11-02T06:11:00.000Z",
+      ["It was refused alone twice, so it is left out and asked alone at that time."],
+    ],
+    [
+      { apart: "site 1" },
+      "2026-11-02T06:01:00.000Z",
+      ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."],
+    ],
+    [
+      { lastMs: null },
+      "2026-11-02T06:01:00.000Z",
+      ["It was not read since it is known; it takes the next place."],
+    ],
+    [{ underWay: true }, null, ["It is on its way now."]],
+  ])("%o: due at %s", async (known, dueAt, reasons) => {
+    const { tag } = await shown(known as Partial<typeof KNOWN>);
+    expect(tag?.dueAt).toBe(dueAt);
+    expect(tag?.reasons).toEqual([WISH, ...reasons]);
+  });
+});
