@@ -17,7 +17,7 @@ export interface DeliverOptions {
  * that event on is kept; later events that the broker had acknowledged by then will come to it twice.
  */
 export async function deliver(
-  link: Link,
+  link: Pick<Link, "send">,
   batch: readonly Event[],
   messagesOf: (event: Event, index: number) => readonly Message[],
   options: DeliverOptions,
@@ -46,8 +46,8 @@ export async function deliver(
         continue;
       }
       flight.began();
-      link.publish(message).then(flight.ended, (error: unknown) => {
-        failed(index, message, error);
+      link.send(message, (error) => {
+        if (error !== null) failed(index, message, error);
         flight.ended();
       });
     }

@@ -26,6 +26,11 @@ export interface Link {
   readonly lost: AbortSignal;
   /** Resolves when the broker has acknowledged; rejects with a meaning of errors.ts. */
   publish(message: Message): Promise<void>;
+  /**
+   * The same for many: `done` is called once, with null when the broker has acknowledged, else with a meaning of
+   * errors.ts; it may be called before this returns. A promise for each of 100 messages would outlive them.
+   */
+  send(message: Message, done: Done): void;
   /** Forgets everything that is unacknowledged; those publishes reject with `reason`. */
   abandon(reason: unknown): void;
   /** Of what the broker has kept for a topic nothing is sent, unless it is asked for. */
@@ -33,6 +38,8 @@ export interface Link {
   /** Says a last thing, if any, and takes leave, so that the broker does not publish the will. Takes 2 s at most. */
   end(last?: Message): Promise<void>;
 }
+
+export type Done = (error: unknown) => void;
 
 /** What the broker says it can do (MQTT 5 CONNACK); with 3.1.1 it says nothing. */
 export interface Limits {
@@ -141,7 +148,7 @@ function reasonCode(code: number): Error {
 }
 
 interface Pending {
-  readonly fail: (reason: unknown) => void;
+  readonly end: Done;
   /** When it is overdue, on the monotonic clock. */
   readonly dueMs: number;
 }
@@ -165,8 +172,8 @@ function linkOver(
   }
 
   function abandon(reason: unknown): void {
-    for (const [id, { fail }] of pending) {
-      fail(reason);
+    for (const [id, { end }] of pending) {
+      end(reason);
       client.removeOutgoingMessage(id);
     }
   }
@@ -185,27 +192,43 @@ function linkOver(
   });
   if (!client.connected) gone();
 
+  function send(message: Message, done: Done): void {
+    const refusal = refusalOf(message);
+    if (refusal !== null) {
+      done(refusal);
+      return;
+    }
+    let id: number | null = null;
+    let hasEnded = false;
+    const end = (error: unknown) => {
+      // What is abandoned ends at once, and the library ends it once more.
+      if (hasEnded) return;
+      hasEnded = true;
+      if (id !== null) pending.delete(id);
+      done(error);
+    };
+    client.publish(message.topic, message.payload, publishOptions(message), (error) => {
+      const isAcknowledged = error === null || error === undefined || isTaken(error);
+      end(isAcknowledged ? null : meaning(error, message.topic));
+    });
+    if (hasEnded) return;
+    id = client.getLastMessageId();
+    pending.set(id, { end, dueMs: clock.monotonic() + publishDeadlineMs });
+    if (!isWatched) void watch();
+  }
+
+  /** Why a message cannot leave; null when it can. */
+  function refusalOf(message: Message): unknown {
+    if (lost.signal.aborted) return lost.signal.reason;
+    if (limits.maxPacketBytes === null || bytesOf(message) <= limits.maxPacketBytes) return null;
+    return new Rejected(
+      `The message has ${bytesOf(message)} bytes; the broker takes ${limits.maxPacketBytes} (149).`,
+    );
+  }
+
   function publish(message: Message): Promise<void> {
     return new Promise((resolve, reject) => {
-      lost.signal.throwIfAborted();
-      if (limits.maxPacketBytes !== null && bytesOf(message) > limits.maxPacketBytes) {
-        const bytes = bytesOf(message);
-        throw new Rejected(
-          `The message has ${bytes} bytes; the broker takes ${limits.maxPacketBytes} (149).`,
-        );
-      }
-      let id: number | null = null;
-      let isSettled = false;
-      client.publish(message.topic, message.payload, publishOptions(message), (error) => {
-        isSettled = true;
-        if (id !== null) pending.delete(id);
-        if (error === null || error === undefined || isTaken(error)) resolve();
-        else reject(meaning(error, message.topic));
-      });
-      if (isSettled) return;
-      id = client.getLastMessageId();
-      pending.set(id, { fail: reject, dueMs: clock.monotonic() + publishDeadlineMs });
-      if (!isWatched) void watch();
+      send(message, (error) => (error === null ? resolve() : reject(error)));
     });
   }
 
@@ -249,6 +272,7 @@ function linkOver(
     lost: lost.signal,
     abandon,
     publish,
+    send,
 
     async subscribe(filters, retained) {
       for (const filter of filters) await inTime(subscribed(client, filter, retained === undefined ? 2 : 0));

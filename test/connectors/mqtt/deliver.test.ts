@@ -10,18 +10,12 @@ import { never } from "../context.ts";
 /** A link over which nothing is answered before the test says so. */
 function pendingLink() {
   const answers = new Map<string, PromiseWithResolvers<void>>();
-  const link: Link = {
-    limits: { maxPacketBytes: null, receiveMaximum: 100 },
-    sessionPresent: null,
-    lost: never(),
-    publish({ topic }) {
+  const link: Pick<Link, "send"> = {
+    send({ topic }, done) {
       const answer = Promise.withResolvers<void>();
       answers.set(topic, answer);
-      return answer.promise;
+      answer.promise.then(() => done(null), done);
     },
-    abandon: () => undefined,
-    subscribe: async () => undefined,
-    end: async () => undefined,
   };
   return { link, answerTo: (n: number) => answers.get(`value/${n}`) ?? Promise.withResolvers<void>() };
 }
@@ -68,4 +62,17 @@ test("what is rejected before a failure is settled, and behind it offered again 
     rejected: [{ index: 0, reason: "not allowed either" }],
     kept: { from: 2 },
   });
+});
+
+test("a link that is lost already keeps all of it, from the first event on", async () => {
+  let asked = 0;
+  const link: Pick<Link, "send"> = {
+    send(_, done) {
+      asked += 1;
+      done(new Retryable("gone"));
+    },
+  };
+  const receipt = await deliver(link, batch, messagesOf, OPTIONS);
+  expect(receipt).toMatchObject({ rejected: [], kept: { from: 0, error: { message: "gone" } } });
+  expect(asked).toBe(1);
 });
