@@ -1,8 +1,9 @@
 import type { Receipt, Rejection } from "../../src/connector.ts";
 import { meaningOf, Rejected } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
-import { bytesOf, type Link } from "./link.ts";
+import type { Link } from "./link.ts";
 import type { Message } from "./messages.ts";
+import { bytesBeyond } from "./publish-packet.ts";
 
 export interface DeliverOptions {
   readonly maxInFlight: number;
@@ -39,8 +40,8 @@ export async function deliver(
       const room = flight.atMost(options.maxInFlight - 1);
       if (room !== undefined) await room;
       if (kept !== undefined) break sending;
-      const bytes = bytesOf(message);
-      if (bytes > options.maxBytes) {
+      const bytes = bytesBeyond(options.maxBytes, message);
+      if (bytes !== null) {
         const reason = `The message has ${bytes} bytes; max_message_bytes is ${options.maxBytes}.`;
         failed(index, message, new Rejected(reason));
         continue;

@@ -9,8 +9,9 @@ import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { rest, WOKEN, within } from "../../src/waiting.ts";
 import type { Message } from "./messages.ts";
-import { putTogether } from "./one-write.ts";
 import { preparePackets } from "./prepare-packets.ts";
+import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
+import { createPublisher } from "./publisher.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
 import { whyHungUp } from "./wrong-door.ts";
 
@@ -61,8 +62,6 @@ export interface LinkOptions {
 
 /** How long a last message, and then a farewell, may take, in milliseconds. */
 const FAREWELL_MS = 1_000;
-/** PUBLISH without topic, payload and properties is at most this many bytes. */
-const PUBLISH_OVERHEAD_BYTES = 64;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
@@ -74,10 +73,11 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     resubscribe: false,
     // A ping in each `keepalive`, whatever else is sent: to put it off with every answer takes a timer for each.
     reschedulePings: false,
-    // Its own takes a tenth of all memory that a message needs, also while it is switched off.
+    // Its own takes memory for each packet, also while it is switched off.
     log: () => undefined,
+    // Or it prepares a buffer for each of the 65,536 packet ids: 66,000 objects and some 8 MB for as long as we run.
+    writeCache: false,
   });
-  putTogether(client.stream);
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
@@ -148,7 +148,8 @@ function reasonCode(code: number): Error {
 }
 
 interface Pending {
-  readonly end: Done;
+  readonly done: Done;
+  readonly topic: string;
   /** When it is overdue, on the monotonic clock. */
   readonly dueMs: number;
 }
@@ -160,6 +161,8 @@ function linkOver(
   options: LinkOptions,
 ): Link {
   const { clock, place, publishDeadlineMs } = options;
+  const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
+  const publisher = createPublisher(client.stream, version);
   /** What waits for its acknowledgement, by packet id, in the order of sending. */
   const pending = new Map<number, Pending>();
   let isWatched = false;
@@ -172,11 +175,21 @@ function linkOver(
   }
 
   function abandon(reason: unknown): void {
-    for (const [id, { end }] of pending) {
-      end(reason);
-      client.removeOutgoingMessage(id);
-    }
+    const abandoned = [...pending.values()];
+    pending.clear();
+    for (const { done } of abandoned) done(reason);
   }
+
+  // The library has not sent these messages and lets their acknowledgements pass.
+  client.on("packetreceive", (packet) => {
+    if (packet.cmd !== "puback" || packet.messageId === undefined) return;
+    const answered = pending.get(packet.messageId);
+    if (answered === undefined) return;
+    pending.delete(packet.messageId);
+    const { reasonCode = 0 } = packet;
+    // Below 128 the broker has taken the message, whatever else it says of it.
+    answered.done(reasonCode < 128 ? null : publishFailure(reasonCode, answered.topic));
+  });
 
   client.on("disconnect", (packet) => {
     cause ??= disconnectFailure(packet.reasonCode, place);
@@ -198,32 +211,28 @@ function linkOver(
       done(refusal);
       return;
     }
-    let id: number | null = null;
-    let hasEnded = false;
-    const end = (error: unknown) => {
-      // What is abandoned ends at once, and the library ends it once more.
-      if (hasEnded) return;
-      hasEnded = true;
-      if (id !== null) pending.delete(id);
-      done(error);
-    };
-    client.publish(message.topic, message.payload, publishOptions(message), (error) => {
-      const isAcknowledged = error === null || error === undefined || isTaken(error);
-      end(isAcknowledged ? null : meaning(error, message.topic));
-    });
-    if (hasEnded) return;
-    id = client.getLastMessageId();
-    pending.set(id, { end, dueMs: clock.monotonic() + publishDeadlineMs });
+    const id = freeId();
+    pending.set(id, { done, topic: message.topic, dueMs: clock.monotonic() + publishDeadlineMs });
+    publisher.put(message, id);
     if (!isWatched) void watch();
   }
 
   /** Why a message cannot leave; null when it can. */
   function refusalOf(message: Message): unknown {
     if (lost.signal.aborted) return lost.signal.reason;
-    if (limits.maxPacketBytes === null || bytesOf(message) <= limits.maxPacketBytes) return null;
-    return new Rejected(
-      `The message has ${bytesOf(message)} bytes; the broker takes ${limits.maxPacketBytes} (149).`,
-    );
+    const { maxPacketBytes } = limits;
+    const bytes = maxPacketBytes === null ? null : bytesBeyond(maxPacketBytes, message, version);
+    if (bytes === null) return null;
+    return new Rejected(`The message has ${bytes} bytes; the broker takes ${maxPacketBytes} (149).`);
+  }
+
+  /** The library counts them, for subscriptions have some too; after 65,535 it begins anew. */
+  function freeId(): number {
+    for (;;) {
+      const id = client.messageIdProvider.allocate();
+      if (id === null) throw new Retryable("All numbers for messages are in use.");
+      if (!pending.has(id)) return id;
+    }
   }
 
   function publish(message: Message): Promise<void> {
@@ -304,45 +313,4 @@ function subscribed(client: MqttClient, filter: string, rh: 0 | 2): Promise<void
       } else resolve();
     });
   });
-}
-
-function publishOptions(message: Message) {
-  return {
-    qos: 1,
-    retain: message.retain,
-    properties: {
-      payloadFormatIndicator: true,
-      contentType: message.contentType,
-      // The library writes no packet at all, without a word, when this is an empty object.
-      ...(Object.keys(message.properties).length === 0 ? {} : { userProperties: { ...message.properties } }),
-      ...(message.expirySeconds === undefined ? {} : { messageExpiryInterval: message.expirySeconds }),
-      ...(message.correlation === undefined
-        ? {}
-        : { correlationData: Buffer.from(message.correlation, "base64") }),
-    },
-  } as const;
-}
-
-/** The library calls every reason but 0 and 16 an error; below 128 the broker has taken the message. */
-function isTaken(error: Error): boolean {
-  return "code" in error && typeof error.code === "number" && error.code < 128;
-}
-
-function meaning(error: Error, topic: string): unknown {
-  const code = "code" in error ? error.code : undefined;
-  return typeof code === "number"
-    ? publishFailure(code, topic)
-    : new Retryable(error.message, { cause: error });
-}
-
-/** An upper bound of the PUBLISH packet's size. */
-export function bytesOf({ contentType, correlation, payload, properties, topic }: Message): number {
-  let bytes = PUBLISH_OVERHEAD_BYTES + bytesOfText(topic) + bytesOfText(contentType);
-  for (const name in properties) bytes += bytesOfText(name) + bytesOfText(properties[name] ?? "");
-  return bytes + Buffer.byteLength(payload) + (correlation?.length ?? 0);
-}
-
-/** With its length and the property's number before it. */
-function bytesOfText(text: string): number {
-  return Buffer.byteLength(text) + 5;
 }

@@ -90,7 +90,7 @@ export function createTagPlots({
       const nowS = Math.floor(nowMs / 1_000);
       const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % PIECE_S);
       // First whose the texts are: a text without that is nobody's.
-      await writePlaces();
+      if (places.changed().length > 0) await writePlaces();
       await commitAll(store, pieces.changes(untilS, MOST_AT_ONCE));
       await commitAll(store, hours.changes(Number.POSITIVE_INFINITY, MOST_AT_ONCE));
       writtenMs = Math.min(nowMs, untilS * 1_000);

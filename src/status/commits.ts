@@ -42,6 +42,7 @@ export function watchCommits(store: Store, clock: Clock): WatchedStore {
     store: {
       ...store,
       commit: (change) => noting("commit", () => store.commit(change)),
+      putSoon: (set, key, value) => noting("commit", () => store.putSoon(set, key, value)),
       outbox: {
         ...store.outbox,
         settle: (sink, settlement) => noting("settle", () => store.outbox.settle(sink, settlement)),

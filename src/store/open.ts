@@ -219,6 +219,12 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       return committed;
     },
 
+    async putSoon(set, key, value) {
+      const put = () => documents.change({ set, put: [[key, value]] });
+      if (soon.isBehind()) database.transaction(put);
+      else await soon.write(`document ${set} ${key}`, put);
+    },
+
     async describe() {
       const wal = `${database.path}-wal`;
       const copy = seenCopy(documents);

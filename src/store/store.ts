@@ -24,6 +24,11 @@ export interface Store {
   damagedKeys(set: string): Promise<readonly string[]>;
   /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
   commit(change: Change): Promise<Committed>;
+  /**
+   * Puts a document that may wait: with the next transaction, and after 5 s in one of its own. Of one document the last
+   * word counts; a crash may leave the one before. Resolves once it is durable.
+   */
+  putSoon(set: string, key: string, value: unknown): Promise<void>;
   /** Records of a log after a sequence number, ascending. */
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;

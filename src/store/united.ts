@@ -59,6 +59,8 @@ export function united(parts: readonly Part[]): Store {
       }
       return { lastPosition: 0, repeated: [] };
     },
+    putSoon: async (set, key, value) =>
+      void (await Promise.all(having(set).map((store) => store.putSoon(set, key, value)))),
     records: async () => onePart(),
     lastRecord: async () => onePart(),
     async describe() {

@@ -10,6 +10,8 @@ export interface Holding {
   version(set: string): number | null;
   /** One transaction: documents and events together, or neither. A change of nothing costs nothing. */
   commit(change: Change): Promise<Committed | null>;
+  /** Puts a document that may wait for a transaction; here it counts at once. Resolves once it is durable. */
+  putSoon(set: string, key: string, value: unknown): Promise<void>;
 }
 
 export async function createHolding(store: Store, sets: readonly string[]): Promise<Holding> {
@@ -22,6 +24,8 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
     if (map === undefined) throw new Error(`The set ${set} is not held by this room.`);
     return map;
   };
+
+  const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
 
   return {
     get<T>(set: string) {
@@ -43,9 +47,15 @@ export async function createHolding(store: Store, sets: readonly string[]): Prom
         const map = mapOf(set);
         for (const id of remove) map.delete(id);
         for (const [id, value] of put) map.set(id, value);
-        if (put.length > 0 || remove.length > 0) versions.set(set, (versions.get(set) ?? 0) + 1);
+        if (put.length > 0 || remove.length > 0) changed(set);
       }
       return committed;
+    },
+
+    async putSoon(set, key, value) {
+      mapOf(set).set(key, value);
+      changed(set);
+      await store.putSoon(set, key, value);
     },
   };
 }

@@ -43,7 +43,7 @@ export interface SchedulerOptions {
   /** Tells which sites the token lost. */
   readonly lostSites?: LostSites;
   /** Remembers how a job is doing. */
-  readonly remember: (job: string, state: HeldPoll) => Promise<void>;
+  readonly remember: (job: string, state: HeldPoll) => void;
   readonly remembered: (job: string) => HeldPoll | undefined;
 }
 
@@ -161,7 +161,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   async function well(work: Named, remark: string | null): Promise<void> {
     outage.noteSuccess();
     await availability.featureUp(work.name);
-    await remember(work, remark);
+    remember(work, remark);
   }
 
   /** True when the whole service is not to be had. */
@@ -170,7 +170,7 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     const whole = await outage.judge(failure, failures > 1, end.signal);
     if (!whole && failure instanceof ConfigError)
       await availability.featureDown(work.name, explain(work, failure));
-    await remember(work, explain(work, failure), false);
+    remember(work, explain(work, failure), false);
     return whole;
   }
 
@@ -267,12 +267,12 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     return refused && lacks ? `${sentence(failure)} The token lacks ${work.ability}.` : sentence(failure);
   }
 
-  async function remember(job: Named, problem: string | null, success = true): Promise<void> {
+  function remember(job: Named, problem: string | null, success = true): void {
     const known = options.remembered(job.name);
     const at = isoUtc(clock.now());
     const saidMs = rememberedMs.get(job.name) ?? Number.NEGATIVE_INFINITY;
     if (clock.monotonic() - saidMs < REMEMBER_MS && known?.problem === problem) return;
-    await options.remember(job.name, {
+    options.remember(job.name, {
       lastSuccess: success ? at : (known?.lastSuccess ?? null),
       lastAttempt: at,
       problem,

@@ -164,8 +164,10 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
           log,
         }),
         remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
-        async remember(job, state) {
-          await holding.commit({ documents: [{ set: pollSet, put: [[job, state]] }] });
+        remember(job, state) {
+          const unsaved = (error: unknown) =>
+            log.warn({ job, err: error }, "the outcome of a poll was not stored");
+          holding.putSoon(pollSet, job, state).catch(unsaved);
         },
       });
       return scheduler;

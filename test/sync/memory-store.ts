@@ -77,7 +77,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     }
   }
 
-  return {
+  const self: MemoryStore = {
     events,
     toldAtMs: (id) => toldAtMs.get(id) ?? Number.NaN,
     repeated,
@@ -118,6 +118,9 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       }
       return committed;
     },
+    // In no hurry to wait: nothing here reaches a disk.
+    putSoon: async (set, key, value) =>
+      void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
     version: async (set) => versions.get(set) ?? 0,
     // Every commit counts, and what the outbox does goes through it.
     changes: async () => commits + (await inner.changes()),
@@ -140,4 +143,5 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
     describe: () => inner.describe(),
     close: () => inner.close(),
   };
+  return self;
 }

@@ -109,6 +109,13 @@ export function changeDocuments(source: string, changes: readonly DocumentChange
   ];
 }
 
+/** One document, by itself. */
+export function putDocument(source: string, set: string, key: string, value: unknown): Asked {
+  const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
+  if (put === undefined) throw new RangeError("A document that is put is a statement.");
+  return put;
+}
+
 const PUT = `insert into document (source, set_name, key, body)
   select $1, told.* from unnest($2::text[], $3::text[], $4::text[]) as told
   on conflict (source, set_name, key) do update set body = excluded.body`;

@@ -2,7 +2,7 @@ import { createBell } from "../../waiting.ts";
 import { Fenced } from "../fenced.ts";
 import type { DocumentChange, Store } from "../store.ts";
 import { createDeadLetters } from "./dead-letters.ts";
-import { type Ask, appendRecords, changeDocuments, createDocuments } from "./documents.ts";
+import { type Ask, appendRecords, changeDocuments, createDocuments, putDocument } from "./documents.ts";
 import { createEventLog } from "./event-log.ts";
 import { createGaps } from "./gaps.ts";
 import { noSuchSource } from "./meaning.ts";
@@ -118,6 +118,13 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
           : log.committed(appending, answer);
       if (events.length > committed.repeated.length) news.ring();
       return committed;
+    },
+
+    async putSoon(set, key, value) {
+      const put = putDocument(source, set, key, value);
+      if (writer.soon.isBehind()) await writer.commit([put]);
+      else await writer.soon.write(`document ${set} ${key}`, () => put);
+      changed([set]);
     },
 
     async describe() {

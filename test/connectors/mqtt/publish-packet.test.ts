@@ -1,0 +1,122 @@
+import { PassThrough } from "node:stream";
+import fc from "fast-check";
+import { type IPublishPacket, writeToStream } from "mqtt-packet";
+import { describe, expect, test } from "vitest";
+import type { Message } from "#connectors/mqtt/messages.ts";
+import { bytesBeyond, bytesOf, mostBytesOf, writePublish } from "#connectors/mqtt/publish-packet.ts";
+import { createPublisher } from "#connectors/mqtt/publisher.ts";
+import { seed } from "../../seed.ts";
+
+/** What the library makes of the same message. */
+function byLibrary(message: Message, messageId: number, protocolVersion: 4 | 5): Buffer {
+  const { contentType, correlation, expirySeconds, payload, properties, retain, topic } = message;
+  const packet: IPublishPacket = {
+    cmd: "publish",
+    ...{ topic, payload, retain, messageId, qos: 1, dup: false },
+    properties: {
+      payloadFormatIndicator: true,
+      contentType,
+      ...(Object.keys(properties).length === 0 ? {} : { userProperties: { ...properties } }),
+      ...(expirySeconds === undefined ? {} : { messageExpiryInterval: expirySeconds }),
+      ...(correlation === undefined ? {} : { correlationData: Buffer.from(correlation, "base64") }),
+    },
+  };
+  const stream = new PassThrough({ highWaterMark: 2 ** 24 });
+  writeToStream(packet, stream, { protocolVersion });
+  stream.uncork();
+  return (stream.read() as Buffer | null) ?? Buffer.alloc(0);
+}
+
+function byUs(message: Message, id: number, version: 4 | 5): Buffer {
+  const into = Buffer.alloc(mostBytesOf(message) + 9, 0xee);
+  const end = writePublish(into, 9, message, id, version);
+  return into.subarray(9, end);
+}
+
+const text = fc.string({ unit: "grapheme", maxLength: 60 });
+/** Around the lengths at which the length itself takes a byte more: 128 and 16,384. */
+const payload = fc.oneof(
+  text,
+  fc.integer({ min: 60, max: 140 }).map((length) => "x".repeat(length)),
+  fc.integer({ min: 16_200, max: 16_400 }).map((length) => "x".repeat(length)),
+  fc.integer({ min: 0, max: 30_000 }).map((length) => "°".repeat(length)),
+);
+const message: fc.Arbitrary<Message> = fc.record(
+  {
+    topic: fc.string({ unit: "grapheme", minLength: 1, maxLength: 150 }),
+    payload,
+    retain: fc.boolean(),
+    contentType: fc.constantFrom("application/json", "application/cloudevents+json"),
+    properties: fc.dictionary(
+      fc.string({ unit: "grapheme", minLength: 1, maxLength: 20 }).filter((name) => name !== "__proto__"),
+      text,
+      { maxKeys: 4, noNullPrototype: true },
+    ),
+    expirySeconds: fc.integer({ min: 1, max: 2 ** 32 - 1 }),
+    correlation: fc
+      .uint8Array({ minLength: 1, maxLength: 100 })
+      .map((bytes) => Buffer.from(bytes).toString("base64")),
+  },
+  { requiredKeys: ["topic", "payload", "retain", "contentType", "properties"] },
+);
+const id = fc.integer({ min: 1, max: 65_535 });
+const version = fc.constantFrom(4 as const, 5 as const);
+
+describe("mqtt: a PUBLISH", () => {
+  test("is to the byte what the library writes", () => {
+    fc.assert(
+      fc.property(message, id, version, (sent, number, spoken) => {
+        const bytes = byUs(sent, number, spoken);
+        expect(bytes.equals(byLibrary(sent, number, spoken))).toBe(true);
+        expect(bytesOf(sent, spoken)).toBe(bytes.length);
+        expect(mostBytesOf(sent)).toBeGreaterThanOrEqual(bytes.length);
+      }),
+      { seed, numRuns: 2_000 },
+    );
+  });
+
+  test("is measured to the byte where that decides", () => {
+    const sent: Message = {
+      ...{ topic: "a/b", payload: "21,5 °C", retain: true },
+      ...{ contentType: "application/json", properties: {} },
+    };
+    const bytes = byUs(sent, 1, 5).length;
+    expect([bytesBeyond(bytes, sent), bytesBeyond(bytes - 1, sent)]).toEqual([null, bytes]);
+  });
+
+  test("of one turn all leave in one write, in order, whatever their sizes", async () => {
+    const turns = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
+    await fc.assert(
+      fc.asyncProperty(turns, version, async (all, spoken) => {
+        const writes: Buffer[] = [];
+        const taken: ((error?: Error | null) => void)[] = [];
+        const publisher = createPublisher(
+          {
+            write(chunk: Buffer, done?: unknown) {
+              writes.push(chunk);
+              // The system takes it later, so the bench must not be written on before.
+              if (typeof done === "function") taken.push(done as (error?: Error | null) => void);
+              return true;
+            },
+          },
+          spoken,
+        );
+        for (const turn of all) {
+          const before = writes.length;
+          for (const [n, each] of turn.entries()) publisher.put(each, n + 1);
+          await new Promise((resolve) => setImmediate(resolve));
+          const expected = Buffer.concat(turn.map((each, n) => byLibrary(each, n + 1, spoken)));
+          const small = turn.reduce((sum, each) => sum + mostBytesOf(each), 0) <= 65_536;
+          if (small) expect(writes.length - before).toBe(turn.length === 0 ? 0 : 1);
+          expect(Buffer.concat(writes.slice(before)).equals(expected)).toBe(true);
+        }
+        const whole = Buffer.concat(
+          all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))),
+        );
+        expect(Buffer.concat(writes).equals(whole)).toBe(true);
+        for (const done of taken) done(null);
+      }),
+      { seed, numRuns: 100 },
+    );
+  });
+});
