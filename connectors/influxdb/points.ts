@@ -31,18 +31,23 @@ export function* linesOf(event: Event, settings: PointSettings): Generator<Lines
 
 function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSettings, timeMs: number): string {
   const { measurement, tags, fields } = parts;
-  return lineOf({
-    measurement: settings.prefix + measurement,
-    tags: {
-      ...settings.tags,
-      ...settings.namesOf?.(event),
-      source: event.source.slice(event.source.lastIndexOf("/") + 1),
-      site_id: event.siteid,
-      ...tags,
-    },
-    fields,
-    timeMs,
-  });
+  const all = { ...ownTags(event, settings), ...tags };
+  return lineOf({ measurement: settings.prefix + measurement, tags: all, fields, timeMs });
+}
+
+/** What is the same for every point of an event. */
+function ownTags(event: Event, settings: PointSettings): PointParts["tags"] {
+  return {
+    ...settings.tags,
+    ...settings.namesOf?.(event),
+    source: event.source.slice(event.source.lastIndexOf("/") + 1),
+    site_id: event.siteid,
+  };
+}
+
+/** The tags of a value's point. */
+export function valueTags(event: Event<"tag-value">, settings: PointSettings): PointParts["tags"] {
+  return { ...ownTags(event, settings), ...valuePoint(event).tags };
 }
 
 function partsOf(event: Exclude<AnyEvent, { type: "tag-history" | "silent-sensors" }>): Parts {

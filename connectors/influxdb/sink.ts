@@ -10,16 +10,22 @@ import type { InfluxConfig } from "./config.ts";
 import { createExchange, type Exchange } from "./exchange.ts";
 import { createNames } from "./names.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
-import { linesOf } from "./points.ts";
+import { linesOf, type PointSettings } from "./points.ts";
 import { lifeOfServer } from "./start-time.ts";
 import { countOf, type Line, storeLines, type Verdict } from "./store-lines.ts";
 import { countTooOld } from "./too-old.ts";
+import { createValueLines } from "./value-line.ts";
 
 /** Accepted means: the server answered success to the request that carried the event's points. */
 export function createInfluxSink(config: InfluxConfig, context: ConnectorContext): Sink {
   const writePath = pathOf(config);
   const names = createNames(config.tags_from, context);
-  const settings = { prefix: config.measurement_prefix ?? "", tags: config.tags, namesOf: names.of };
+  const settings: PointSettings = {
+    prefix: config.measurement_prefix ?? "",
+    tags: config.tags,
+    ...(config.tags_from.length === 0 ? {} : { namesOf: names.of }),
+  };
+  const valueLine = createValueLines(settings);
   const tooOld = countTooOld(context);
   const authorization = authorizationOf(config, context);
   const proxy = proxyOf(config.proxy, context.clock);
@@ -148,7 +154,9 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   function* allLines(batch: readonly Event[], unreadable: Map<number, string>): Generator<Line> {
     for (const [owner, event] of batch.entries()) {
       try {
-        for (const lines of linesOf(event, settings)) yield { owner, ...lines };
+        const text = valueLine(event);
+        if (text !== null) yield { owner, text };
+        else for (const lines of linesOf(event, settings)) yield { owner, ...lines };
       } catch (error) {
         unreadable.set(owner, error instanceof Error ? error.message : String(error));
       }

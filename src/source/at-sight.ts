@@ -1,4 +1,5 @@
 import type { Alarm, AlarmActivity, Site, Tag } from "../building.ts";
+import { secretsKnown } from "../masking.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord } from "./reply.ts";
 import { PRIORITIES, STATUSES, timeText, wellFormed } from "./wire.ts";
@@ -18,6 +19,41 @@ export function tagAtSight(record: unknown): Tag | null {
     description: textOrNull(description),
     unit: textOrNull(unit),
   };
+}
+
+/** What is remembered of so many tags, at 300 bytes each. */
+const RECALLED_MAX = 1_000;
+
+/**
+ * The same reader, which recalls the tags that it has read: in a reply of values 20 records say again what they said three
+ * seconds ago, and each text would be searched for secrets anew. A text in which something was masked is never the same.
+ */
+export function recallingTags(read: (record: unknown) => Tag | null): (record: unknown) => Tag | null {
+  const known = new Map<string, Tag>();
+  let secrets = secretsKnown();
+  return (record) => {
+    if (secrets !== secretsKnown()) {
+      secrets = secretsKnown();
+      known.clear();
+    }
+    const tag = isRecord(record) && typeof record.id === "string" ? known.get(record.id) : undefined;
+    if (tag !== undefined && isRecord(record) && says(record.attributes, tag)) return tag;
+    const anew = read(record);
+    if (anew !== null) {
+      if (known.size >= RECALLED_MAX) known.clear();
+      known.set(anew.id, anew);
+    }
+    return anew;
+  };
+}
+
+function says(attributes: unknown, { displayName, description, unit }: Tag): boolean {
+  return (
+    isRecord(attributes) &&
+    attributes.display_name === displayName &&
+    attributes.description === description &&
+    attributes.unit === unit
+  );
 }
 
 export function alarmAtSight(record: unknown, askedSiteId: number | undefined): Alarm | null {

@@ -5,6 +5,7 @@ import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import { proxyOf } from "../proxy.ts";
 import { checkedGroup, checkedWrites, decided } from "./asked.ts";
+import { recallingTags } from "./at-sight.ts";
 import { createClockSkew, skewTeller } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListPace } from "./list-pace.ts";
@@ -58,7 +59,7 @@ export function createSource(options: SourceOptions): Source {
   const memory = createPageMemory(note);
   const schemas = recordSchemas(memory.note);
   const readers = recordReaders(schemas);
-  const values = valueReader(readers.tag, note);
+  const values = valueReader(recallingTags(readers.tag), note);
   const http: HttpTransport =
     options.transport === undefined
       ? createHttpTransport(config, proxyOf(config.proxy, clock, options.environment))

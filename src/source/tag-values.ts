@@ -46,18 +46,22 @@ export function valueReader(tagIn: Reader<Tag>, note: Note): ValueReader {
   return {
     readings(answer, askedIds) {
       const readings: TagReading[] = [];
-      const leftOut = new Map(askedIds.map((id) => [id, "The reply does not list it."]));
+      const unusable = new Map<string, string>();
       for (const { tag, record } of records(answer, askedIds)) {
         if (isValue(record.value)) {
-          readings.push({ ...tag, value: record.value });
-          leftOut.delete(tag.id);
+          const { id, displayName, description, unit } = tag;
+          readings.push({ id, displayName, description, unit, value: record.value });
         } else {
           note("tag.value");
-          leftOut.set(tag.id, `Its value is ${kindOf(record.value)}, and no number, boolean or null.`);
+          unusable.set(tag.id, `Its value is ${kindOf(record.value)}, and no number, boolean or null.`);
         }
       }
-      const silent = [...leftOut].map(([id, reason]) => ({ id, reason }));
-      return { readings, ...(silent.length === 0 ? {} : { leftOut: silent }) };
+      if (readings.length === askedIds.length) return { readings };
+      const had = new Set(readings.map(({ id }) => id));
+      const leftOut = askedIds
+        .filter((id) => !had.has(id))
+        .map((id) => ({ id, reason: unusable.get(id) ?? "The reply does not list it." }));
+      return { readings, leftOut };
     },
 
     logs(answer, askedIds) {

@@ -1,7 +1,7 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
 import { eventIn, eventText } from "../history-event.ts";
-import { checksumOf, unsound } from "./checksum.ts";
+import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";
 import type { Database } from "./sqlite.ts";
@@ -125,15 +125,19 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       for (const event of events) {
         const body = eventText(event);
         const bytes = bytesOf(event, body);
-        const columns = [event.id, event.type, isTelemetry(event.type) ? 1 : 0, nowMs, bytes, body] as const;
-        const position = insertion.insert(...columns, checksumOf(...columns), written + bytes);
+        const { id, type } = event;
+        const telemetry = isTelemetry(type) ? 1 : 0;
+        const checksum = checksumOfEvent(id, type, telemetry, nowMs, bytes, body);
+        const position = insertion.insert(id, type, telemetry, nowMs, bytes, body, checksum, written + bytes);
         if (position === null) {
           repeated.push(event.id);
           continue;
         }
         written += bytes;
         // A value is plain data and most of all there is: to read its text again would give the same.
-        tail?.add({ position, committedAt, body, ...(event.type === "tag-value" ? { event } : {}) });
+        tail?.add(
+          type === "tag-value" ? { position, committedAt, body, event } : { position, committedAt, body },
+        );
       }
       const added = written - before;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);

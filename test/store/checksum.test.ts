@@ -1,6 +1,6 @@
 import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
-import { checksumOf } from "#src/store/checksum.ts";
+import { checksumOf, checksumOfEvent } from "#src/store/checksum.ts";
 
 // Another reckoning, and every row that was written before counts as damaged.
 test.each([
@@ -21,4 +21,9 @@ test.each([
   { last: 12, as: "12" },
 ])("the last column counts as its text: $last", ({ last, as }) => {
   expect(checksumOf("a", last)).toBe(crc32(as, crc32("a")));
+});
+
+test("an event's row has the checksum that its columns have", () => {
+  const columns = ["tag-value.1", "tag-value", 1, 1_795_161_600_000, 640, '{"id":"tag-value.1"}'] as const;
+  expect(checksumOfEvent(...columns)).toBe(checksumOf(...columns));
 });
