@@ -1,18 +1,13 @@
-import {
-  connect,
-  type IClientOptions,
-  type IConnackPacket,
-  type IPublishPacket,
-  type MqttClient,
-} from "mqtt";
+import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { rest, WOKEN, within } from "../../src/waiting.ts";
+import type { Acknowledged } from "./acknowledgements.ts";
 import type { Message } from "./messages.ts";
-import { preparePackets } from "./prepare-packets.ts";
 import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
 import { createPublisher } from "./publisher.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
+import { openSocket } from "./socket.ts";
 import { whyHungUp } from "./wrong-door.ts";
 
 /**
@@ -65,8 +60,9 @@ const FAREWELL_MS = 1_000;
 
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
-  preparePackets();
-  const client = connect({
+  /** Nothing is acknowledged before something is sent. */
+  let acknowledged: Acknowledged = () => undefined;
+  const settings: IClientOptions = {
     ...options.client,
     reconnectPeriod: 0,
     queueQoSZero: false,
@@ -77,12 +73,18 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     log: () => undefined,
     // Or it prepares a buffer for each of the 65,536 packet ids: 66,000 objects and some 8 MB for as long as we run.
     writeCache: false,
-  });
+  };
+  const client = new MqttClient(
+    () => openSocket(settings, (id, reason) => acknowledged(id, reason)),
+    settings,
+  );
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
     const said = { limits: limitsOf(connack, options.place), sessionPresent: sessionIn(connack) };
-    return linkOver(client, said, lost, options);
+    const opened = linkOver(client, said, lost, options);
+    acknowledged = opened.acknowledged;
+    return opened.link;
   } catch (error) {
     client.end(true);
     if (!(error instanceof HungUp) || signal.aborted) throw error;
@@ -159,7 +161,7 @@ function linkOver(
   { limits, sessionPresent }: Pick<Link, "limits" | "sessionPresent">,
   lost: AbortController,
   options: LinkOptions,
-): Link {
+): { readonly link: Link; readonly acknowledged: Acknowledged } {
   const { clock, place, publishDeadlineMs } = options;
   const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
   const publisher = createPublisher(client.stream, version);
@@ -180,16 +182,13 @@ function linkOver(
     for (const { done } of abandoned) done(reason);
   }
 
-  // The library has not sent these messages and lets their acknowledgements pass.
-  client.on("packetreceive", (packet) => {
-    if (packet.cmd !== "puback" || packet.messageId === undefined) return;
-    const answered = pending.get(packet.messageId);
+  function acknowledged(id: number, reason: number): void {
+    const answered = pending.get(id);
     if (answered === undefined) return;
-    pending.delete(packet.messageId);
-    const { reasonCode = 0 } = packet;
+    pending.delete(id);
     // Below 128 the broker has taken the message, whatever else it says of it.
-    answered.done(reasonCode < 128 ? null : publishFailure(reasonCode, answered.topic));
-  });
+    answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
+  }
 
   client.on("disconnect", (packet) => {
     cause ??= disconnectFailure(packet.reasonCode, place);
@@ -275,7 +274,7 @@ function linkOver(
     client.end(true);
   }
 
-  return {
+  const link: Link = {
     limits,
     sessionPresent,
     lost: lost.signal,
@@ -301,6 +300,7 @@ function linkOver(
       client.stream.destroy();
     },
   };
+  return { link, acknowledged };
 }
 
 /** Where retained messages are not wanted (rh 2), one that comes nevertheless has to say what it is (rap). */

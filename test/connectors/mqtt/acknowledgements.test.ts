@@ -1,0 +1,84 @@
+import fc from "fast-check";
+import { generate, type Packet } from "mqtt-packet";
+import { describe, expect, test } from "vitest";
+import { createAcknowledgements } from "#connectors/mqtt/acknowledgements.ts";
+import { seed } from "../../seed.ts";
+
+interface Sent {
+  readonly bytes: Buffer;
+  readonly answer: readonly [id: number, reason: number] | null;
+}
+
+const id = fc.integer({ min: 1, max: 65_535 });
+const other = (packet: Packet): Sent => ({
+  bytes: generate(packet, { protocolVersion: 5 }),
+  answer: null,
+});
+/** As brokers write it: without a reason, with one, and with properties behind it. */
+const puback = fc
+  .tuple(id, fc.option(fc.nat(255)), fc.uint8Array({ maxLength: 300 }))
+  .map(([number, reason, more]): Sent => {
+    const properties = reason === null || more.length === 0 ? [] : [...lengthOf(more.length), ...more];
+    const rest = [number >> 8, number & 0xff, ...(reason === null ? [] : [reason]), ...properties];
+    return { bytes: Buffer.from([0x40, ...lengthOf(rest.length), ...rest]), answer: [number, reason ?? 0] };
+  });
+const packet = fc.oneof(
+  { weight: 4, arbitrary: puback },
+  { weight: 1, arbitrary: fc.constant(other({ cmd: "pingresp" })) },
+  { weight: 1, arbitrary: id.map((messageId) => other({ cmd: "suback", messageId, granted: [1] })) },
+  {
+    weight: 1,
+    arbitrary: fc.tuple(id, fc.nat(40_000)).map(([messageId, length]) => {
+      const payload = Buffer.alloc(length, 0x40);
+      return other({ cmd: "publish", topic: "a", qos: 1, dup: false, retain: false, messageId, payload });
+    }),
+  },
+);
+
+function lengthOf(length: number): readonly number[] {
+  return length < 128 ? [length] : [(length & 0x7f) | 0x80, length >> 7];
+}
+
+/** Reads the bytes in pieces of these lengths, over and over. */
+function readIn(bytes: Buffer, lengths: readonly number[]) {
+  const answers: (readonly [number, number])[] = [];
+  const acknowledgements = createAcknowledgements((number, reason) => answers.push([number, reason]));
+  const left: Buffer[] = [];
+  for (let at = 0, n = 0; at < bytes.length; n += 1) {
+    const end = at + (lengths[n % lengths.length] ?? 1);
+    // What is read is the system's, and other bytes stand there later.
+    const chunk = Buffer.from(bytes.subarray(at, end));
+    const found = acknowledgements.read(chunk);
+    if (found !== null) left.push(Buffer.from(found));
+    chunk.fill(0xee);
+    at = end;
+  }
+  return { answers, left: Buffer.concat(left) };
+}
+
+describe("mqtt: acknowledgements", () => {
+  test("are found in whatever pieces they come, and all else is left for the library, to the byte", () => {
+    const lengths = fc.array(fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 5_000 })), {
+      minLength: 1,
+      maxLength: 10,
+    });
+    fc.assert(
+      fc.property(fc.array(packet, { maxLength: 40 }), lengths, (sent, cut) => {
+        const { answers, left } = readIn(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
+        expect(answers).toEqual(sent.flatMap(({ answer }) => (answer === null ? [] : [answer])));
+        expect(
+          left.equals(Buffer.concat(sent.filter(({ answer }) => answer === null).map(({ bytes }) => bytes))),
+        ).toBe(true);
+      }),
+      { seed, numRuns: 300 },
+    );
+  });
+
+  test.each([
+    ["a header with other flags", [0x41, 2, 0, 7]],
+    ["one without a number", [0x40, 1, 7]],
+    ["a length that has no end, and whatever follows", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
+  ])("%s is left for the library to complain about", (_what, bytes) => {
+    expect(readIn(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
+  });
+});
