@@ -68,4 +68,4 @@ format of Prometheus; \`status.metrics_token\` opens that address and nothing el
 - A histogram has \`_bucket\`, \`_sum\` and \`_count\`, by the labels and \`le\`.`;
 
 const OF_PROCESS = `What the library for metrics tells of any process of Node.js, with \`plenum_\` before its names; here under Linux,
-elsewhere some are missing. The lag of the event loop has the 50 ms in it at which it is looked at.`;
+elsewhere some are missing. The lag of the event loop has the 500 ms in it at which it is looked at.`;
