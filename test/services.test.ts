@@ -248,7 +248,7 @@ describeService("the scheduler of a source", async () => {
     availability,
     scope,
     remembered: () => undefined,
-    remember: async () => undefined,
+    remember: () => undefined,
   });
   // The run under way has until the deadline; time has to move for it.
   const moving: Service = {

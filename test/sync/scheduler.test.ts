@@ -62,9 +62,7 @@ async function schedule(
     availability,
     scope,
     remembered: (job) => holding.get<HeldPoll>("poll/main").get(job),
-    async remember(job, state) {
-      await holding.commit({ documents: [{ set: "poll/main", put: [[job, state]] }] });
-    },
+    remember: (job, state) => void holding.putSoon("poll/main", job, state),
   });
   await scheduler.start(new AbortController().signal);
   const state = (job: string) => holding.get<HeldPoll>("poll/main").get(job);
