@@ -16,6 +16,7 @@ import {
   type HeldPoll,
   type HeldTagPlace,
   type HeldValue,
+  lastGoodOf,
   syncSet,
 } from "./sync/snapshot.ts";
 
@@ -104,7 +105,8 @@ export function createPicture(store: CurveStore, zones: ReadonlyMap<string, stri
       return ofAll("value", (source, id, held: HeldValue): PicturedValue | undefined => {
         const tag = tags.get(`${source} ${id}`);
         if (tag === undefined) return undefined;
-        const { lastGood, quality, time, value } = held;
+        const { quality, time, value } = held;
+        const lastGood = lastGoodOf(held);
         return { source, siteId: tag.siteId, tag: tag.value, value, quality, time, lastGood };
       });
     },

@@ -8,6 +8,7 @@ import {
   type HeldQuarantine,
   type HeldTagPlace,
   type HeldValue,
+  lastGoodOf,
   syncSet,
 } from "../sync/snapshot.ts";
 import type { LiveTag } from "../sync/work.ts";
@@ -53,7 +54,7 @@ export async function tagAnswer(parts: TagParts, source: string, id: string): Pr
     ...row,
     systems,
     gatewayOffline,
-    lastGood: value?.lastGood ?? null,
+    lastGood: value === undefined ? null : lastGoodOf(value),
     ...next,
     log,
     places: parts.places(sampleOf(row)),

@@ -54,7 +54,7 @@ export async function factsFromState(
     visibleSites(store, source),
     store.documents<HeldValue>(documentSet("value", source)),
   ]);
-  const silent = new Set([...values].filter(([, { nulls }]) => nulls >= SILENT).map(([id]) => id));
+  const silent = new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT).map(([id]) => id));
   return factsOf({
     settings,
     basis: "state",

@@ -123,16 +123,39 @@ export interface HeldToken {
   readonly lost?: Readonly<Record<string, string>>;
 }
 
-/** The latest reading of a tag (set `value`), keyed by tag id. */
+/**
+ * The latest reading of a tag (set `value`), keyed by tag id. It is written with each reading, so what it would only say
+ * twice is left out: nearly always it is `{"value":21.5,"quality":"good","time":"…","told":"this"}`, 80 bytes instead of 200.
+ */
 export interface HeldValue {
   readonly value: TagValue;
   readonly quality: Quality;
   readonly time: string;
-  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
-  /** Reads in a row that answered null. */
-  readonly nulls: number;
-  /** What the live reads told last; differs from the reading where only changes are told. Absent before the first. */
-  readonly told?: { readonly value: TagValue; readonly quality: Quality; readonly time: string };
+  /** The last reading that was no null, and null when there was none; absent where it is this one. */
+  readonly lastGood?: GoodReading | null;
+  /** Reads in a row that answered null; absent where this one did not. */
+  readonly nulls?: number;
+  /** What the live reads told last; it differs from this reading where only changes are told. Absent before the first. */
+  readonly told?: ToldReading | "this";
+}
+
+export interface GoodReading {
+  readonly value: TagValue;
+  readonly time: string;
+}
+
+export interface ToldReading extends GoodReading {
+  readonly quality: Quality;
+}
+
+/** The last reading of a tag that was no null; null when there was none. */
+export function lastGoodOf({ lastGood, time, value }: HeldValue): GoodReading | null {
+  return lastGood === undefined ? { value, time } : lastGood;
+}
+
+/** What was told of a tag last; undefined before the first time. */
+export function lastToldOf({ quality, time, told, value }: HeldValue): ToldReading | undefined {
+  return told === "this" ? { value, quality, time } : told;
 }
 
 /**

@@ -23,6 +23,9 @@ export interface CampaignReport {
   readonly violations: readonly string[];
 }
 
+/** So many times a worker is started anew at least, however few commands there are. */
+const PLANNED_RESTARTS = 5;
+
 /** What the oracle knows of a message. */
 interface Sent {
   readonly id: string;
@@ -278,9 +281,13 @@ export async function runCampaign(options: {
         return rig.breakStore(false);
       }
       default:
-        restarts += 1;
-        return rig.restart(config);
+        return restart();
     }
+  }
+
+  async function restart(): Promise<void> {
+    restarts += 1;
+    await rig.restart(config);
   }
 
   async function say(messages: readonly Message[]): Promise<void> {
@@ -301,6 +308,8 @@ export async function runCampaign(options: {
     await say(messages);
     if (chance(0.5)) await rig.clock.advance(random() * 1_000);
     if (chance(0.01)) await disturb();
+    // By chance there are some; a short campaign has its five all the same.
+    if (restarts < Math.floor((PLANNED_RESTARTS * said) / options.commands)) await restart();
   }
   rig.simulator.control.setFaults([]);
   await rig.clock.advance(30 * 60_000);

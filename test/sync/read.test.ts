@@ -158,7 +158,6 @@ describe("a reading", () => {
     expect((await heldValues()).get("101")).toMatchObject({
       value: 21.5,
       quality: "good",
-      nulls: 0,
       time: event?.time,
     });
   });

@@ -67,22 +67,6 @@ describe("replies of several sources", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
-  test("wait for no more once five are there, whose values are as many as a crash may repeat", async () => {
-    await commit("a", 0);
-    const ended = ["b", "c", "d", "e"].map((source) => commit(source, 1));
-    await clock.advance(100);
-    ended.push(...["f", "g", "h"].map((source) => commit(source, 1)));
-    await clock.advance(2_000);
-    expect(await Promise.all(ended)).toEqual([
-      ...Array.from({ length: 5 }, () => "durable at 100"),
-      ...Array.from({ length: 2 }, () => "durable at 1100"),
-    ]);
-    expect(commits.slice(1).map(sourcesOf)).toEqual([
-      ["b", "c", "d", "e", "f"],
-      ["g", "h"],
-    ]);
-  });
-
   test("are made when they are committed, so that each builds on the one before", async () => {
     await commit("a", 0);
     const seen: number[] = [];

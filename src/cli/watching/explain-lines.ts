@@ -17,7 +17,7 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     "Value",
     value === null
       ? "  Never read."
-      : `  ${value.value ?? "nothing"} (${value.quality}) at ${value.time}${value.nulls > 0 ? `, nothing ${value.nulls} times in a row` : ""}`,
+      : `  ${value.value ?? "nothing"} (${value.quality}) at ${value.time}${(value.nulls ?? 0) > 0 ? `, nothing ${value.nulls} times in a row` : ""}`,
     ...(value?.lastGood && value.value === null
       ? [`  last good: ${value.lastGood.value} at ${value.lastGood.time}`]
       : []),

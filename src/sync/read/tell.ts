@@ -5,7 +5,7 @@ import { type Event, makeEvent, sourceUri, subjectOf } from "../../event.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { Quality, TagValueFact, ValueType } from "../../tag-facts.ts";
 import type { PlacedTag } from "../inventory/held.ts";
-import type { HeldValue } from "../snapshot.ts";
+import { type HeldValue, lastGoodOf, lastToldOf, type ToldReading } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
 
 /** A tag that is read, and the class that says how. */
@@ -35,12 +35,16 @@ export function tell(
   context: { readonly source: string; readonly inDoubt: boolean; readonly behindGateway: string | null },
 ): Told {
   const time = isoUtc(reply.receivedAtMs);
-  const type = typeChange(before?.lastGood?.value ?? null, value);
+  const goodBefore = before === undefined ? null : lastGoodOf(before);
+  const type = typeChange(goodBefore?.value ?? null, value);
   const inDoubt = context.inDoubt || type !== null;
   const quality: Quality = value === null ? "bad" : inDoubt ? "uncertain" : "good";
-  const lastGood = value === null ? (before?.lastGood ?? null) : { value, time };
-  const reading = { value, quality, time, lastGood, nulls: value === null ? (before?.nulls ?? 0) + 1 : 0 };
-  const told = before?.told;
+  const lastGood = value === null ? goodBefore : { value, time };
+  const reading =
+    value === null
+      ? { value, quality, time, lastGood, nulls: (before?.nulls ?? 0) + 1 }
+      : { value, quality, time };
+  const told = before === undefined ? undefined : lastToldOf(before);
   if (told !== undefined && !isWorthTelling(watched.readClass, reading, told)) {
     return { held: { ...reading, told }, event: null };
   }
@@ -64,7 +68,7 @@ export function tell(
     data,
     facts: [],
   });
-  return { held: { ...reading, told: { value, quality, time } }, event };
+  return { held: { ...reading, told: "this" }, event };
 }
 
 function typeChange(before: TagValue, now: TagValue): Required<TagValueFact>["type"] | null {
@@ -80,7 +84,7 @@ function typeOf(value: TagScalar): ValueType {
 function isWorthTelling(
   readClass: ReadClass,
   reading: { readonly value: TagValue; readonly quality: Quality; readonly time: string },
-  told: NonNullable<HeldValue["told"]>,
+  told: ToldReading,
 ): boolean {
   if (!readClass.on_change || reading.quality !== told.quality) return true;
   const silentMs = Date.parse(reading.time) - Date.parse(told.time);

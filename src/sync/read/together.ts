@@ -1,12 +1,12 @@
 import type { Clock } from "../../clock.ts";
 import type { Change, Store } from "../../store/store.ts";
-import { createBell, restUntilRung } from "../../waiting.ts";
+import { rest } from "../../waiting.ts";
 
 /**
  * Puts what the replies of several sources brought into one transaction, because each is a sync of the disk, a write of
  * every index and an offer to each sink. Whoever comes when there was none for a while is
  * committed at once; so one source, which may ask every 3 s, never waits. 20 sources at their full quota bring 7 replies
- * a second, and with them a transaction holds 100 values instead of 20.
+ * a second, and with them a transaction each second holds 140 values instead of 20.
  */
 export interface Together {
   /**
@@ -19,12 +19,6 @@ export interface Together {
 
 /** From one transaction to the next, in milliseconds. What is read is seconds old anyway when it is told. */
 const GATHER_MS = 1_000;
-/**
- * So many replies make a transaction that waits for no more: 5 of 20 values. As many events as a crash may have a sink get
- * once more, by the promise, so what the sinks have taken is written down with the next transaction and needs none of
- * its own.
- */
-const GATHER_REPLIES = 5;
 
 interface Waiting {
   readonly source: string;
@@ -37,48 +31,36 @@ export function createTogether(store: Pick<Store, "commit">, clock: Clock): Toge
   let waiting: Waiting[] = [];
   let isRunning = false;
   let lastMs = Number.NEGATIVE_INFINITY;
-  /** Rings when enough has gathered. */
-  const enough = createBell();
 
   async function run(): Promise<void> {
     isRunning = true;
     for (let [first] = waiting; first !== undefined; [first] = waiting) {
       const restMs = lastMs + GATHER_MS - clock.monotonic();
-      if (restMs > 0 && waiting.length < GATHER_REPLIES)
-        await restUntilRung(clock, restMs, enough, first.hurry);
+      if (restMs > 0) await rest(clock, restMs, first.hurry);
       lastMs = clock.monotonic();
       // A second reply of one source is told after the first, and need not wait for it any longer.
-      for (let isFollowed = true; isFollowed; ) {
-        const { taken, seconds } = takeOneOfEach();
-        await commitAll(taken);
-        isFollowed = seconds > 0 || waiting.length >= GATHER_REPLIES;
-      }
+      for (let [next] = waiting; next !== undefined; [next] = waiting) await commitAll(takeOneOfEach());
     }
     isRunning = false;
   }
 
-  /** As many as make a transaction, and how many were left because their source is in it already. */
-  function takeOneOfEach(): { readonly taken: readonly Waiting[]; readonly seconds: number } {
+  function takeOneOfEach(): readonly Waiting[] {
     const sources = new Set<string>();
     const taken: Waiting[] = [];
     const left: Waiting[] = [];
-    let seconds = 0;
     for (const each of waiting) {
-      const isSecond = sources.has(each.source);
-      if (isSecond) seconds += 1;
-      if (isSecond || taken.length === GATHER_REPLIES) left.push(each);
+      if (sources.has(each.source)) left.push(each);
       else taken.push(each);
       sources.add(each.source);
     }
     waiting = left;
-    return { taken, seconds };
+    return taken;
   }
 
   return {
     commit(source, change, hurry) {
       const done = Promise.withResolvers<void>();
       waiting.push({ source, change, hurry, done });
-      if (waiting.length >= GATHER_REPLIES) enough.ring();
       if (!isRunning) void run();
       return done.promise;
     },
