@@ -1,3 +1,5 @@
+import { MAX_ARRIVAL_BYTES } from "./client-options.ts";
+
 /**
  * Takes the acknowledgements of our messages (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) out of what a broker sends, and
  * leaves everything else to the library: each is six bytes at most, and the library takes 3 kB of memory to read it.
@@ -16,7 +18,7 @@ export type Acknowledged = (id: number, reason: number) => void;
 const PUBACK = 0x40;
 /** A length has four bytes at most (section 1.5.5). */
 const LENGTH_BYTES_MAX = 4;
-/** A longer PUBACK, of which some brokers make a letter, is no hurry: the properties of MQTT 5 end it, and are not read. */
+/** The message's number; behind it a reason may stand, and properties, which nobody reads. */
 const ID_BYTES = 2;
 
 export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgements {
@@ -55,14 +57,14 @@ export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgem
           at = bytes.length;
           break;
         }
-        const isOurs = bytes[at] === PUBACK;
+        const isOurs = bytes[at] === PUBACK && isSound(header);
         if (header === "short" || (isOurs && at + header.size > bytes.length)) {
           cut();
           begun = Buffer.from(bytes.subarray(at));
           at = bytes.length;
           break;
         }
-        if (!isOurs || header.length < ID_BYTES) {
+        if (!isOurs) {
           passing = header.size;
           continue;
         }
@@ -77,6 +79,11 @@ export function createAcknowledgements(acknowledged: Acknowledged): Acknowledgem
       return left.length === 1 ? only : Buffer.concat(left);
     },
   };
+}
+
+/** One that is longer than anything that we let a broker send would be kept until it is whole. */
+function isSound(header: Header | "short"): boolean {
+  return header !== "short" && header.length >= ID_BYTES && header.size <= MAX_ARRIVAL_BYTES;
 }
 
 interface Header {

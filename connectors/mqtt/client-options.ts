@@ -10,7 +10,7 @@ import type { MqttConfig } from "./config.ts";
 import type { Message } from "./messages.ts";
 
 /** Largest packet that the broker may send us, in bytes: commands, which are refused far below this size. */
-const MAX_ARRIVAL_BYTES = 1_048_576;
+export const MAX_ARRIVAL_BYTES = 1_048_576;
 /** Most commands that the broker may send before we have acknowledged one. */
 const ARRIVALS_IN_FLIGHT = 20;
 

@@ -77,6 +77,7 @@ describe("mqtt: acknowledgements", () => {
   test.each([
     ["a header with other flags", [0x41, 2, 0, 7]],
     ["one without a number", [0x40, 1, 7]],
+    ["one that is longer than a broker may send", [0x40, 0x80, 0x80, 0xc0, 0x01, 0, 7]],
     ["a length that has no end, and whatever follows", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
   ])("%s is left for the library to complain about", (_what, bytes) => {
     expect(readIn(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
