@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Gateway } from "../building.ts";
 import type { Clock } from "../clock.ts";
-import type { Service } from "../lifecycle.ts";
+import { isStopping, type Service } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Source } from "../source/source.ts";
@@ -165,9 +165,10 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
         }),
         remembered: (job) => holding.get<HeldPoll>(pollSet).get(job),
         remember(job, state) {
-          const unsaved = (error: unknown) =>
-            log.warn({ job, err: error }, "the outcome of a poll was not stored");
-          holding.putSoon(pollSet, job, state).catch(unsaved);
+          holding.putSoon(pollSet, job, state).catch((error: unknown) => {
+            if (isStopping(error)) return;
+            log.warn({ job, err: error }, "how a poll went was not stored");
+          });
         },
       });
       return scheduler;

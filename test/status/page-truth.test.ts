@@ -50,7 +50,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Active alarms").innerText()).toContain("north: 1 when last read, ");
     expect(await plain(page, ".alarms")).toContain("Not all active alarms are known: 1 when last read, ");
-    expect(await page.locator(".alarms li").count()).toBe(2);
+    await expect.poll(() => page.locator(".alarms li").count()).toBe(2);
     expect(await page.locator(".sites tbody tr").first().innerText()).toContain("unknown");
     expect(await plain(page, ".source")).toMatch(/the service's own health check says: unhealthy, at /);
   });

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe } from "vitest";
+import { afterAll, beforeAll, describe, expect } from "vitest";
 import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { createDatabase, type Database } from "./rig.ts";
@@ -25,8 +25,12 @@ select event_id, observed_at from plenum.value union all select event_id, observ
               ).map(([id]) => ({ identity: String(id) }))
             : [],
         async breakServer() {
+          // Whoever serves a connection outlives a killed server for a moment, in which it commits what it is sent.
+          const serving = await processesOf(database);
           await server.kill();
           isAway = true;
+          for (const id of serving) end(id);
+          await expect.poll(() => serving.filter(runs)).toEqual([]);
         },
         async heal() {
           await server.again();
@@ -51,6 +55,23 @@ async function isThere(database: Database): Promise<boolean> {
 }
 
 /** Those of the server that serve our sinks. */
+function end(id: number): void {
+  try {
+    process.kill(id, "SIGKILL");
+  } catch {
+    // It was quick.
+  }
+}
+
+function runs(id: number): boolean {
+  try {
+    process.kill(id, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 async function processesOf(database: Database): Promise<readonly number[]> {
   const rows = await database.ask(
     "select pid from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
