@@ -1,14 +1,6 @@
 import type { Message } from "./messages.ts";
 
-/**
- * A PUBLISH with QoS 1 as bytes (MQTT 5.0 and 3.1.1, section 3.3). The library writes a packet in some forty pieces, makes
- * a Buffer of nearly each and a list of arguments for a log that nobody reads: with all that comes of it a quarter of
- * what a value costs. Here a message is written once, to where it leaves from; a test compares with the library, byte
- * for byte.
- *
- *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
- *     type and length      topic              id       MQTT 5 alone
- */
+/** MQTT 3.1.1, as its packets call it, and 5. */
 export type ProtocolVersion = 4 | 5;
 
 const PUBLISH_QOS_1 = 0x32;
@@ -74,8 +66,15 @@ function lengthBytes(length: number): number {
 }
 
 /**
- * Writes the packet at a place of `into`, which has room for `mostBytesOf`; answers where it ends. `id` is the packet's
- * number, 1 to 65,535.
+ * Writes a PUBLISH with QoS 1 (MQTT 5.0 and 3.1.1, section 3.3) at a place of `into`, which has room for `mostBytesOf`;
+ * answers where it ends. `id` is the packet's number, 1 to 65,535.
+ *
+ *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
+ *     type and length      topic              id       MQTT 5 alone
+ *
+ * The library writes a packet in some forty pieces, makes a Buffer of nearly each and a list of arguments for a log that
+ * nobody reads: a quarter of all memory that a value needs. Here a message is written once, to where it leaves from; a
+ * test compares with the library, byte for byte.
  */
 export function writePublish(
   into: Buffer,

@@ -2,9 +2,9 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { neverShow } from "#src/masking.ts";
-import { alarmAtSight, tagAtSight } from "#src/source/at-sight.ts";
+import { alarmAtSight, recallingTags, tagAtSight } from "#src/source/at-sight.ts";
 import { sameRecord } from "#src/source/same-record.ts";
-import { recordSchemas } from "#src/source/schema.ts";
+import { recordReaders, recordSchemas } from "#src/source/schema.ts";
 import { alarmRecord, tagRecord } from "./trial-source.ts";
 
 /**
@@ -121,6 +121,33 @@ describe("a record that is read at sight", () => {
       fc.property(records, (record) => compare(tagAtSight(record), schemas.tag, record, noted)),
       { numRuns: 5_000 },
     );
+  });
+
+  it("tag: one that is recalled is what it would be if it were read anew, and what is unusual is counted again", () => {
+    const { tag: read } = recordReaders(schemas);
+    const records = fc.oneof(bent(tagRecord("4711")), bent(tagRecord("4712")), Anything);
+    fc.assert(
+      fc.property(fc.array(records, { maxLength: 6 }), (some) => {
+        const recalling = recallingTags(read);
+        for (const record of [...some, ...some, ...some.toReversed()]) {
+          noted.length = 0;
+          const anew = { tag: read(record), noted: [...noted] };
+          noted.length = 0;
+          expect({ tag: recalling(record), noted: [...noted] }).toStrictEqual(anew);
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it("tag: what has become a secret since is masked in one that was read before", () => {
+    const word = "at-sight-later-0123456789";
+    const recalling = recallingTags(tagAtSight);
+    const record = put(tagRecord("4711"), ["attributes", "display_name"], `echo ${word}`);
+    const first = recalling(record);
+    expect([first?.displayName, recalling(record) === first]).toEqual([`echo ${word}`, true]);
+    neverShow(word);
+    expect(recalling(record)?.displayName).not.toContain(word);
   });
 
   it.each([undefined, 7])("alarm, asked for of site %s: the same", (siteId) => {
