@@ -173,7 +173,13 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     await expect.poll(() => names(page).count()).toBe(100);
     expect(await page.locator(".values h2").innerText()).toContain("1–100 of 30,000");
     asked.length = 0;
-    await page.getByLabel("search tags").pressSequentially("co2", { delay: 20 });
+    // Within one moment of the page: a busy machine might take longer for a letter than the page waits for the next one.
+    await page.getByLabel("search tags").evaluate((input) => {
+      for (const typed of ["c", "co", "co2"]) {
+        Object.assign(input, { value: typed });
+        input.dispatchEvent(new Event("input", { bubbles: true }));
+      }
+    });
     await expect.poll(() => page.locator(".values h2").innerText()).toContain("1–100 of 6,000");
     expect(asked.filter((path) => /search=c(o)?(&|$)/.test(path))).toEqual([]);
     await page.getByRole("button", { name: "next 100" }).click();

@@ -140,6 +140,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     sent.publish(message);
   }
 
+  const plan = planOf(random, options.messages);
   let armedAt = 0;
   let calmAt = Number.POSITIVE_INFINITY;
   let releaseAt = Number.POSITIVE_INFINITY;
@@ -154,7 +155,15 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     "broker-dies": () => stage.restartBroker("kill", () => several(20)),
     cut: () => stage.tap.cut(),
     async flood() {
-      for (const message of messages.flood()) await publishWithRoom(remembered(message));
+      // None while writing is stopped, when each is refused for that.
+      if (existsSync(switchFile)) {
+        plan.push({ at: said, what: "flood" });
+        return;
+      }
+      if (!stage.isAlive()) await sent.revive();
+      await stage.room();
+      // At once: a machine that is busy with something else would make a trickle of it.
+      for (const message of messages.flood()) sent.publish(remembered(message));
     },
     "stop-message": () => sent.publish(messages.stop()),
     "stop-file": () => writeFileSync(switchFile, "the campaign\n"),
@@ -178,7 +187,6 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     }
   }
 
-  const plan = planOf(random, options.messages);
   while (said < options.messages || plan.length > 0 || stage.isArmed()) {
     await publishWithRoom(next());
     const [coming] = plan;

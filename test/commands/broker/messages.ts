@@ -231,7 +231,7 @@ export function createMessages(options: {
     },
     flood(): readonly Message[] {
       const tag = pick(tags.open);
-      return Array.from({ length: 100 }, () => lawful({ tag }));
+      return Array.from({ length: FLOOD }, () => lawful({ tag }));
     },
     /** Another value under an id that was used; lawful by itself. */
     underTheId({ units: [old] }: Message): Message {
@@ -245,6 +245,9 @@ export function createMessages(options: {
 }
 
 const UNLAWFUL = (Object.keys(REASONS) as (keyof typeof REASONS)[]).filter((kind) => kind !== "stop");
+
+/** Twice as many as may be written to a tag in a minute. */
+const FLOOD = 40;
 
 /** Bits of a mark: 16 million publishes. */
 const MARK_BITS = 24;
