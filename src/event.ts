@@ -1,7 +1,6 @@
-import { hash } from "node:crypto";
 import type { Alarm, Gateway, Host, Priority, Site, System, Tag } from "./building.ts";
-import { createBySubject } from "./by-subject.ts";
 import type { AuditHead, CommandAccepted, CommandNotRestored, CommandResult } from "./command-facts.ts";
+import { type EventFacts, eventId, valueId } from "./event-ids.ts";
 import type {
   DaySealedFact,
   SeriesCompleteFact,
@@ -309,42 +308,6 @@ export function orderKey(event: Pick<Event, "source" | "subject">): string {
   return `${event.source} ${event.subject}`;
 }
 
-/**
- * A deterministic id: the kind, then 128 bits of SHA-256 over the kind and the facts, as base64url.
- * Safe in headers, topics and file names.
- */
-export function eventId(kind: Kind, source: string, ...facts: readonly (string | number | null)[]): string {
-  return `${kind}.${hashOf(16, kind, source, ...facts)}`;
-}
-
-/** So many bytes of SHA-256, as base64url. */
-function hashOf(bytes: number, ...facts: readonly (string | number | null)[]): string {
-  return hash("sha256", JSON.stringify(facts), "buffer").subarray(0, bytes).toString("base64url");
-}
-
-/**
- * The id of a value: the kind, its time in milliseconds as nine characters to the base of 36, then 96 bits of SHA-256
- * over the tag and the facts. Values are nearly all there is, and ids that rise lie next to each other in the index of
- * the log: of random ones each touches a page of its own, and a card that is written wears out twice as fast. The time
- * stands in the id once, so the hash is the same for all values of a tag, and a column of ids costs a lake 2 bytes a
- * value instead of 13.
- */
-function valueId(source: string, time: string, subject: string, facts: EventFacts): string {
-  const rising = Date.parse(time).toString(36).padStart(9, "0");
-  if (facts.length > 0) return `tag-value.${rising}${hashOf(12, "tag-value", source, subject, ...facts)}`;
-  let tag = tagHashes.get(source, subject);
-  if (tag === undefined) {
-    tag = hashOf(12, "tag-value", source, subject);
-    tagHashes.set(source, subject, tag);
-  }
-  return `tag-value.${rising}${tag}`;
-}
-
-/** Of 100 bytes each, for each source. */
-const tagHashes = createBySubject<string>(4_000);
-
-type EventFacts = readonly (string | number | null)[];
-
 /** Builds an event; `facts` are what makes it this event and no other, besides kind, source, subject and, of a live value, its time. */
 export function makeEvent<K extends Kind>(fields: {
   readonly type: K;
@@ -354,7 +317,7 @@ export function makeEvent<K extends Kind>(fields: {
   readonly siteId?: number | string | null;
   readonly priority?: Priority;
   readonly data: EventData[K];
-  readonly facts: readonly (string | number | null)[];
+  readonly facts: EventFacts;
 }): Event<K> {
   const { type, source, subject, time, facts } = fields;
   return {

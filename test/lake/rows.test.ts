@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { type Event, eventId, type Kind } from "#src/event.ts";
+import type { Event, Kind } from "#src/event.ts";
+import { eventId } from "#src/event-ids.ts";
 import { eventIn, eventText } from "#src/history-event.ts";
 import { dayOf, tellRows } from "#src/lake/rows.ts";
 import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#src/lake/table.ts";
