@@ -134,10 +134,10 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     for (let n = 0; n < count; n += 1) sent.publish(next());
   }
 
-  async function publishWithRoom(message: Message): Promise<void> {
+  /** Resolves when a worker lives and there is room for a message. */
+  async function room(): Promise<void> {
     if (!stage.isAlive()) await sent.revive();
     await stage.room();
-    sent.publish(message);
   }
 
   const plan = planOf(random, options.messages);
@@ -160,8 +160,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
         plan.push({ at: said, what: "flood" });
         return;
       }
-      if (!stage.isAlive()) await sent.revive();
-      await stage.room();
+      await room();
       // At once: a machine that is busy with something else would make a trickle of it.
       for (const message of messages.flood()) sent.publish(remembered(message));
     },
@@ -188,7 +187,8 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   }
 
   while (said < options.messages || plan.length > 0 || stage.isArmed()) {
-    await publishWithRoom(next());
+    await room();
+    sent.publish(next());
     const [coming] = plan;
     // Of two disturbances the second would take from a kill the moment that it waits for.
     if (coming !== undefined && said >= coming.at && !stage.isArmed()) {
