@@ -2,12 +2,12 @@ import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClie
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { rest, WOKEN, within } from "../../src/waiting.ts";
-import type { Acknowledged } from "./acknowledgements.ts";
 import type { Message } from "./messages.ts";
+import { createNudge } from "./nudge.ts";
 import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
 import { createPublisher } from "./publisher.ts";
 import { connectFailure, disconnectFailure, HungUp, publishFailure, subscribeFailure } from "./reasons.ts";
-import { openSocket } from "./socket.ts";
+import { type Listener, NOBODY, openSocket } from "./socket.ts";
 import { whyHungUp } from "./wrong-door.ts";
 
 /**
@@ -61,7 +61,7 @@ const FAREWELL_MS = 1_000;
 export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
   /** Nothing is acknowledged before something is sent. */
-  let acknowledged: Acknowledged = () => undefined;
+  let listener = NOBODY;
   const settings: IClientOptions = {
     ...options.client,
     reconnectPeriod: 0,
@@ -74,16 +74,17 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     // Or it prepares a buffer for each of the 65,536 packet ids: 66,000 objects and some 8 MB for as long as we run.
     writeCache: false,
   };
-  const client = new MqttClient(
-    () => openSocket(settings, (id, reason) => acknowledged(id, reason)),
-    settings,
-  );
+  const toUs: Listener = {
+    acknowledged: (id, reason) => listener.acknowledged(id, reason),
+    arrived: () => listener.arrived(),
+  };
+  const client = new MqttClient(() => openSocket(settings, toUs), settings);
   const lost = new AbortController();
   try {
     const connack = await connected(client, options, signal);
     const said = { limits: limitsOf(connack, options.place), sessionPresent: sessionIn(connack) };
     const opened = linkOver(client, said, lost, options);
-    acknowledged = opened.acknowledged;
+    listener = opened.listener;
     return opened.link;
   } catch (error) {
     client.end(true);
@@ -161,10 +162,14 @@ function linkOver(
   { limits, sessionPresent }: Pick<Link, "limits" | "sessionPresent">,
   lost: AbortController,
   options: LinkOptions,
-): { readonly link: Link; readonly acknowledged: Acknowledged } {
+): { readonly link: Link; readonly listener: Listener } {
   const { clock, place, publishDeadlineMs } = options;
   const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
   const publisher = createPublisher(client.stream, version);
+  const nudge = createNudge({
+    isWaiting: () => pending.size > 0 && !lost.signal.aborted,
+    ping: publisher.ping,
+  });
   /** What waits for its acknowledgement, by packet id, in the order of sending. */
   const pending = new Map<number, Pending>();
   let isWatched = false;
@@ -186,6 +191,7 @@ function linkOver(
     const answered = pending.get(id);
     if (answered === undefined) return;
     pending.delete(id);
+    nudge.acknowledged();
     // Below 128 the broker has taken the message, whatever else it says of it.
     answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
   }
@@ -213,6 +219,7 @@ function linkOver(
     const id = freeId();
     pending.set(id, { done, topic: message.topic, dueMs: clock.monotonic() + publishDeadlineMs });
     publisher.put(message, id);
+    nudge.sent();
     if (!isWatched) void watch();
   }
 
@@ -300,7 +307,7 @@ function linkOver(
       client.stream.destroy();
     },
   };
-  return { link, acknowledged };
+  return { link, listener: { acknowledged, arrived: nudge.arrived } };
 }
 
 /** Where retained messages are not wanted (rh 2), one that comes nevertheless has to say what it is (rap). */

@@ -5,6 +5,9 @@ import { mostBytesOf, type ProtocolVersion, writePublish } from "./publish-packe
 /** What leaves at once at most, in bytes; 100 values of 600 bytes fit. */
 const BENCH_BYTES = 65_536;
 
+/** MQTT 5.0 and 3.1.1, section 3.12. */
+const PINGREQ = Buffer.of(0xc0, 0);
+
 /** Benches that nobody uses: one is held while packets are written, and until the system has taken them. */
 const spare: Buffer[] = [];
 const SPARE_MAX = 2;
@@ -12,6 +15,8 @@ const SPARE_MAX = 2;
 /** Puts messages into a connection's stream: all that are put in one turn of the event loop leave in one write. */
 export interface Publisher {
   put(message: Message, id: number): void;
+  /** Asks the broker for a sign of life; one that it gives although the library did not ask does no harm there. */
+  ping(): void;
 }
 
 export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion): Publisher {
@@ -50,5 +55,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
       isPlanned = true;
       process.nextTick(leave);
     },
+
+    ping: () => void stream.write(PINGREQ),
   };
 }

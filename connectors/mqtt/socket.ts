@@ -5,16 +5,27 @@ import type { IClientOptions } from "mqtt";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { type Acknowledged, createAcknowledgements } from "./acknowledgements.ts";
 
+export interface Listener {
+  readonly acknowledged: Acknowledged;
+  /** Something came, and what it acknowledges has been told. */
+  readonly arrived: () => void;
+}
+
+export const NOBODY: Listener = { acknowledged: () => undefined, arrived: () => undefined };
+
 /**
  * The connection that the library speaks over. It reads all that comes but for the acknowledgements, which are ours
  * (acknowledgements.ts); and no proxy of the environment stands in between.
  */
-export function openSocket(options: IClientOptions, acknowledged: Acknowledged): Socket {
+export function openSocket(options: IClientOptions, listener: Listener): Socket {
   const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(whereOf(options));
-  const acknowledgements = createAcknowledgements(acknowledged);
+  const acknowledgements = createAcknowledgements(listener.acknowledged);
+  // Or our system holds a small packet back, a ping say, until the broker has confirmed the one before.
+  socket.setNoDelay(true);
   const pipe = <T extends Writable>(library: T): T => {
     socket.on("data", (chunk: Buffer) => {
       const left = acknowledgements.read(chunk);
+      listener.arrived();
       if (left !== null && !library.write(left)) socket.pause();
     });
     library.on("drain", () => socket.resume());

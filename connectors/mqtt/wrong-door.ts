@@ -2,7 +2,7 @@ import { type IClientOptions, MqttClient } from "mqtt";
 import type { Failure } from "../../src/errors.ts";
 import { endedUnanswered, knockAt, noTls, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import { brokerAt, knowsOldMqttOnly } from "./reasons.ts";
-import { openSocket } from "./socket.ts";
+import { NOBODY, openSocket } from "./socket.ts";
 
 /** Longest wait for an answer to each question, in milliseconds: whoever hung up was quick to do so. */
 const ASK_MS = 3_000;
@@ -48,7 +48,7 @@ function answers(greeting: IClientOptions, signal: AbortSignal): Promise<boolean
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
     const settings = { ...greeting, connectTimeout: ASK_MS, reconnectPeriod: 0, resubscribe: false };
-    const asked = new MqttClient(() => openSocket(settings, () => undefined), settings);
+    const asked = new MqttClient(() => openSocket(settings, NOBODY), settings);
     const end = (answered: boolean) => {
       signal.removeEventListener("abort", aborted);
       asked.end(!answered);

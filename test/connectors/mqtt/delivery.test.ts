@@ -344,6 +344,47 @@ describe("being let in", () => {
   });
 });
 
+/**
+ * Gathers what it says as Mosquitto's system does: one packet leaves, and the next ones when something came that
+ * confirms it. What it has to say to a ping is one of them.
+ */
+function gathering(): Answers {
+  const held: Packet[] = [];
+  let isUnconfirmed = false;
+  let came = 0;
+  return (packet) => {
+    if (!isValue(packet) && packet.cmd !== "pingreq") return undefined;
+    const messageId = "messageId" in packet ? (packet.messageId ?? 0) : 0;
+    held.push(packet.cmd === "pingreq" ? { cmd: "pingresp" } : { cmd: "puback", messageId, reasonCode: 0 });
+    came += 1;
+    // The second batch comes in one piece, too, and confirms the answer to the ping.
+    const confirms = packet.cmd === "pingreq" || came === batch.length + 2;
+    if (isUnconfirmed && !confirms) return [];
+    isUnconfirmed = true;
+    return held.splice(0);
+  };
+}
+
+describe("a broker that holds acknowledgements back until we confirm the one before", () => {
+  test("is made to let them go, batch after batch", async () => {
+    const { broker, sink } = await setUp(gathering(), { publish_deadline: "10s" });
+    await sink.open(never());
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(await sink.write(batch, never())).toEqual({ rejected: [] });
+    expect(values(broker)).toHaveLength(2 * batch.length);
+  });
+
+  test("is not pinged on and on when it answers pings and nothing else", async () => {
+    const { broker, sink } = await setUp(
+      (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
+      { publish_deadline: "300ms" },
+    );
+    await sink.open(never());
+    expect((await sink.write(batch, never())).kept).toMatchObject({ from: 1 });
+    expect(broker.came.filter(({ cmd }) => cmd === "pingreq")).toHaveLength(1);
+  });
+});
+
 describe("probing", () => {
   const onPublish = (reasonCode: number | null) => (packet: Packet) => {
     if (packet.cmd !== "publish") return undefined;
