@@ -110,7 +110,7 @@ export async function buildSync(options: {
     scope,
     demand,
     clockSkewMs: () => source.clockSkewMs(),
-    offlineGatewayOf: (tag) => sync.offlineGatewayOf(tag.siteId),
+    offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
     onRead,
   });
   // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.

@@ -86,9 +86,12 @@ export interface Known {
 
 /** What decides about a tag beside its own past. */
 export interface BoardSurroundings {
-  gatewayOffline(tag: WatchedTag): boolean;
+  /** Whether its values are known to be missing because a gateway is away. */
+  gatewayOffline(siteId: number): boolean;
   /** Whether the token sees the site. */
   sees(siteId: number): boolean;
+  /** Whether any tag travels apart from the others: as a rule none does, and then nobody asks for each of 50,000. */
+  anyApart(): boolean;
   /** Tags with the same text travel together, apart from the others. */
   labelOf(id: string): string | null;
   /** How one that travels apart has its turn; null where it is slow. */
@@ -104,9 +107,11 @@ const SILENT = 3;
 /** A tag whose request failed is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
 const RETRY_MS = 15_000;
 
+type Mutable<T> = { -readonly [key in keyof T]: T[key] };
+
 interface State {
   /** What the planner sees; one object for ever, because it is shown in every slot. */
-  readonly plan: { -readonly [key in keyof PlannedTag]: PlannedTag[key] };
+  readonly plan: Mutable<PlannedTag>;
   watched: WatchedTag;
   lastMs: number | null;
   /** Since when it is to be read. */
@@ -123,6 +128,12 @@ interface State {
   answersAnyway: boolean;
 }
 
+/** What holds for all tags of a site. */
+interface SiteFacts {
+  readonly offline: boolean;
+  readonly inSight: boolean;
+}
+
 export function createBoard(around: BoardSurroundings): Board {
   let states = new Map<string, State>();
   /** One table for every slot: written from its beginning and cut where it ends, never emptied. */
@@ -134,18 +145,35 @@ export function createBoard(around: BoardSurroundings): Board {
   let oldest = new Map<string, number>();
   let oldestBefore = new Map<string, number>();
 
-  const isOffline = ({ watched, answersAnyway }: State) => around.gatewayOffline(watched) && !answersAnyway;
+  /** Ids of the tags that are set aside. */
+  let aside = new Set<string>();
+
+  const factsOf = (siteId: number): SiteFacts => ({
+    offline: around.gatewayOffline(siteId),
+    inSight: around.sees(siteId),
+  });
+
+  /**
+   * The same for one look at all tags, each site asked once where one tag after the other is of it: 50,000 of one site
+   * would ask 50,000 times, and for the time each time.
+   */
+  function oneLook(): (siteId: number) => SiteFacts {
+    let id = Number.NaN;
+    let facts: SiteFacts = { offline: false, inSight: false };
+    return (siteId) => {
+      if (siteId === id) return facts;
+      id = siteId;
+      facts = factsOf(siteId);
+      return facts;
+    };
+  }
+
   const stretchedMsOf = ({ watched: { readClass } }: State) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
-  const intervals = (state: State) => {
-    const stretchedMs = stretchedMsOf(state);
-    const offline = isOffline(state);
-    const intervalMs = backedOff(stretchedMs, state.nulls, offline);
-    return { wishedMs: state.watched.readClass.every, stretchedMs, offline, intervalMs };
-  };
-  const isInSight = ({ watched }: State) => around.sees(watched.siteId);
-  const isPromised = (state: State) =>
-    state.nulls < SILENT && state.asideUntilMs === null && isInSight(state);
+  const intervalMsOf = (state: State, stretchedMs: number, { offline }: SiteFacts) =>
+    backedOff(stretchedMs, state.nulls, offline && !state.answersAnyway);
+  const isPromised = (state: State, { inSight }: SiteFacts) =>
+    state.nulls < SILENT && state.asideUntilMs === null && inSight;
 
   const change = (id: string, make: (state: State) => void) => {
     const state = states.get(id);
@@ -155,16 +183,21 @@ export function createBoard(around: BoardSurroundings): Board {
   return {
     watch(tags, known) {
       const next = new Map<string, State>();
+      const nextAside = new Set<string>();
       for (const watched of tags) {
         const { id } = watched.tag;
         const state = states.get(id);
         if (state !== undefined) {
           state.watched = watched;
           next.set(id, state);
+          if (state.asideUntilMs !== null) nextAside.add(id);
           continue;
         }
         const value = known.values.get(id);
-        const aside = known.aside.get(id);
+        const quarantine = known.aside.get(id);
+        // Without a count it was set aside by a rule that could be wrong: it is asked again.
+        const asideUntilMs = quarantine?.times === undefined ? null : known.toMonotonic(quarantine.until);
+        if (asideUntilMs !== null) nextAside.add(id);
         next.set(id, {
           // All that it will ever have, because what is added later takes 50,000 objects of another shape.
           plan: {
@@ -187,22 +220,25 @@ export function createBoard(around: BoardSurroundings): Board {
           underWay: false,
           gatewayWasOffline: false,
           answersAnyway: false,
-          // Without a count it was set aside by a rule that could be wrong: it is asked again.
-          asideUntilMs: aside?.times === undefined ? null : known.toMonotonic(aside.until),
+          asideUntilMs,
         });
       }
       states = next;
+      aside = nextAside;
     },
     watched: (id) => states.get(id)?.watched,
     size: () => states.size,
     planned(nowMs) {
       let count = 0;
+      const factsAt = oneLook();
+      const anyApart = around.anyApart();
       // By values: a pair for each of 50,000 tags and slot would be most of the worker's garbage.
       for (const state of states.values()) {
-        if (state.asideUntilMs !== null || !isInSight(state)) continue;
+        const facts = factsAt(state.watched.siteId);
+        if (state.asideUntilMs !== null || !facts.inSight) continue;
         const { id } = state.plan;
-        const offline = isOffline(state);
-        const intervalMs = backedOff(stretchedMsOf(state), state.nulls, offline);
+        const offline = facts.offline && !state.answersAnyway;
+        const intervalMs = intervalMsOf(state, stretchedMsOf(state), facts);
         // Its nulls were those of a gateway that is back: it is due as wished.
         if (state.gatewayWasOffline && !offline) state.nulls = 0;
         state.gatewayWasOffline = offline;
@@ -210,27 +246,31 @@ export function createBoard(around: BoardSurroundings): Board {
         plan.intervalMs = intervalMs;
         plan.lastMs = state.lastMs;
         plan.siteAskedMs = sitesAskedMs.get(state.watched.siteId);
-        plan.apart = around.labelOf(id);
-        plan.turn = around.turnOf(id) ?? null;
-        plan.underWay = state.underWay || state.retryMs > nowMs || around.notBeforeMs(id) > nowMs;
+        plan.apart = anyApart ? around.labelOf(id) : null;
+        plan.turn = anyApart ? (around.turnOf(id) ?? null) : null;
+        plan.underWay =
+          state.underWay || state.retryMs > nowMs || (anyApart && around.notBeforeMs(id) > nowMs);
         planned[count++] = plan;
       }
       planned.length = count;
       return planned;
     },
     nextProbe(nowMs) {
-      for (const state of states.values()) {
-        const { asideUntilMs, underWay, retryMs } = state;
+      for (const id of aside) {
+        const state = states.get(id);
+        if (state === undefined) continue;
+        const { asideUntilMs, underWay, retryMs, watched } = state;
         if (underWay || asideUntilMs === null || asideUntilMs > nowMs || retryMs > nowMs) continue;
-        if (isInSight(state)) return state.plan.id;
+        if (around.sees(watched.siteId)) return id;
       }
       return undefined;
     },
     control(tried) {
       const sites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
+      const factsAt = oneLook();
       const known = [...states].filter(
         ([id, state]) =>
-          isPromised(state) &&
+          isPromised(state, factsAt(state.watched.siteId)) &&
           !state.underWay &&
           state.lastMs !== null &&
           !tried.includes(id) &&
@@ -254,12 +294,13 @@ export function createBoard(around: BoardSurroundings): Board {
     answered(id, answer, nowMs) {
       change(id, (state) => {
         const { name } = state.watched.readClass;
-        if (state.lastMs !== null && isPromised(state))
+        const facts = factsOf(state.watched.siteId);
+        if (state.lastMs !== null && isPromised(state, facts))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
-        state.answersAnyway = answer === "value" && around.gatewayOffline(state.watched);
+        state.answersAnyway = answer === "value" && facts.offline;
         if (answer === "value") state.nulls = 0;
-        else if (nowMs - state.nullAtMs >= intervals(state).stretchedMs / 2) {
+        else if (nowMs - state.nullAtMs >= stretchedMsOf(state) / 2) {
           state.nulls += 1;
           state.nullAtMs = nowMs;
         }
@@ -273,7 +314,8 @@ export function createBoard(around: BoardSurroundings): Board {
           // In a smaller group it is asked again when it is due; alone it waits ever longer.
           const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
           state.failures += 1;
-          state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervals(state).intervalMs));
+          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(state.watched.siteId));
+          state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
         });
       }
     },
@@ -281,27 +323,39 @@ export function createBoard(around: BoardSurroundings): Board {
       for (const id of ids) change(id, (state) => (state.underWay = false));
     },
     setAside(id, untilMs) {
-      change(id, (state) => (state.asideUntilMs = untilMs));
+      change(id, (state) => {
+        state.asideUntilMs = untilMs;
+        aside.add(id);
+      });
     },
     release(id) {
-      change(id, (state) => (state.asideUntilMs = null));
+      change(id, (state) => {
+        state.asideUntilMs = null;
+        aside.delete(id);
+      });
     },
-    aside() {
-      const ids: string[] = [];
-      for (const { plan, asideUntilMs } of states.values()) if (asideUntilMs !== null) ids.push(plan.id);
-      return ids;
+    aside: () => [...aside],
+    outOfSight() {
+      const factsAt = oneLook();
+      let count = 0;
+      for (const { watched } of states.values()) if (!factsAt(watched.siteId).inSight) count += 1;
+      return count;
     },
-    outOfSight: () => [...states.values()].filter((state) => !isInSight(state)).length,
     stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
+      const factsAt = oneLook();
       for (const state of states.values()) {
-        if (state.asideUntilMs !== null || !isInSight(state)) continue;
+        const facts = factsAt(state.watched.siteId);
+        if (state.asideUntilMs !== null || !facts.inSight) continue;
         const { readClass } = state.watched;
-        const { stretchedMs, intervalMs } = intervals(state);
-        const count = counts.get(readClass.name) ?? { tags: 0, readClass };
-        counts.set(readClass.name, count);
+        const stretchedMs = stretchedMsOf(state);
+        let count = counts.get(readClass.name);
+        if (count === undefined) {
+          count = { tags: 0, readClass };
+          counts.set(readClass.name, count);
+        }
         // What is read less often leaves its places to the others.
-        count.tags += stretchedMs / intervalMs;
+        count.tags += stretchedMs / intervalMsOf(state, stretchedMs, facts);
       }
       const wishes = [...counts.values()].map(({ tags, readClass }) => ({
         name: readClass.name,
@@ -315,24 +369,27 @@ export function createBoard(around: BoardSurroundings): Board {
       return result;
     },
     freshness(nowMs) {
-      const classes = new Map<string, { tags: number; promisedMs: number; achievedMs: number | null }>();
+      const classes = new Map<string, Mutable<ClassFreshness>>();
+      const factsAt = oneLook();
       for (const state of states.values()) {
         const { name } = state.watched.readClass;
-        const known = classes.get(name);
+        const promisedMs = stretchedMsOf(state);
+        let known = classes.get(name);
+        if (known === undefined) {
+          known = { name, tags: 0, promisedMs, achievedMs: null };
+          classes.set(name, known);
+        }
+        known.tags += 1;
+        known.promisedMs = promisedMs;
+        if (!isPromised(state, factsAt(state.watched.siteId))) continue;
         const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
-        const promisedMs = intervals(state).stretchedMs;
         const waitedMs = nowMs - state.sinceMs;
         // One that never had a value has no age; that it is late is seen all the same.
         const unreadMs = waitedMs > promisedMs ? waitedMs : null;
-        const readMs = state.lastMs === null ? unreadMs : Math.max(nowMs - state.lastMs, lately);
-        const ageMs = isPromised(state) ? readMs : null;
-        classes.set(name, {
-          tags: (known?.tags ?? 0) + 1,
-          promisedMs,
-          achievedMs: ageMs === null ? (known?.achievedMs ?? null) : Math.max(ageMs, known?.achievedMs ?? 0),
-        });
+        const ageMs = state.lastMs === null ? unreadMs : Math.max(nowMs - state.lastMs, lately);
+        if (ageMs !== null) known.achievedMs = Math.max(ageMs, known.achievedMs ?? 0);
       }
-      return [...classes].map(([name, each]) => ({ name, ...each }));
+      return [...classes.values()];
     },
     turnPage() {
       oldestBefore = oldest;
@@ -341,10 +398,16 @@ export function createBoard(around: BoardSurroundings): Board {
     known(id) {
       const state = states.get(id);
       if (state === undefined) return undefined;
-      const { offline, ...times } = intervals(state);
       const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
-      const inSight = isInSight(state);
-      return { watched, lastMs, nulls, underWay, asideUntilMs, inSight, gatewayOffline: offline, ...times };
+      const facts = factsOf(watched.siteId);
+      const stretchedMs = stretchedMsOf(state);
+      return {
+        ...{ watched, lastMs, nulls, underWay, asideUntilMs, stretchedMs },
+        inSight: facts.inSight,
+        gatewayOffline: facts.offline && !state.answersAnyway,
+        wishedMs: watched.readClass.every,
+        intervalMs: intervalMsOf(state, stretchedMs, facts),
+      };
     },
   };
 }

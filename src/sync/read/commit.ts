@@ -10,7 +10,7 @@ import { type HeldQuarantine, type HeldValue, syncSet } from "../snapshot.ts";
 import { setAsideMs } from "../tag-group/refusal.ts";
 import type { Board } from "./board.ts";
 import { createLeftOutTags } from "./left-out.ts";
-import { type Told, tell, valuesById, type WatchedTag } from "./tell.ts";
+import { type Told, tell, valuesById } from "./tell.ts";
 import type { Together } from "./together.ts";
 
 /** Settles what live reads brought: one transaction for all of a reply, and the board after it. */
@@ -26,8 +26,8 @@ export interface ReadCommitOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
   readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
-  /** The offline gateway that a tag is behind, where the building says so; the interface links no tag to one. */
-  readonly offlineGatewayOf?: (tag: WatchedTag) => string | null;
+  /** The offline gateway that all tags of a site are behind, where the building says so; the interface links no tag to one. */
+  readonly offlineGatewayOf?: (siteId: number) => string | null;
   /** Our clock minus the service's, milliseconds; null when unknown. */
   readonly clockSkewMs?: () => number | null;
   /** Is told of each value that was read, once it is committed. */
@@ -75,7 +75,7 @@ export function createReadCommit(options: ReadCommitOptions, board: Board): Read
           const watched = board.watched(id);
           const value = values.get(id);
           if (watched === undefined || value === undefined) continue;
-          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched) ?? null) : null;
+          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
           const before = atHand.get(id) ?? away.get(id);
           const context = { source: source.name, inDoubt, behindGateway };
           const { held, event } = tell(watched, value, before, reply, context);

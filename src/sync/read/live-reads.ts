@@ -85,8 +85,9 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   const slow = createSlowTags();
   const suspects = createSuspects((id) => board.watched(id)?.siteId);
   const board: Board = createBoard({
-    gatewayOffline: (tag) => options.offlineGatewayOf?.(tag) != null,
+    gatewayOffline: (siteId) => options.offlineGatewayOf?.(siteId) != null,
     sees: (siteId) => scope.sees(siteId),
+    anyApart: () => suspects.any() || slow.any(),
     labelOf: (id) => suspects.labelOf(id) ?? slow.labelOf(id),
     turnOf: (id) => suspects.turnOf(id),
     isSuspect: (id) => suspects.isSuspect(id),
@@ -193,6 +194,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     }
     const planned = board.planned(nowMs);
     const isSearchTime =
+      suspects.any() &&
       nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
       !planned.some((tag) => isDoubtDue(tag, nowMs));
     const searched = isSearchTime ? searchGroup(planned, nowMs) : [];

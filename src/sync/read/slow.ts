@@ -5,6 +5,8 @@
  * (its tags are cleared) or one tag is left (it is slow, and shares its requests with the other slow ones).
  */
 export interface SlowTags {
+  /** Whether any tag is slow, or suspected of it. */
+  any(): boolean;
   /** Tags with the same text travel together, apart from the others; null for ordinary tags. */
   labelOf(id: string): string | null;
   /** A request came back; no answer in time counts as `Infinity`. */
@@ -39,6 +41,7 @@ export function createSlowTags(): SlowTags {
   };
 
   return {
+    any: () => labels.size > 0,
     labelOf: (id) => labels.get(id) ?? null,
     typicalMs,
     replied(ids, latencyMs) {

@@ -14,6 +14,8 @@
  * nobody, nor does one that comes and goes.
  */
 export interface Suspects {
+  /** Whether any tag, or any site, is suspected. */
+  any(): boolean;
   /** Tags with the same text travel together, apart from the others; null for tags that nobody suspects. */
   labelOf(id: string): string | null;
   /** `punctual`: only its site is in doubt. `patient`: it, or its whole site, is searched, in slots that nobody needs. */
@@ -126,6 +128,7 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
   }
 
   return {
+    any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
     labelOf(id) {
       const own = suspicions.get(id)?.label;
       if (own !== undefined) return own;
