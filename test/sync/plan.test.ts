@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan/group.ts";
+import type { PlanRules } from "#src/sync/plan/group.ts";
 import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
+import { type PlannedTag, planGroup } from "./planned-tags.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 

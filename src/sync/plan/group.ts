@@ -1,3 +1,5 @@
+import { type Apart, NEVER_MS, type PlannedTags } from "./planned.ts";
+
 /**
  * The freshness planner: which tags the next live read takes, and when. Pure and deterministic.
  *
@@ -13,36 +15,6 @@
  * When nothing must go, the slot is left to history, or, when history does not want it (`eager`), it is spent
  * on the tags that are worst off, so that all ages shrink alike.
  */
-export interface PlannedTag {
-  readonly id: string;
-  /** The interval to keep, milliseconds: already stretched and backed off. */
-  readonly intervalMs: number;
-  /** When its value was last asked for and answered; null when never. Same clock as `nowMs`. */
-  readonly lastMs: number | null;
-  /**
-   * For one that was never answered: since when it is to be read. It is due some time after that, so that it gets a value
-   * also where the others need every slot for ever. Same clock as `nowMs`.
-   */
-  readonly sinceMs?: number;
-  /**
-   * Tags that may hold up others travel apart: only tags with the same text share a request. Null for the
-   * ordinary ones.
-   */
-  readonly apart: string | null;
-  /**
-   * Among those that travel apart: `punctual` has its turn as the ordinary ones have, because it holds up nobody;
-   * `patient` takes only what nobody needs.
-   */
-  readonly turn?: "punctual" | "patient" | null;
-  /**
-   * For those that are `patient`: when one of its site was last asked for, answered or not; absent when never. The sites
-   * take turns by it, because by age one that is always refused would keep the others waiting. Same clock as `nowMs`.
-   */
-  readonly siteAskedMs?: number | undefined;
-  /** It is being read: it is not to be chosen, but it comes round again. */
-  readonly underWay?: boolean;
-}
-
 export interface PlanRules {
   /** Milliseconds from one request to the next that the quota leaves to live reads. */
   readonly slotMs: number;
@@ -69,9 +41,6 @@ export interface Plan {
   /** It takes a slot that ordinary tags need. */
   readonly displaces?: true;
 }
-
-/** Stands for the time of what never was; finite, so that the difference of two is a number. */
-export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
 
 /** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
@@ -109,64 +78,90 @@ const FIRST_ROUND_MS = 600_000;
  */
 const HALF_WAY = 0.5;
 
-interface Urgency {
-  tag: PlannedTag;
+/**
+ * How urgent each tag is, in columns as the tags themselves, and lent to one plan after the other: a building of 50,000
+ * tags is planned twice in each slot, and new objects for all of them would cost more than everything else that the worker
+ * does.
+ */
+interface Urgencies {
   /** Slots that may still be left out before it is late; 0 = it must go now. */
-  slotsLeft: number;
+  readonly slotsLeft: Float64Array;
   /** Slots from one reading to the next. */
-  periodSlots: number;
-  /** Age relative to the interval: 1 = due. */
-  index: number;
-  /**
-   * How much is lost by reading it now already; slots left, divided by the slots of its interval to the power of 0.75.
-   * With 10 slots left an hourly tag (1,200 slots) has 0.05, one of a minute (20 slots) 1.06, so the hourly one goes.
-   * Slots left alone would favour the short intervals, which then come round too often; relative to the interval
-   * the next slots would fill up. The power in between was found by simulation.
-   */
-  earliness: number;
+  readonly periodSlots: Float64Array;
+  /** Age relative to the interval: 1 = due; infinite where it has no value yet. */
+  readonly index: Float64Array;
+  /** Places of the tags that travel with all others, and of those that are being read. */
+  readonly ordinary: Uint32Array;
+  readonly comingRound: Uint32Array;
 }
 
-/**
- * Lent to one plan after the other: a building of 50,000 tags is planned twice in each slot, and new objects for all of
- * them would cost more than everything else that the worker does.
- */
-const lent: Urgency[] = [];
-let lentCount = 0;
-/** The same of those that travel with all others: written from its beginning and cut where it ends, never emptied. */
-const ordinary: Urgency[] = [];
+/** Some of the tags, by their places. */
+type Places = Uint32Array;
 
-export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
-  if (tags.length === 0) return { group: [] };
-  lentCount = 0;
+let lent = urgenciesFor(0);
+
+function urgenciesFor(count: number): Urgencies {
+  return {
+    slotsLeft: new Float64Array(count),
+    periodSlots: new Float64Array(count),
+    index: new Float64Array(count),
+    ordinary: new Uint32Array(count),
+    comingRound: new Uint32Array(count),
+  };
+}
+
+export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
+  const { count, underWay } = tags;
+  if (count === 0) return { group: [] };
+  if (lent.index.length < count) lent = urgenciesFor(count);
+  judge(tags, nowMs, rules);
   let ordinaryCount = 0;
-  const comingRound: Urgency[] = [];
-  const apart = new Map<string, Urgency[]>();
-  for (const tag of tags) {
-    if (tag.underWay === true) {
-      // As if its reply came just now.
-      comingRound.push(urgencyOf(tag, nowMs, rules, nowMs));
-      continue;
-    }
-    const candidate = urgencyOf(tag, nowMs, rules, tag.lastMs);
-    if (tag.apart === null) ordinary[ordinaryCount++] = candidate;
-    else apart.set(tag.apart, [...(apart.get(tag.apart) ?? []), candidate]);
+  let comingCount = 0;
+  for (let place = 0; place < count; place++) {
+    if (underWay[place] === 1) lent.comingRound[comingCount++] = place;
+    else if (tags.apart.size === 0 || !tags.apart.has(place)) lent.ordinary[ordinaryCount++] = place;
   }
-  ordinary.length = ordinaryCount;
-  const needs = needsByDeadline(ordinary, comingRound, rules);
-  const worstOrdinary = ordinary.reduce((worst, { index }) => Math.max(worst, index), 0);
+  const ordinary = lent.ordinary.subarray(0, ordinaryCount);
+  const needs = needsByDeadline(ordinary, lent.comingRound.subarray(0, comingCount), rules);
+  const order = orderOf(tags);
+  const apart = planApart(tags, needs, ordinary, rules, order);
+  if (apart !== null) return apart;
+  if (needs.length > 0)
+    return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.worse : order.sooner) };
+  // A tag that was never read takes any slot that the promises to the others leave.
+  if (ordinaryCount === 0 || !(rules.eager || worstOf(ordinary) === Number.POSITIVE_INFINITY))
+    return { group: [] };
+  return { group: fill(ordinary, [], rules.size, order) };
+}
+
+/** The group of those that travel apart whose turn it is; null when the slot is for the others. */
+function planApart(
+  tags: PlannedTags,
+  needs: readonly Need[],
+  ordinary: Places,
+  rules: PlanRules,
+  order: Order,
+): Plan | null {
+  if (tags.apart.size === 0) return null;
+  const isUnder = (place: number) => tags.underWay[place] === 1;
+  const free = [...tags.apart].filter(([place]) => !isUnder(place));
   // Who is searched comes last, and in turn.
-  const groups = [...apart.values()].sort((a, b) => patience(a) - patience(b) || turnAmongPatient(a, b));
-  for (const candidates of groups) {
+  const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
+    (a, b) => patience(a) - patience(b) || turnAmongPatient(a, b),
+  );
+  const worstOrdinary = worstOf(ordinary);
+  for (const group of groups) {
+    const places = Uint32Array.from(group, ([place]) => place);
     // One that was never read rides along and makes nobody wait.
-    const aged = candidates.filter(({ tag }) => tag.lastMs !== null);
-    const worst = Math.max(...(aged.length === 0 ? candidates : aged).map(({ index }) => index));
+    const aged = places.filter((place) => tags.lastMs[place] !== NEVER_MS);
+    const worst = worstOf(aged.length === 0 ? places : aged);
     // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
     // starving before every ordinary tag has its first.
     const isUnread = worst === Number.POSITIVE_INFINITY;
-    const isFree = needs.length === 0 && !(isUnread && ordinary.some(({ tag }) => tag.lastMs === null));
-    const turn = candidates[0]?.tag.turn ?? null;
+    const isFree = needs.length === 0 && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
+    const turn = group[0]?.[1].turn ?? null;
     // The sooner a site in doubt is answered, the sooner its tags share requests with others again.
-    const isLastSlot = candidates.some(({ slotsLeft }) => slotsLeft === 0);
+    const isLastSlot = places.some((place) => lent.slotsLeft[place] === 0);
     const isDue = isLastSlot && worst >= worstOrdinary;
     const isSoonDue = needs.length === 0 && worst >= HALF_WAY;
     const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
@@ -175,59 +170,62 @@ export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: Pla
     const mayDisplace = needs.length === 0 || rules.mayDisplace !== false;
     const isStarving = worst >= STARVING && !isUnread && turn !== "patient" && mayDisplace;
     const isWaiting = worst >= 1 || (isLastSlot && turn !== "patient");
-    if (hasTurn || isOldest || isStarving || (isWaiting && isFree)) {
-      const group = fill(candidates, [], rules.size);
-      if (turn === "patient") return { group, isSearch: true };
-      return needs.length > 0 && !hasTurn ? { group, displaces: true } : { group };
-    }
+    if (!(hasTurn || isOldest || isStarving || (isWaiting && isFree))) continue;
+    const ids = fill(places, [], rules.size, order);
+    if (turn === "patient") return { group: ids, isSearch: true };
+    return needs.length > 0 && !hasTurn ? { group: ids, displaces: true } : { group: ids };
   }
-  if (needs.length > 0) return { group: fill(ordinary, needs, rules.size, rules.eager ? worse : sooner) };
-  // A tag that was never read takes any slot that the promises to the others leave.
-  const eager = rules.eager || ordinary.some((candidate) => candidate.tag.lastMs === null);
-  if (!eager || ordinary.length === 0) return { group: [] };
-  return { group: fill(ordinary, [], rules.size) };
+  return null;
 }
 
-function patience([first]: readonly Urgency[]): number {
-  return first?.tag.turn === "patient" ? 1 : 0;
+type Grouped = readonly (readonly [place: number, apart: Apart])[];
+
+function patience([first]: Grouped): number {
+  return first?.[1].turn === "patient" ? 1 : 0;
 }
 
 /** An order: whose site has not been asked for longest. */
-function turnAmongPatient(a: readonly Urgency[], b: readonly Urgency[]): number {
+function turnAmongPatient(a: Grouped, b: Grouped): number {
   if (patience(a) === 0 || patience(b) === 0) return 0;
   const [first = 0, second = 0] = [a, b].map((each) =>
-    Math.min(...each.map(({ tag }) => tag.siteAskedMs ?? NEVER_MS)),
+    Math.min(...each.map(([, { siteAskedMs }]) => siteAskedMs)),
   );
   return first - second;
 }
 
-function urgencyOf(tag: PlannedTag, nowMs: number, rules: PlanRules, lastMs: number | null): Urgency {
-  const periodSlots = Math.max(
-    1,
-    Math.floor((tag.intervalMs - (rules.jitterMs ?? rules.leadMs)) / rules.slotMs),
-  );
-  // What has no value yet rides along in the first round; only where it could not it is due.
-  const unreadMs = Math.max(0, nowMs - (tag.sinceMs ?? nowMs) - FIRST_ROUND_MS);
-  const ageMs = lastMs === null ? unreadMs : nowMs - lastMs;
-  const left = Math.floor((tag.intervalMs - rules.leadMs - ageMs) / rules.slotMs);
-  const slotsLeft = Math.max(0, left);
-  // Square roots are the same on every machine, other powers need not be.
-  const root = Math.sqrt(periodSlots);
-  const earliness = slotsLeft / (root * Math.sqrt(root));
-  const index = lastMs === null ? Number.POSITIVE_INFINITY : ageMs / tag.intervalMs;
-  const urgency = lent[lentCount];
-  lentCount += 1;
-  if (urgency === undefined) {
-    const made = { tag, slotsLeft, periodSlots, index, earliness };
-    lent.push(made);
-    return made;
+/** The largest age relative to the interval; 0 where there is no tag. */
+function worstOf(places: Places): number {
+  let worst = 0;
+  for (const place of places) worst = Math.max(worst, lent.index[place] as number);
+  return worst;
+}
+
+function judge(tags: PlannedTags, nowMs: number, rules: PlanRules): void {
+  const { count, intervalMs: intervals, lastMs, sinceMs, underWay } = tags;
+  const { slotMs, leadMs, jitterMs = leadMs } = rules;
+  for (let place = 0; place < count; place++) {
+    const intervalMs = intervals[place] as number;
+    // As if the reply of one that is being read came just now.
+    const readMs = underWay[place] === 1 ? nowMs : (lastMs[place] as number);
+    const isNew = readMs === NEVER_MS;
+    // What has no value yet rides along in the first round; only where it could not it is due.
+    const ageMs = isNew ? Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS) : nowMs - readMs;
+    lent.periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
+    lent.slotsLeft[place] = Math.max(0, Math.floor((intervalMs - leadMs - ageMs) / slotMs));
+    lent.index[place] = isNew ? Number.POSITIVE_INFINITY : ageMs / intervalMs;
   }
-  urgency.tag = tag;
-  urgency.slotsLeft = slotsLeft;
-  urgency.periodSlots = periodSlots;
-  urgency.index = index;
-  urgency.earliness = earliness;
-  return urgency;
+}
+
+/**
+ * How much is lost by reading it now already; slots left, divided by the slots of its interval to the power of 0.75.
+ * With 10 slots left an hourly tag (1,200 slots) has 0.05, one of a minute (20 slots) 1.06, so the hourly one goes.
+ * Slots left alone would favour the short intervals, which then come round too often; relative to the interval
+ * the next slots would fill up. The power in between was found by simulation.
+ */
+function earlinessOf(place: number): number {
+  // Square roots are the same on every machine, other powers need not be.
+  const root = Math.sqrt(lent.periodSlots[place] as number);
+  return (lent.slotsLeft[place] as number) / (root * Math.sqrt(root));
 }
 
 /** At least `count` of the tags that have at most `slotsLeft` slots left must go in this slot. */
@@ -246,14 +244,10 @@ const demand = new Float64Array(HORIZON_SLOTS);
  *
  * `demand[d]` counts the places needed at slot d: a tag that goes there is needed again one interval later.
  */
-function needsByDeadline(
-  candidates: readonly Urgency[],
-  comingRound: readonly Urgency[],
-  rules: PlanRules,
-): readonly Need[] {
+function needsByDeadline(candidates: Places, comingRound: Places, rules: PlanRules): readonly Need[] {
   demand.fill(0);
-  countPlaces(candidates);
-  countPlaces(comingRound);
+  countDemand(candidates);
+  countDemand(comingRound);
   const needs: Need[] = [];
   let needed = 0;
   let most = 0;
@@ -270,61 +264,68 @@ function needsByDeadline(
 }
 
 /** Tags that were read together come round together: 20 of them are one walk along the slots. */
-function countPlaces(group: readonly Urgency[]): void {
-  for (let first = 0, next = 0; first < group.length; first = next) {
-    const { slotsLeft, periodSlots } = group[first] as Urgency;
+function countDemand(places: Places): void {
+  const { slotsLeft, periodSlots } = lent;
+  for (let first = 0, next = 0; first < places.length; first = next) {
+    const left = slotsLeft[places[first] as number] as number;
+    const period = periodSlots[places[first] as number] as number;
     next = first + 1;
-    while (group[next]?.slotsLeft === slotsLeft && group[next]?.periodSlots === periodSlots) next++;
-    for (let slot = slotsLeft; slot < HORIZON_SLOTS; slot += periodSlots) {
+    while (
+      next < places.length &&
+      slotsLeft[places[next] as number] === left &&
+      periodSlots[places[next] as number] === period
+    )
+      next++;
+    for (let slot = left; slot < HORIZON_SLOTS; slot += period)
       demand[slot] = (demand[slot] as number) + next - first;
-    }
   }
 }
 
 /** The ids of a request: at first those that meet the needs, then in the order of `compare` as many as fit. */
 function fill(
-  candidates: readonly Urgency[],
+  places: Places,
   needs: readonly Need[],
   size: number,
-  compare = worse,
+  order: Order,
+  compare = order.worse,
 ): readonly string[] {
-  const chosen = new Set<Urgency>();
+  const chosen = new Set<number>();
   for (const need of needs) {
     let missing = need.count;
-    for (const candidate of chosen) if (relieves(candidate, need.slotsLeft)) missing--;
+    for (const place of chosen) if (relieves(place, need.slotsLeft)) missing--;
     missing = Math.min(missing, size - chosen.size);
     if (missing <= 0) continue;
-    const helps = (candidate: Urgency) => !chosen.has(candidate) && relieves(candidate, need.slotsLeft);
+    const helps = (place: number) => !chosen.has(place) && relieves(place, need.slotsLeft);
     const helpers =
       need.slotsLeft === 0
-        ? bunchesTorn(candidates).filter(helps).slice(0, missing)
-        : firstOf(candidates, missing, worse, helps);
-    for (const candidate of helpers) chosen.add(candidate);
+        ? bunchesTorn(places, order).filter(helps).slice(0, missing)
+        : firstOf(places, missing, order.worse, helps);
+    for (const place of helpers) chosen.add(place);
   }
-  const riders = firstOf(candidates, size - chosen.size, compare, (candidate) => !chosen.has(candidate));
-  return [...chosen, ...riders].map((candidate) => candidate.tag.id);
+  const riders = firstOf(places, size - chosen.size, compare, (place) => !chosen.has(place));
+  return [...chosen, ...riders].map(order.idOf);
 }
 
 /** The first `count` in an order, of those that fit: of 50,000 tags 20, without sorting them all. */
 function firstOf(
-  candidates: readonly Urgency[],
+  places: Places,
   count: number,
-  compare: (a: Urgency, b: Urgency) => number,
-  fits: (candidate: Urgency) => boolean,
-): readonly Urgency[] {
-  const first: Urgency[] = [];
+  compare: Compare,
+  fits: (place: number) => boolean,
+): readonly number[] {
+  const first: number[] = [];
   if (count <= 0) return first;
-  for (const candidate of candidates) {
+  for (const candidate of places) {
     const last = first[count - 1];
     if (last !== undefined && compare(candidate, last) >= 0) continue;
     if (!fits(candidate)) continue;
-    let place = Math.min(first.length, count - 1);
-    for (; place > 0; place--) {
-      const before = first[place - 1] as Urgency;
+    let at = Math.min(first.length, count - 1);
+    for (; at > 0; at--) {
+      const before = first[at - 1] as number;
       if (compare(candidate, before) >= 0) break;
-      first[place] = before;
+      first[at] = before;
     }
-    first[place] = candidate;
+    first[at] = candidate;
   }
   return first;
 }
@@ -334,42 +335,61 @@ function firstOf(
  * have no slot left, so with 20 places 10 of each go. When there are more than fit, some of the largest bunch are late
  * by a slot, and the bunch is torn: whole, it would meet the others again, and the same tags could be late for ever.
  */
-function bunchesTorn(candidates: readonly Urgency[]): readonly Urgency[] {
+function bunchesTorn(places: Places, order: Order): readonly number[] {
+  const { slotsLeft, periodSlots } = lent;
   const taken = new Map<number, number>();
-  return candidates
-    .filter((candidate) => candidate.slotsLeft === 0)
-    .sort(worse)
-    .map((candidate) => {
-      const turn = taken.get(candidate.periodSlots) ?? 0;
-      taken.set(candidate.periodSlots, turn + 1);
-      return { candidate, turn };
+  return [...places.filter((place) => slotsLeft[place] === 0)]
+    .sort(order.worse)
+    .map((place) => {
+      const period = periodSlots[place] as number;
+      const turn = taken.get(period) ?? 0;
+      taken.set(period, turn + 1);
+      return { place, turn, period };
     })
-    .sort((a, b) => a.turn - b.turn || a.candidate.periodSlots - b.candidate.periodSlots)
-    .map(({ candidate }) => candidate);
+    .sort((a, b) => a.turn - b.turn || a.period - b.period)
+    .map(({ place }) => place);
 }
 
 /**
  * True when reading it now, instead of when it is due, saves a place up to that slot. A tag with 2 slots left that comes
  * round every 20: up to slot 10 it does, up to slot 20 it does not, for then it would have come round again.
  */
-function relieves({ slotsLeft, periodSlots }: Urgency, slot: number): boolean {
-  return slotsLeft <= slot && Math.floor((slot - slotsLeft) / periodSlots) === Math.floor(slot / periodSlots);
+function relieves(place: number, slot: number): boolean {
+  const left = lent.slotsLeft[place] as number;
+  const period = lent.periodSlots[place] as number;
+  return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
 }
 
-/**
- * An order, for riding along when a later slot shall become free: first the tags without a value, then by `earliness`,
- * the least first, so that the hourly tag with 0.05 goes before the one of a minute with 1.06. A tag that is not half
- * way to its next reading comes by its age instead: more would be lost than won.
- */
-function sooner(a: Urgency, b: Urgency): number {
-  const isNew = a.tag.lastMs === null || b.tag.lastMs === null;
-  if (isNew || a.index < HALF_WAY || b.index < HALF_WAY) return worse(a, b);
-  return a.earliness - b.earliness || worse(a, b);
+type Compare = (a: number, b: number) => number;
+
+interface Order {
+  /** The largest age relative to the interval first; ties by interval and id, so that it is repeatable. */
+  readonly worse: Compare;
+  /**
+   * For riding along when a later slot shall become free: first the tags without a value, then by `earlinessOf`, the least
+   * first, so that the hourly tag with 0.05 goes before the one of a minute with 1.06. A tag that is not half way to its
+   * next reading comes by its age instead: more would be lost than won.
+   */
+  readonly sooner: Compare;
+  readonly idOf: (place: number) => string;
 }
 
-/** An order: the largest age relative to the interval first; ties by interval and id, so that it is repeatable. */
-function worse(a: Urgency, b: Urgency): number {
-  if (a.index !== b.index) return b.index - a.index;
-  if (a.periodSlots !== b.periodSlots) return a.periodSlots - b.periodSlots;
-  return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;
+function orderOf({ ids }: PlannedTags): Order {
+  const { index, periodSlots } = lent;
+  const idOf = (place: number) => ids[place] as string;
+  const worse: Compare = (a, b) => {
+    const [older, than] = [index[b] as number, index[a] as number];
+    if (older !== than) return older - than;
+    const [shorter, longer] = [periodSlots[a] as number, periodSlots[b] as number];
+    if (shorter !== longer) return shorter - longer;
+    return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;
+  };
+  const isByAge = (place: number) =>
+    (index[place] as number) < HALF_WAY || index[place] === Number.POSITIVE_INFINITY;
+  return {
+    idOf,
+    worse,
+    sooner: (a, b) =>
+      isByAge(a) || isByAge(b) ? worse(a, b) : earlinessOf(a) - earlinessOf(b) || worse(a, b),
+  };
 }

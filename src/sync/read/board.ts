@@ -1,6 +1,8 @@
-import type { PlannedTag } from "../plan/group.ts";
+import { NEVER_MS, type PlannedTags } from "../plan/planned.ts";
 import { backedOff, type Stretch, stretch } from "../plan/stretch.ts";
 import type { HeldQuarantine, HeldValue } from "../snapshot.ts";
+import { type BoardSurroundings, type BoardTag, factsOf, lookAtSites, type SiteFacts } from "./board-tag.ts";
+import { createShown } from "./shown.ts";
 import type { WatchedTag } from "./tell.ts";
 
 /**
@@ -16,7 +18,7 @@ export interface Board {
    * The tags for the planner; those that are set aside, or that the token does not see, are left out. What it answers is
    * good until it is asked again.
    */
-  planned(nowMs: number): readonly PlannedTag[];
+  planned(nowMs: number): PlannedTags;
   /** A tag that was set aside and whose time is up: it is asked alone. */
   nextProbe(nowMs: number): string | undefined;
   /**
@@ -84,60 +86,13 @@ export interface Known {
   toMonotonic(time: string): number;
 }
 
-/** What decides about a tag beside its own past. */
-export interface BoardSurroundings {
-  /** Whether its values are known to be missing because a gateway is away. */
-  gatewayOffline(siteId: number): boolean;
-  /** Whether the token sees the site. */
-  sees(siteId: number): boolean;
-  /** Whether any tag travels apart from the others: as a rule none does, and then nobody asks for each of 50,000. */
-  anyApart(): boolean;
-  /** Tags with the same text travel together, apart from the others. */
-  labelOf(id: string): string | null;
-  /** How one that travels apart has its turn; null where it is slow. */
-  turnOf(id: string): PlannedTag["turn"];
-  /** Whether it is suspected, by itself, of being refused. */
-  isSuspect(id: string): boolean;
-  /** Before this the tag is not asked. */
-  notBeforeMs(id: string): number;
-}
-
 /** Nulls in a row after which a tag counts as silent: no promise is kept for it. */
 const SILENT = 3;
 /** A tag whose request failed is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
 const RETRY_MS = 15_000;
 
-type Mutable<T> = { -readonly [key in keyof T]: T[key] };
-
-interface State {
-  /** What the planner sees; one object for ever, because it is shown in every slot. */
-  readonly plan: Mutable<PlannedTag>;
-  watched: WatchedTag;
-  lastMs: number | null;
-  /** Since when it is to be read. */
-  sinceMs: number;
-  nulls: number;
-  /** When the last null was counted; a slot that is left over may bring several within one interval. */
-  nullAtMs: number;
-  failures: number;
-  retryMs: number;
-  underWay: boolean;
-  asideUntilMs: number | null;
-  gatewayWasOffline: boolean;
-  /** The service answers values although its list of gateways, which may be old, says offline: the value counts. */
-  answersAnyway: boolean;
-}
-
-/** What holds for all tags of a site. */
-interface SiteFacts {
-  readonly offline: boolean;
-  readonly inSight: boolean;
-}
-
 export function createBoard(around: BoardSurroundings): Board {
-  let states = new Map<string, State>();
-  /** One table for every slot: written from its beginning and cut where it ends, never emptied. */
-  const planned: PlannedTag[] = [];
+  let states = new Map<string, BoardTag>();
   let factors: ReadonlyMap<string, number> = new Map();
   /** By site, when one of its `patient` tags was last asked for. */
   const sitesAskedMs = new Map<number, number>();
@@ -148,41 +103,29 @@ export function createBoard(around: BoardSurroundings): Board {
   /** Ids of the tags that are set aside. */
   let aside = new Set<string>();
 
-  const factsOf = (siteId: number): SiteFacts => ({
-    offline: around.gatewayOffline(siteId),
-    inSight: around.sees(siteId),
-  });
-
-  /**
-   * The same for one look at all tags, each site asked once where one tag after the other is of it: 50,000 of one site
-   * would ask 50,000 times, and for the time each time.
-   */
-  function oneLook(): (siteId: number) => SiteFacts {
-    let id = Number.NaN;
-    let facts: SiteFacts = { offline: false, inSight: false };
-    return (siteId) => {
-      if (siteId === id) return facts;
-      id = siteId;
-      facts = factsOf(siteId);
-      return facts;
-    };
-  }
-
-  const stretchedMsOf = ({ watched: { readClass } }: State) =>
+  const stretchedMsOf = ({ watched: { readClass } }: BoardTag) =>
     readClass.every * (factors.get(readClass.name) ?? 1);
-  const intervalMsOf = (state: State, stretchedMs: number, { offline }: SiteFacts) =>
+  const intervalMsOf = (state: BoardTag, stretchedMs: number, { offline }: SiteFacts) =>
     backedOff(stretchedMs, state.nulls, offline && !state.answersAnyway);
-  const isPromised = (state: State, { inSight }: SiteFacts) =>
+  const isPromised = (state: BoardTag, { inSight }: SiteFacts) =>
     state.nulls < SILENT && state.asideUntilMs === null && inSight;
 
-  const change = (id: string, make: (state: State) => void) => {
+  const shown = createShown({
+    around,
+    intervalMsOf: (state, facts) => intervalMsOf(state, stretchedMsOf(state), facts),
+    siteAskedMs: (siteId) => sitesAskedMs.get(siteId) ?? NEVER_MS,
+  });
+
+  const change = (id: string, make: (state: BoardTag) => void) => {
     const state = states.get(id);
-    if (state !== undefined) make(state);
+    if (state === undefined) return;
+    make(state);
+    shown.changed(state);
   };
 
   return {
     watch(tags, known) {
-      const next = new Map<string, State>();
+      const next = new Map<string, BoardTag>();
       const nextAside = new Set<string>();
       for (const watched of tags) {
         const { id } = watched.tag;
@@ -199,17 +142,8 @@ export function createBoard(around: BoardSurroundings): Board {
         const asideUntilMs = quarantine?.times === undefined ? null : known.toMonotonic(quarantine.until);
         if (asideUntilMs !== null) nextAside.add(id);
         next.set(id, {
-          // All that it will ever have, because what is added later takes 50,000 objects of another shape.
-          plan: {
-            id,
-            intervalMs: 0,
-            lastMs: null,
-            sinceMs: known.nowMs,
-            apart: null,
-            turn: null,
-            siteAskedMs: undefined,
-            underWay: false,
-          },
+          id,
+          place: -1,
           watched,
           lastMs: value === undefined ? null : known.toMonotonic(value.time),
           sinceMs: known.nowMs,
@@ -225,36 +159,11 @@ export function createBoard(around: BoardSurroundings): Board {
       }
       states = next;
       aside = nextAside;
+      shown.outdated();
     },
     watched: (id) => states.get(id)?.watched,
     size: () => states.size,
-    planned(nowMs) {
-      let count = 0;
-      const factsAt = oneLook();
-      const anyApart = around.anyApart();
-      // By values: a pair for each of 50,000 tags and slot would be most of the worker's garbage.
-      for (const state of states.values()) {
-        const facts = factsAt(state.watched.siteId);
-        if (state.asideUntilMs !== null || !facts.inSight) continue;
-        const { id } = state.plan;
-        const offline = facts.offline && !state.answersAnyway;
-        const intervalMs = intervalMsOf(state, stretchedMsOf(state), facts);
-        // Its nulls were those of a gateway that is back: it is due as wished.
-        if (state.gatewayWasOffline && !offline) state.nulls = 0;
-        state.gatewayWasOffline = offline;
-        const { plan } = state;
-        plan.intervalMs = intervalMs;
-        plan.lastMs = state.lastMs;
-        plan.siteAskedMs = sitesAskedMs.get(state.watched.siteId);
-        plan.apart = anyApart ? around.labelOf(id) : null;
-        plan.turn = anyApart ? (around.turnOf(id) ?? null) : null;
-        plan.underWay =
-          state.underWay || state.retryMs > nowMs || (anyApart && around.notBeforeMs(id) > nowMs);
-        planned[count++] = plan;
-      }
-      planned.length = count;
-      return planned;
-    },
+    planned: (nowMs) => shown.planned(states, nowMs),
     nextProbe(nowMs) {
       for (const id of aside) {
         const state = states.get(id);
@@ -266,18 +175,18 @@ export function createBoard(around: BoardSurroundings): Board {
       return undefined;
     },
     control(tried) {
-      const sites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
-      const factsAt = oneLook();
+      const triedSites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
+      const sites = lookAtSites(around);
       const known = [...states].filter(
         ([id, state]) =>
-          isPromised(state, factsAt(state.watched.siteId)) &&
+          isPromised(state, sites.of(state.watched.siteId)) &&
           !state.underWay &&
           state.lastMs !== null &&
           !tried.includes(id) &&
           around.notBeforeMs(id) === Number.NEGATIVE_INFINITY,
       );
       const rank = ([id, { watched, lastMs }]: (typeof known)[number]) =>
-        [sites.has(watched.siteId) ? 1 : 0, around.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
+        [triedSites.has(watched.siteId) ? 1 : 0, around.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
       const [best] = known
         .map((each) => ({ id: each[0], rank: rank(each) }))
         .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1] || a.rank[2] - b.rank[2]);
@@ -294,7 +203,7 @@ export function createBoard(around: BoardSurroundings): Board {
     answered(id, answer, nowMs) {
       change(id, (state) => {
         const { name } = state.watched.readClass;
-        const facts = factsOf(state.watched.siteId);
+        const facts = factsOf(around, state.watched.siteId);
         if (state.lastMs !== null && isPromised(state, facts))
           oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
         state.lastMs = nowMs;
@@ -314,7 +223,7 @@ export function createBoard(around: BoardSurroundings): Board {
           // In a smaller group it is asked again when it is due; alone it waits ever longer.
           const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
           state.failures += 1;
-          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(state.watched.siteId));
+          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(around, state.watched.siteId));
           state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
         });
       }
@@ -326,26 +235,28 @@ export function createBoard(around: BoardSurroundings): Board {
       change(id, (state) => {
         state.asideUntilMs = untilMs;
         aside.add(id);
+        shown.outdated();
       });
     },
     release(id) {
       change(id, (state) => {
         state.asideUntilMs = null;
         aside.delete(id);
+        shown.outdated();
       });
     },
     aside: () => [...aside],
     outOfSight() {
-      const factsAt = oneLook();
+      const sites = lookAtSites(around);
       let count = 0;
-      for (const { watched } of states.values()) if (!factsAt(watched.siteId).inSight) count += 1;
+      for (const { watched } of states.values()) if (!sites.of(watched.siteId).inSight) count += 1;
       return count;
     },
     stretch(slotMs, size, share, replyMs) {
       const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
-      const factsAt = oneLook();
+      const sites = lookAtSites(around);
       for (const state of states.values()) {
-        const facts = factsAt(state.watched.siteId);
+        const facts = sites.of(state.watched.siteId);
         if (state.asideUntilMs !== null || !facts.inSight) continue;
         const { readClass } = state.watched;
         const stretchedMs = stretchedMsOf(state);
@@ -366,11 +277,12 @@ export function createBoard(around: BoardSurroundings): Board {
       }));
       const result = stretch(wishes, slotMs, size, share, replyMs);
       factors = result.factors;
+      shown.outdated();
       return result;
     },
     freshness(nowMs) {
-      const classes = new Map<string, Mutable<ClassFreshness>>();
-      const factsAt = oneLook();
+      const classes = new Map<string, { -readonly [key in keyof ClassFreshness]: ClassFreshness[key] }>();
+      const sites = lookAtSites(around);
       for (const state of states.values()) {
         const { name } = state.watched.readClass;
         const promisedMs = stretchedMsOf(state);
@@ -381,7 +293,7 @@ export function createBoard(around: BoardSurroundings): Board {
         }
         known.tags += 1;
         known.promisedMs = promisedMs;
-        if (!isPromised(state, factsAt(state.watched.siteId))) continue;
+        if (!isPromised(state, sites.of(state.watched.siteId))) continue;
         const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
         const waitedMs = nowMs - state.sinceMs;
         // One that never had a value has no age; that it is late is seen all the same.
@@ -399,7 +311,7 @@ export function createBoard(around: BoardSurroundings): Board {
       const state = states.get(id);
       if (state === undefined) return undefined;
       const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
-      const facts = factsOf(watched.siteId);
+      const facts = factsOf(around, watched.siteId);
       const stretchedMs = stretchedMsOf(state);
       return {
         ...{ watched, lastMs, nulls, underWay, asideUntilMs, stretchedMs },

@@ -7,7 +7,8 @@ import { createBell, loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
-import { NEVER_MS, type PlannedTag, planGroup } from "../plan/group.ts";
+import { planGroup } from "../plan/group.ts";
+import type { Apart, PlannedTags } from "../plan/planned.ts";
 import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
 import type { TokenScope } from "../scope.ts";
@@ -196,7 +197,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const isSearchTime =
       suspects.any() &&
       nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
-      !planned.some((tag) => isDoubtDue(tag, nowMs));
+      !isDoubtDue(planned, nowMs);
     const searched = isSearchTime ? searchGroup(planned, nowMs) : [];
     if (searched.length > 0) {
       searchedAtMs = nowMs;
@@ -365,23 +366,29 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
 }
 
 /** Whether a tag of a site in doubt waits for the request that clears it. */
-function isDoubtDue({ turn, underWay, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
-  return turn === "punctual" && underWay !== true && (lastMs === null || nowMs - lastMs >= intervalMs / 2);
+function isDoubtDue({ apart, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number): boolean {
+  for (const [place, { turn }] of apart) {
+    if (turn !== "punctual" || underWay[place] === 1) continue;
+    if (nowMs - (lastMs[place] as number) >= (intervalMs[place] as number) / 2) return true;
+  }
+  return false;
 }
 
 /** Of the tags that are searched and due, the group of the one that waits longest; the sites take turns. */
-function searchGroup(planned: readonly PlannedTag[], nowMs: number): readonly string[] {
-  const ageOf = ({ lastMs, intervalMs }: PlannedTag) =>
-    lastMs === null ? Number.POSITIVE_INFINITY : (nowMs - lastMs) / intervalMs;
-  const due = planned.filter((tag) => tag.turn === "patient" && tag.underWay !== true && ageOf(tag) >= 1);
+function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
+  const ageOf = (place: number) =>
+    (nowMs - (planned.lastMs[place] as number)) / (planned.intervalMs[place] as number);
+  const free = [...planned.apart].filter(([place]) => planned.underWay[place] !== 1);
+  const due = free.filter(([place, { turn }]) => turn === "patient" && ageOf(place) >= 1);
   // First whoever is not suspected by itself: one answer clears a whole site.
-  const isSuspect = ({ apart }: PlannedTag) => (apart?.startsWith("site ") ? 0 : 1);
-  const turnOf = ({ siteAskedMs = NEVER_MS }: PlannedTag) => siteAskedMs;
+  const isSuspect = ({ label }: Apart) => (label.startsWith("site ") ? 0 : 1);
   const [first] = due.toSorted(
-    (a, b) => isSuspect(a) - isSuspect(b) || turnOf(a) - turnOf(b) || ageOf(b) - ageOf(a),
+    ([a, one], [b, other]) =>
+      isSuspect(one) - isSuspect(other) || one.siteAskedMs - other.siteAskedMs || ageOf(b) - ageOf(a),
   );
-  const group = planned.filter(({ apart, underWay }) => apart === first?.apart && underWay !== true);
-  return first === undefined ? [] : group.slice(0, TAGS_PER_REQUEST).map(({ id }) => id);
+  if (first === undefined) return [];
+  const group = free.filter(([, { label }]) => label === first[1].label).slice(0, TAGS_PER_REQUEST);
+  return group.map(([place]) => planned.ids[place] as string);
 }
 
 function worstFactor(stretch: Stretch | null): number {

@@ -1,4 +1,4 @@
-import type { PlannedTag } from "#src/sync/plan/group.ts";
+import type { PlannedTag } from "../../sync/planned-tags.ts";
 import {
   type Class,
   ELEVEN_CLASSES,

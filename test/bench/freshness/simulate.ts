@@ -1,5 +1,5 @@
-import { type PlannedTag, planGroup } from "#src/sync/plan/group.ts";
 import { stretch } from "#src/sync/plan/stretch.ts";
+import { type PlannedTag, planGroup } from "../../sync/planned-tags.ts";
 
 /** Number of tags and their interval in seconds. */
 export type Class = readonly [tags: number, everySeconds: number];

@@ -1,5 +1,7 @@
-import { NEVER_MS, type PlannedTag, type PlanRules, planGroup } from "#src/sync/plan/group.ts";
+import type { PlanRules } from "#src/sync/plan/group.ts";
+import { NEVER_MS } from "#src/sync/plan/planned.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
+import { type PlannedTag, planGroup } from "../planned-tags.ts";
 
 /** Plans near full load, each from a seed of its own, and what the planner's contract says about every one of them. */
 interface Situation {

@@ -1,0 +1,40 @@
+/**
+ * The tags that the planner chooses from, in columns: what stands in place n of each belongs to the same tag. A building
+ * has 50,000, the choice is made in every slot, and columns of numbers are read ten times as fast as objects that lie
+ * anywhere in memory. Times are milliseconds of the same clock as `nowMs`.
+ */
+export interface PlannedTags {
+  readonly count: number;
+  readonly ids: readonly string[];
+  /** The interval to keep: already stretched and backed off. */
+  readonly intervalMs: Float64Array;
+  /** When its value was last asked for and answered; `NEVER_MS` when never. */
+  readonly lastMs: Float64Array;
+  /**
+   * For one that was never answered: since when it is to be read. It is due some time after that, so that it gets a value
+   * also where the others need every slot for ever.
+   */
+  readonly sinceMs: Float64Array;
+  /** 1 while it is being read, or waits for another try: it is not to be chosen, but it comes round again. */
+  readonly underWay: Uint8Array;
+  /** By place, in rising order, those that may hold up others and travel apart; empty as a rule. */
+  readonly apart: ReadonlyMap<number, Apart>;
+}
+
+export interface Apart {
+  /** Only tags with the same text share a request. */
+  readonly label: string;
+  /**
+   * `punctual` has its turn as the ordinary ones have, because it holds up nobody; `patient` takes only what nobody needs;
+   * null where it is slow.
+   */
+  readonly turn: "punctual" | "patient" | null;
+  /**
+   * For those that are `patient`: when one of its site was last asked for, answered or not; `NEVER_MS` when never. The
+   * sites take turns by it, because by age one that is always refused would keep the others waiting.
+   */
+  readonly siteAskedMs: number;
+}
+
+/** Stands for the time of what never was; finite, so that the difference of two is a number. */
+export const NEVER_MS = -Number.MAX_SAFE_INTEGER;

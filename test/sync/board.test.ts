@@ -1,0 +1,100 @@
+import { expect, test } from "vitest";
+import type { PlannedTags } from "#src/sync/plan/planned.ts";
+import { type Board, createBoard } from "#src/sync/read/board.ts";
+import type { BoardSurroundings } from "#src/sync/read/board-tag.ts";
+import { ReadClass } from "#src/sync/read/config.ts";
+import type { WatchedTag } from "#src/sync/read/tell.ts";
+import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
+import { replay, seed } from "../seed.ts";
+
+const TAGS = 60;
+const SITES = [1, 2, 3];
+const CLASSES = ["1m", "5m", "1h"].map((every) => ReadClass.parse({ name: every, every }));
+const ids = Array.from({ length: TAGS }, (_, n) => `tag-${n}`);
+
+function watchedTags(random: SeededRandom): readonly WatchedTag[] {
+  return ids
+    .filter(() => random.chance(0.9))
+    .map((id) => ({
+      tag: { id, displayName: id, description: "", unit: null },
+      siteId: SITES[Number(id.slice(4)) % SITES.length] ?? 1,
+      systemIds: [],
+      readClass: random.pick(CLASSES),
+    }));
+}
+
+/** The columns as rows, without what is left over behind them. */
+function rowsOf(planned: PlannedTags) {
+  return Array.from({ length: planned.count }, (_, place) => ({
+    id: planned.ids[place],
+    intervalMs: planned.intervalMs[place],
+    lastMs: planned.lastMs[place],
+    sinceMs: planned.sinceMs[place],
+    underWay: planned.underWay[place],
+    apart: planned.apart.get(place) ?? null,
+  }));
+}
+
+/** One thing that happens to a board, the same for all boards that it is given to. */
+function something(random: SeededRandom, nowMs: number, around: { offline: number[]; unseen: number[] }) {
+  const some = ids.filter(() => random.chance(0.1));
+  const one = random.pick(ids);
+  const toggled = (sites: number[]) => {
+    const site = random.pick(SITES);
+    if (!sites.includes(site)) sites.push(site);
+    else sites.splice(sites.indexOf(site), 1);
+  };
+  const answer = random.pick(["value", "value", "null", "absent"] as const);
+  const tags = watchedTags(random);
+  const share = random.pick([0.97, 0.01]);
+  const change = (make: (board: Board) => void) => () => make;
+  const surroundings = (make: () => void) => () => {
+    make();
+    return () => undefined;
+  };
+  const known = { values: new Map(), aside: new Map(), nowMs, toMonotonic: Date.parse };
+  const kinds: readonly (readonly [weight: number, () => (board: Board) => void])[] = [
+    [2, change((board) => board.watch(tags, known))],
+    [6, change((board) => board.sent(some, nowMs))],
+    [6, change((board) => some.forEach((id) => void board.answered(id, answer, nowMs)))],
+    [3, change((board) => board.failed([one], nowMs))],
+    [3, change((board) => board.failed(some, nowMs))],
+    [4, change((board) => board.returned(some))],
+    [1, change((board) => board.setAside(one, nowMs + 60_000))],
+    [1, change((board) => some.forEach((id) => void board.release(id)))],
+    [1, change((board) => void board.stretch(3_000, 20, share, 0))],
+    [1, surroundings(() => toggled(around.offline))],
+    [1, surroundings(() => toggled(around.unseen))],
+  ];
+  return random.pick(kinds.flatMap(([weight, make]) => Array.from({ length: weight }, () => make)))();
+}
+
+test(`what is kept from slot to slot is what would be written anew (${replay})`, () => {
+  let shown = 0;
+  for (let round = 0; round < 40; round += 1) {
+    const random = seededRandom(seed + round);
+    const around = { offline: [] as number[], unseen: [] as number[] };
+    const surroundings = (anyApart: boolean): BoardSurroundings => ({
+      gatewayOffline: (site) => around.offline.includes(site),
+      sees: (site) => !around.unseen.includes(site),
+      // Where anybody may travel apart, all is written anew each time.
+      anyApart: () => anyApart,
+      labelOf: () => null,
+      turnOf: () => null,
+      isSuspect: () => false,
+      notBeforeMs: () => Number.NEGATIVE_INFINITY,
+    });
+    const boards = [createBoard(surroundings(false)), createBoard(surroundings(true))] as const;
+    let nowMs = 1_000_000;
+    for (let step = 0; step < 200; step += 1) {
+      const change = something(random, nowMs, around);
+      for (const board of boards) change(board);
+      nowMs += random.below(20_000);
+      if (random.chance(0.3)) continue;
+      const [kept, anew] = boards.map((board) => rowsOf(board.planned(nowMs)));
+      expect(kept, `round ${round}, step ${step}: ${replay}`).toEqual(anew);
+    }
+    shown += boards[0].planned(nowMs).count;
+  }
+  expect(shown, replay).toBeGreaterThan(0);
+});

@@ -1,0 +1,36 @@
+import { type Plan, type PlanRules, planGroup as planColumns } from "#src/sync/plan/group.ts";
+import { type Apart, NEVER_MS, type PlannedTags } from "#src/sync/plan/planned.ts";
+
+/** A tag of a plan as tests write it: one object for each, in place of columns. */
+export interface PlannedTag {
+  readonly id: string;
+  readonly intervalMs: number;
+  /** Null when it was never answered. */
+  readonly lastMs: number | null;
+  /** Since now when it is left out. */
+  readonly sinceMs?: number;
+  readonly apart: string | null;
+  readonly turn?: Apart["turn"];
+  readonly siteAskedMs?: number | undefined;
+  readonly underWay?: boolean;
+}
+
+export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTags {
+  return {
+    count: tags.length,
+    ids: tags.map(({ id }) => id),
+    intervalMs: Float64Array.from(tags, ({ intervalMs }) => intervalMs),
+    lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_MS),
+    sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
+    underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
+    apart: new Map(
+      tags.flatMap(({ apart, turn = null, siteAskedMs = NEVER_MS }, place) =>
+        apart === null ? [] : [[place, { label: apart, turn, siteAskedMs }] as const],
+      ),
+    ),
+  };
+}
+
+export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
+  return planColumns(columnsOf(tags, nowMs), nowMs, rules);
+}
