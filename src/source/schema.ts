@@ -23,25 +23,77 @@ import { type Fields, fields, type Note, NumericId, PRIORITIES, RecordId, STATUS
  * online nor offline. A record without a usable id fails, and its whole page with it, because a listing that cannot
  * be counted is no snapshot.
  */
-export type RecordSchemas = ReturnType<typeof recordSchemas>;
+export interface RecordSchemas {
+  readonly site: RecordSchema<Site>;
+  readonly tag: RecordSchema<Tag>;
+  readonly gateway: RecordSchema<Gateway>;
+  readonly host: RecordSchema<Host>;
+  readonly system: RecordSchema<System>;
+  readonly tokenInfo: RecordSchema<TokenInfo>;
+  /** Of the list of one site, or of all. */
+  alarm(askedSiteId: number | undefined): RecordSchema<Alarm>;
+}
 
-export function recordSchemas(note: Note) {
-  const field = fields(note);
-  // To compile one costs as much as to read a hundred records with it.
-  const alarms = new Map<number | undefined, ReturnType<typeof alarmSchema>>();
-  return {
-    site: siteSchema(field),
-    alarm(askedSiteId: number | undefined) {
-      const schema = alarms.get(askedSiteId) ?? alarmSchema(field, askedSiteId);
-      alarms.set(askedSiteId, schema);
-      return schema;
-    },
-    tag: tagSchema(field),
-    gateway: gatewaySchema(field),
-    host: hostSchema(field),
-    system: systemSchema(field),
-    tokenInfo: tokenInfoSchema(field),
+export interface RecordSchema<T> {
+  safeParse(record: unknown): z.ZodSafeParseResult<T>;
+}
+
+/** Whom to tell of what is unusual, for the time of one record: nothing is waited for while it is read. */
+const NOBODY: Note = () => undefined;
+let noteNow = NOBODY;
+
+/** One set for all sources, each made when it is first needed: all of them take half a megabyte. */
+const field = fields((name) => noteNow(name));
+const SHARED = {
+  site: once(() => siteSchema(field)),
+  alarm: once(() => alarmSchema(field)),
+  tag: once(() => tagSchema(field)),
+  gateway: once(() => gatewaySchema(field)),
+  host: once(() => hostSchema(field)),
+  system: once(() => systemSchema(field)),
+  tokenInfo: once(() => tokenInfoSchema(field)),
+  health: once(() => healthSchema(field)),
+};
+
+function once<T>(make: () => T): () => T {
+  let made: T | undefined;
+  return () => {
+    made ??= make();
+    return made;
   };
+}
+
+export function recordSchemas(note: Note): RecordSchemas {
+  const noting = <T>(schema: () => z.ZodType<T>): RecordSchema<T> => ({
+    safeParse: (record) => parsedBy(schema(), record, note),
+  });
+  const alarm = noting(SHARED.alarm);
+  return {
+    site: noting(SHARED.site),
+    tag: noting(SHARED.tag),
+    gateway: noting(SHARED.gateway),
+    host: noting(SHARED.host),
+    system: noting(SHARED.system),
+    tokenInfo: noting(SHARED.tokenInfo),
+    alarm: (askedSiteId) => ({
+      safeParse(record) {
+        const read = alarm.safeParse(record);
+        // The service was asked for one site only, so an alarm that does not say its site belongs to that one.
+        if (!read.success || read.data.site.id !== 0 || askedSiteId === undefined) return read;
+        const { site } = read.data;
+        return { ...read, data: { ...read.data, site: { ...site, id: askedSiteId } } };
+      },
+    }),
+  };
+}
+
+function parsedBy<T>(schema: z.ZodType<T>, record: unknown, note: Note): z.ZodSafeParseResult<T> {
+  noteNow = note;
+  try {
+    return schema.safeParse(record);
+  } finally {
+    noteNow = NOBODY;
+  }
 }
 
 /** Makes of a record what src/building.ts says; null for one without a usable id. */
@@ -68,7 +120,7 @@ export function recordReaders(schemas: RecordSchemas): Readers {
   };
 }
 
-function readerOf<T>(schema: z.ZodType<T>, atSight: Reader<T> = () => null): Reader<T> {
+function readerOf<T>(schema: RecordSchema<T>, atSight: Reader<T> = () => null): Reader<T> {
   return (record) => {
     const seen = atSight(record);
     if (seen !== null) return seen;
@@ -90,7 +142,7 @@ function reference(field: Fields, name: string) {
     .transform(({ id, display_name }) => ({ id, displayName: display_name }));
 }
 
-function alarmSchema(field: Fields, askedSiteId: number | undefined) {
+function alarmSchema(field: Fields) {
   const attributes = field.inside({
     site: reference(field, "alarm.site"),
     trigger: field.inside({
@@ -115,8 +167,7 @@ function alarmSchema(field: Fields, askedSiteId: number | undefined) {
   return z.object({ id: RecordId, attributes }).transform(
     ({ id, attributes: told }): Alarm => ({
       id,
-      // The service was asked for one site only, so an alarm that does not say its site belongs to that one.
-      site: told.site.id === 0 && askedSiteId !== undefined ? { ...told.site, id: askedSiteId } : told.site,
+      site: told.site,
       trigger: {
         id: told.trigger.id,
         displayName: told.trigger.display_name,
@@ -293,15 +344,17 @@ function tokenInfoSchema(field: Fields) {
     );
 }
 
-/** The health check has no envelope. What says nothing usable is `unhealthy`: it is a hint and never gates anything. */
-export function healthIn(body: unknown, note: Note): Health {
-  if (!isRecord(body)) return { status: "unhealthy", time: null };
-  const field = fields(note);
-  const schema = z.object({
+function healthSchema(field: Fields) {
+  return z.object({
     status: z.string().min(1).max(100).transform(masked),
     timestamp: field.timeOrNull("health.timestamp"),
   });
-  const told = schema.safeParse(body);
+}
+
+/** The health check has no envelope. What says nothing usable is `unhealthy`: it is a hint and never gates anything. */
+export function healthIn(body: unknown, note: Note): Health {
+  if (!isRecord(body)) return { status: "unhealthy", time: null };
+  const told = parsedBy(SHARED.health(), body, note);
   if (!told.success) return { status: "unhealthy", time: null };
   return { status: told.data.status, time: told.data.timestamp.text };
 }
