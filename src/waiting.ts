@@ -52,6 +52,38 @@ export function createBell(): Bell {
   };
 }
 
+/** Rings when any of them does; ringing it rings the first. */
+export function anyOf(...bells: readonly [Bell, ...Bell[]]): Bell {
+  const listen = (hear: () => void): (() => void) => {
+    const unlisten = () => {
+      for (const stop of stops) stop();
+    };
+    const stops = bells.map((bell) =>
+      bell.listen(() => {
+        unlisten();
+        hear();
+      }),
+    );
+    return unlisten;
+  };
+  return {
+    ring: bells[0].ring,
+    rings: () => bells.reduce((sum, bell) => sum + bell.rings(), 0),
+    listen,
+    heard: (signal) =>
+      new Promise((resolve) => {
+        const wake = () => {
+          unlisten();
+          signal.removeEventListener("abort", wake);
+          resolve();
+        };
+        if (signal.aborted) return resolve();
+        const unlisten = listen(wake);
+        signal.addEventListener("abort", wake, { once: true });
+      }),
+  };
+}
+
 /** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
 export async function rest(clock: Clock, ms: number, ...signals: readonly AbortSignal[]): Promise<boolean> {
   if (signals.some((signal) => signal.aborted)) return false;

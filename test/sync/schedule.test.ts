@@ -90,6 +90,35 @@ describe("cron expressions", () => {
     expect(times.map((ms) => new Date(ms).getUTCHours())).toEqual([0, 6, 12, 18]);
     expect(clock.sleepers()).toBe(0);
   });
+
+  test("one that is due sooner than all others is heard, also after others have ended", async () => {
+    const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
+    const ticker = clockTicker(clock, doubtOf(clock));
+    const heard: string[] = [];
+    const hear = (name: string) => () => void heard.push(`${name} ${(clock.now() % 3_600_000) / 1_000}`);
+    const stopHourly = ticker.every("0 * * * *", hear("hourly"));
+    await clock.advance(10_000);
+    const stopMinutely = ticker.every("* * * * *", hear("minutely"));
+    await clock.advance(60_000);
+    // It ends itself, and the other one that is due at the same moment, while both are looked at.
+    const stopOnce = ticker.every("*/2 * * * *", () => {
+      heard.push("once");
+      stopOnce();
+      stopLast();
+    });
+    const stopLast = ticker.every("*/2 * * * *", hear("never"));
+    await clock.advance(60_000);
+    stopMinutely();
+    expect(clock.sleepers(), "one wait for all of them").toBe(1);
+    await clock.advance(3_600_000);
+    stopHourly();
+    expect(heard).toEqual(["minutely 60", "minutely 120", "once", "hourly 0"]);
+    expect(clock.sleepers()).toBe(0);
+    const stopLater = ticker.every("* * * * *", hear("again"));
+    await clock.advance(60_000);
+    stopLater();
+    expect(heard.at(-1)).toBe("again 180");
+  });
 });
 
 describe("a wall clock that is set", () => {

@@ -64,6 +64,7 @@ export interface SensorRow {
 }
 
 const GROUP = 250;
+const FIRST_ROWS = 32;
 /** A log that has a value an hour leaves most buckets of 5 minutes empty: those that have one are neighbours, milliseconds. */
 const SPARSE_MS = 2 * 3_600_000;
 /** Of a week as one bucket nothing can be compared. */
@@ -118,6 +119,19 @@ export function createSensorTable(): SensorTable {
     const group = groups[Math.floor(place / GROUP)];
     if (group !== undefined) group[(place % GROUP) * WIDTH + AT[column]] = value;
   };
+  /** A place behind all others; a building of 20 tags has no room for 250. */
+  function addRoom(place: number): void {
+    const at = Math.floor(place / GROUP);
+    const group = groups[at] ?? new Float64Array(FIRST_ROWS * WIDTH);
+    const rows = group.length / WIDTH;
+    if (place % GROUP < rows) {
+      groups[at] = group;
+      return;
+    }
+    const wider = new Float64Array(Math.min(GROUP, 2 * rows) * WIDTH);
+    wider.set(group);
+    groups[at] = wider;
+  }
   const add = (place: number, column: Column, value: number) =>
     set(place, column, get(place, column) + value);
 
@@ -125,7 +139,7 @@ export function createSensorTable(): SensorTable {
     const known = places.get(id);
     const place = known ?? ids.length;
     if (known === undefined) {
-      if (place % GROUP === 0) groups.push(new Float64Array(GROUP * WIDTH));
+      addRoom(place);
       places.set(id, place);
       ids.push(id);
     }
