@@ -7,6 +7,7 @@ import { InfluxDB, setLogger } from "@influxdata/influxdb-client";
 import { type HttpProxy, targetOf } from "../../src/proxy.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { USER_AGENT } from "../../src/version.ts";
+import { timeLimit } from "../../src/waiting.ts";
 
 /**
  * Bytes above which a request is compressed. The library makes a compressor for each, which takes more memory than a
@@ -80,7 +81,21 @@ export function createExchange(options: ExchangeOptions): Exchange {
     signal: AbortSignal,
     maxBytes = MAX_ANSWER_BYTES,
   ): Promise<DatabaseAnswer> {
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(options.timeoutMs)]);
+    const limit = timeLimit(signal, options.timeoutMs);
+    try {
+      return await asked(method, path, told, limit.signal, maxBytes);
+    } finally {
+      limit.end();
+    }
+  }
+
+  async function asked(
+    method: "GET" | "POST",
+    path: string,
+    told: string | Buffer,
+    limited: AbortSignal,
+    maxBytes: number,
+  ): Promise<DatabaseAnswer> {
     const plain = typeof told === "string" ? Buffer.from(told) : told;
     const isPacked = options.gzip && plain.length > GZIP_ABOVE;
     const packed = isPacked ? await compressed(plain, { level: GZIP_LEVEL }) : plain;

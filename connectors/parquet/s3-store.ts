@@ -8,6 +8,7 @@ import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { failureOfConnection } from "../../src/tls-trouble.ts";
 import { VERIFIED_TLS } from "../../src/verified-tls.ts";
 import { USER_AGENT } from "../../src/version.ts";
+import { timeLimit } from "../../src/waiting.ts";
 import type { S3Config } from "./config.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 import { endpointOf, failureOfAnswer, type S3Answer } from "./s3-answer.ts";
@@ -105,7 +106,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     signal.throwIfAborted();
     const { method, body } = request;
     const { headers, origin, path } = await signed(request);
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
+    const limit = timeLimit(signal, config.timeout);
     let response: Dispatcher.ResponseData;
     let bytes: Uint8Array;
     try {
@@ -115,11 +116,13 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
         method,
         headers: { ...headers, "user-agent": USER_AGENT },
         body: body ?? null,
-        signal: limited,
+        signal: limit.signal,
       });
       bytes = new Uint8Array(await response.body.arrayBuffer());
     } catch (error) {
       throw signal.aborted ? signal.reason : failureOfConnection(error, farEnd);
+    } finally {
+      limit.end();
     }
     const answer = { status: response.statusCode, headers: response.headers, bytes };
     const isFine = answer.status >= 200 && answer.status < 300;

@@ -4,6 +4,7 @@ import type { Clock } from "../clock.ts";
 import { proxyOf } from "../proxy.ts";
 import { readCertificates } from "../secret.ts";
 import { endedUnanswered, type FarEnd, failureOfConnection, speaksTls, wantsTls } from "../tls-trouble.ts";
+import { timeLimit } from "../waiting.ts";
 import type { OutboundConfig } from "./config.ts";
 import { guardedConnector, knock, type Lookup } from "./guard.ts";
 
@@ -91,13 +92,15 @@ export function createHttpEnd(options: {
         pipelining: 1,
         keepAliveTimeout: KEEP_ALIVE_MS,
       });
-      const limited = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
+      const limit = timeLimit(signal, config.timeout);
       try {
-        const response = await client.request({ ...request, signal: limited });
+        const response = await client.request({ ...request, signal: limit.signal });
         const { text, isCut } = await beginningOf(response.body, bodyBytes(response.statusCode));
         return { status: response.statusCode, headers: flat(response.headers), body: text, isCut };
       } catch (error) {
         throw await meaningOfNoAnswer(error, signal);
+      } finally {
+        limit.end();
       }
     },
 
