@@ -7,7 +7,7 @@ import { keptSecret, readCertificates } from "../../src/secret.ts";
 import { endedUnanswered, speaksTls, wantsTls } from "../../src/tls-trouble.ts";
 import { createBucket } from "./bucket.ts";
 import type { InfluxConfig } from "./config.ts";
-import { createExchange, type Exchange } from "./exchange.ts";
+import { type Body, createExchange, type Exchange } from "./exchange.ts";
 import { createNames } from "./names.ts";
 import { failureOf, serverAt, verdictOfAnswer, verdictOfError } from "./outcome.ts";
 import { linesOf, type PointSettings } from "./points.ts";
@@ -165,16 +165,12 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
 }
 
 /** Many lines are bytes already, which to make a text of would cost more than to make them. */
-function bodyOf(lines: readonly Line[]): Buffer {
-  const [first] = lines;
-  if (first !== undefined && lines.length === 1) return Buffer.from(first.text);
-  if (lines.every(({ text }) => typeof text === "string"))
-    return Buffer.from(lines.map(({ text }) => text).join("\n"));
-  const parts = lines.flatMap(({ text }) => [
-    typeof text === "string" ? Buffer.from(text) : text,
-    LINE_BREAK,
-  ]);
-  return Buffer.concat(parts.slice(0, -1));
+function bodyOf(lines: readonly Line[]): Body {
+  if (lines.every(({ text }) => typeof text === "string")) return lines.map(({ text }) => text).join("\n");
+  return lines.flatMap(({ text }, n) => {
+    const bytes = typeof text === "string" ? Buffer.from(text) : text;
+    return n === 0 ? [bytes] : [LINE_BREAK, bytes];
+  });
 }
 
 const LINE_BREAK = Buffer.from("\n");

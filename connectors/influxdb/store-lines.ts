@@ -7,6 +7,8 @@ export interface Line {
   readonly text: string | Buffer;
   /** How many; one unless told. */
   readonly count?: number;
+  /** The bytes are needed no longer: others may be written in their place. */
+  readonly free?: () => void;
 }
 
 export function countOf(lines: readonly Line[]): number {
@@ -68,6 +70,7 @@ export async function storeLines(
         verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
       for (const { owner } of part) if (!rejected.has(owner)) rejected.set(owner, reason);
     }
+    for (const { free } of portion) free?.();
   }
   return receipt(rejected);
 }

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createNames, NAME_TAGS } from "#connectors/influxdb/names.ts";
-import { linesOf } from "#connectors/influxdb/points.ts";
+import { linesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type Clock, systemClock } from "#src/clock.ts";
 import type { ConnectorContext } from "#src/connector.ts";
@@ -84,11 +84,13 @@ describe("names as tags", () => {
     const [tags] = await tagsOf([valueEvent(1)], ["site_name"]);
     expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     reads = [];
-    const plain = sampleOfEveryKind().flatMap((event) => [...linesOf(event, { prefix: "", tags: {} })]);
+    const textsOf = (settings: PointSettings) =>
+      sampleOfEveryKind().flatMap((event) => [...linesOf(event, settings)].map(({ text }) => String(text)));
+    const plain = textsOf({ prefix: "", tags: {} });
     const names = createNames([], context);
     await names.prepare(sampleOfEveryKind());
     const settings = { prefix: "", tags: {}, namesOf: names.of };
-    expect(sampleOfEveryKind().flatMap((event) => [...linesOf(event, settings)])).toEqual(plain);
+    expect(textsOf(settings)).toEqual(plain);
     expect(reads).toEqual([]);
   });
 

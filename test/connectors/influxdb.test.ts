@@ -7,7 +7,7 @@ import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import { type Line, storeLines, type Verdict } from "#connectors/influxdb/store-lines.ts";
 import type { AnyEvent } from "#src/event.ts";
 import { temporaryFolder } from "../real-servers.ts";
-import { valueEvent } from "../sample-events.ts";
+import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeSink } from "../suites/sink-suite.ts";
 import { certificateFor } from "./certificate.ts";
 import { clockAt, contextFor, never } from "./context.ts";
@@ -363,6 +363,42 @@ describe("influxdb: https", () => {
       });
     }
     expect(secure.seen).toHaveLength(1);
+  });
+});
+
+describe("influxdb: lines of history that are written where stored ones were", () => {
+  const MINUTES_5 = 300_000;
+  /** 60 days of 288 points are 17,280 lines: four requests, and days that begin in one and end in the next. */
+  const days = Array.from({ length: 60 }, (_, day) => {
+    const sample = sampleEvent("tag-history", {}, day);
+    const points = Array.from({ length: 288 }, (_, n) => ({
+      time: new Date(Date.UTC(2026, 0, 1 + day) + n * MINUTES_5).toISOString(),
+      value: n % 50 === 0 ? null : day * 1_000 + n / 8,
+    }));
+    return { ...sample, data: { ...sample.data, points } };
+  });
+  const told = days.flatMap(({ data: { points } }) =>
+    points.map(({ time, value }) => ({ ms: Date.parse(time), value })),
+  );
+
+  test.each([
+    ["packed", true],
+    ["as they are", false],
+  ])("%s: each is stored as it was, also where a server takes less at once", async (_, gzip) => {
+    const stub = await startStub();
+    onTestFinished(() => stub.stop());
+    const stored = new Map<number, unknown>();
+    stub.answer = ({ body }) => {
+      const points = parseLines(body.toString());
+      if (points.length > 2_000) return { status: 413 };
+      for (const { timeMs, fields } of points) stored.set(timeMs, fields.value ?? null);
+      return { status: 204 };
+    };
+    const sink = sinkFor(stub, { gzip });
+    onTestFinished(() => sink.close());
+    for (const part of [days.slice(0, 41), days.slice(41)])
+      expect(await sink.write(part, never())).toEqual({ rejected: [] });
+    expect([...stored].map(([ms, value]) => ({ ms, value })).sort((a, b) => a.ms - b.ms)).toEqual(told);
   });
 });
 
