@@ -47,18 +47,20 @@ const SCENARIOS = {
 type Name = keyof typeof SCENARIOS;
 
 /**
- * The most that is allowed: what was measured while others used the same two cores, and a half more. A list that is read
- * anew costs ten times as much, and 50,000 tags that are met at once stop everything for three seconds.
+ * The most that is allowed: what was measured while others used the same two cores, and a half more; of the stops the
+ * goal, which is twice what they take on a quiet day. A list that is read anew costs ten times as much, and 50,000 tags
+ * that are met at once stop everything for three seconds.
  */
 const MOST: readonly (readonly [name: Name, what: "µs" | "first" | "longest" | "MiB", most: number])[] = [
   ["500 alarms, one page", "µs", 22],
   ["5,000 alarms, ten pages", "µs", 18],
-  ["5,000 alarms, ten pages", "first", 70],
+  ["5,000 alarms, ten pages", "first", 50],
   ["50,000 tags, 100 pages", "µs", 18],
-  ["50,000 tags, 100 pages", "first", 80],
-  ["50,000 tags, 100 pages", "longest", 120],
+  ["50,000 tags, 100 pages", "first", 50],
+  ["50,000 tags, 100 pages", "longest", 50],
   ["3,000 tags, read", "MiB", 180],
-  ["50,000 tags, read", "MiB", 240],
+  ["50,000 tags, read", "longest", 50],
+  ["50,000 tags, read", "MiB", 230],
 ];
 
 /** Until what is new is told, which shows in lists that were read twice since, and a while; at most so long. */
