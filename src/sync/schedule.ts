@@ -106,6 +106,10 @@ export function clockTicker(clock: Clock, doubt: Pick<ClockDoubt, "look" | "step
       const nowMs = clock.now();
       if (isStepped) note(one, Math.min(one.nextMatch(nowMs), nowMs + one.leftUntilMs - clock.monotonic()));
       if (nowMs >= one.dueMs && awaited.has(one)) {
+        // Behind all others: of what is due together the hourly list of gateways goes before the alarms of each minute,
+        // which it explains.
+        awaited.delete(one);
+        awaited.add(one);
         one.fire();
         note(one, one.nextMatch(clock.now()));
       }

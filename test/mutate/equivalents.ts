@@ -84,14 +84,14 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/sync/plan/group.ts",
-    before: "return a.tag.id < b.tag.id ? -1 : a.tag.id > b.tag.id ? 1 : 0;",
-    after: "return a.tag.id < b.tag.id ? -1 : a.tag.id >= b.tag.id ? 1 : 0;",
+    before: "return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
+    after: "return idOf(a) < idOf(b) ? -1 : idOf(a) >= idOf(b) ? 1 : 0;",
     reason: "No two tags have the same id.",
   },
   {
     file: "src/sync/plan/group.ts",
-    before: "const turn = candidates[0]?.tag.turn ?? null;",
-    after: "const turn = candidates[0]?.tag.turn;",
+    before: "const turn = group[0]?.[1].turn ?? null;",
+    after: "const turn = group[0]?.[1].turn;",
     reason: "It is compared with words only.",
   },
   {
