@@ -90,6 +90,24 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/sync/plan/group.ts",
+    before: "return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
+    after: "return idOf(a) <= idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
+    reason: "No two tags have the same id.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "for (let slot = 0; slot < HORIZON_SLOTS && most < rules.size; slot++) {",
+    after: "for (let slot = 0; slot < HORIZON_SLOTS && most <= rules.size; slot++) {",
+    reason: "Once a whole request must go, no later slot asks for more: the rest is looked at for nothing.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "if (count <= 0) return first;",
+    after: "if (count < 0) return first;",
+    reason: "Of no places none is filled: the list stays empty.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
     before: "const turn = group[0]?.[1].turn ?? null;",
     after: "const turn = group[0]?.[1].turn;",
     reason: "It is compared with words only.",

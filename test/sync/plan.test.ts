@@ -35,6 +35,14 @@ describe("the next group", () => {
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
+  test("counts each tag by its own interval, also beside one that is due in the same slot", () => {
+    // Both have two slots left. If both came round every second slot, every slot would be full, and one had to go now.
+    const one = { ...RULES, size: 1 };
+    const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
+    expect(planGroup([quick, slow], 0, one).group).toEqual([]);
+    expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
+  });
+
   test("lets those ride along of which the least is lost, and the oldest where nobody else wants the slot", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
