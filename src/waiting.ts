@@ -23,33 +23,36 @@ export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early
 export function createBell(): Bell {
   const waiting = new Set<() => void>();
   let rings = 0;
+  const listen = (hear: () => void): (() => void) => {
+    const wake = () => {
+      waiting.delete(wake);
+      hear();
+    };
+    waiting.add(wake);
+    return () => void waiting.delete(wake);
+  };
   return {
     ring() {
       rings += 1;
       for (const wake of [...waiting]) wake();
     },
     rings: () => rings,
-    listen(hear) {
-      const wake = () => {
-        waiting.delete(wake);
-        hear();
-      };
-      waiting.add(wake);
-      return () => void waiting.delete(wake);
-    },
-    heard(signal) {
-      return new Promise((resolve) => {
-        const wake = () => {
-          waiting.delete(wake);
-          signal.removeEventListener("abort", wake);
-          resolve();
-        };
-        if (signal.aborted) return resolve();
-        waiting.add(wake);
-        signal.addEventListener("abort", wake, { once: true });
-      });
-    },
+    listen,
+    heard: (signal) => heardBy(listen, signal),
   };
+}
+
+function heardBy(listen: Bell["listen"], signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const wake = () => {
+      unlisten();
+      signal.removeEventListener("abort", wake);
+      resolve();
+    };
+    const unlisten = listen(wake);
+    signal.addEventListener("abort", wake, { once: true });
+  });
 }
 
 /** Rings when any of them does; ringing it rings the first. */
@@ -70,17 +73,7 @@ export function anyOf(...bells: readonly [Bell, ...Bell[]]): Bell {
     ring: bells[0].ring,
     rings: () => bells.reduce((sum, bell) => sum + bell.rings(), 0),
     listen,
-    heard: (signal) =>
-      new Promise((resolve) => {
-        const wake = () => {
-          unlisten();
-          signal.removeEventListener("abort", wake);
-          resolve();
-        };
-        if (signal.aborted) return resolve();
-        const unlisten = listen(wake);
-        signal.addEventListener("abort", wake, { once: true });
-      }),
+    heard: (signal) => heardBy(listen, signal),
   };
 }
 
@@ -146,7 +139,7 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
 }
 
 export interface TimeLimit {
-  /** Aborts with the other one, or with a `TimeoutError` when the time is up. */
+  /** Aborts with the other one, or with what `late` says when the time is up. */
   readonly signal: AbortSignal;
   /** The work is done, well or not. */
   end(): void;
@@ -157,16 +150,12 @@ export interface TimeLimit {
  * says the same and has no end: what listens stays in memory until the time is up, at 2 writes a second of 64 KiB each
  * and 30 s some 4 MB.
  */
-export function timeLimit(signal: AbortSignal, ms: number): TimeLimit {
+export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): TimeLimit {
   const limit = new AbortController();
   const cut = () => limit.abort(signal.reason);
   if (signal.aborted) cut();
   else signal.addEventListener("abort", cut, { once: true });
-  const timer = setTimeout(
-    () => limit.abort(new DOMException("The operation was aborted due to timeout", "TimeoutError")),
-    ms,
-  );
-  timer.unref();
+  const timer = setTimeout(() => limit.abort(late()), ms);
   return {
     signal: limit.signal,
     end() {
@@ -174,6 +163,11 @@ export function timeLimit(signal: AbortSignal, ms: number): TimeLimit {
       signal.removeEventListener("abort", cut);
     },
   };
+}
+
+/** As `AbortSignal.timeout` says it. */
+function timeout(): DOMException {
+  return new DOMException("The operation was aborted due to timeout", "TimeoutError");
 }
 
 /** Waits for a promise, or rejects with the signal's reason as soon as it aborts. */

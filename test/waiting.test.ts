@@ -1,11 +1,14 @@
-import { describe, expect, test } from "vitest";
+import { getEventListeners } from "node:events";
+import { describe, expect, test, vi } from "vitest";
 import {
   abortable,
+  anyOf,
   createBell,
   loop,
   oneAtATime,
   rest,
   restUntilRung,
+  timeLimit,
   within,
   withOthersTurns,
 } from "#src/waiting.ts";
@@ -63,6 +66,52 @@ describe("waiting", () => {
     const timed = restUntilRung(clock, 50, bell, never);
     await clock.advance(50);
     await timed;
+  });
+
+  test("of several bells each is heard, once, and none keeps whoever has heard another", async () => {
+    const bells = [createBell(), createBell()] as const;
+    const either = anyOf(...bells);
+    for (const bell of bells) {
+      const rings = either.rings();
+      const heard = either.heard(never);
+      let calls = 0;
+      either.listen(() => (calls += 1));
+      const unlisten = either.listen(() => (calls += 100));
+      unlisten();
+      bell.ring();
+      await heard;
+      for (const each of bells) each.ring();
+      expect([calls, either.rings() - rings]).toEqual([1, 3]);
+    }
+    const stop = new AbortController();
+    const heard = either.heard(stop.signal);
+    stop.abort();
+    await heard;
+    expect(getEventListeners(stop.signal, "abort")).toEqual([]);
+  });
+
+  test("a time limit ends what it is for with one reason or the other, and leaves nothing behind", async () => {
+    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+    try {
+      const stop = new AbortController();
+      const limits = [timeLimit(stop.signal, 1_000), timeLimit(stop.signal, 1_000, () => "too late")];
+      const ended = timeLimit(stop.signal, 1_000);
+      ended.end();
+      vi.advanceTimersByTime(999);
+      expect(limits.map(({ signal }) => signal.aborted)).toEqual([false, false]);
+      vi.advanceTimersByTime(1);
+      expect(limits.map(({ signal }) => signal.reason)).toMatchObject([{ name: "TimeoutError" }, "too late"]);
+      const cut = timeLimit(stop.signal, 1_000);
+      stop.abort("stopped");
+      expect([cut.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual([
+        "stopped",
+        "stopped",
+      ]);
+      for (const limit of [...limits, cut]) limit.end();
+      expect([ended.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test("a promise that rejects after an abort is nobody's fault: an unhandled rejection would fail this run", async () => {

@@ -4,6 +4,7 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, Malformed, OwnTrouble, Retryable } from "../errors.ts";
 import { type HttpProxy, targetOf } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
+import { timeLimit } from "../waiting.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
 
@@ -111,19 +112,13 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   return {
     async send(request, signal) {
       signal.throwIfAborted();
-      const deadline = new AbortController();
-      const stop = () => deadline.abort(signal.reason);
       const totalMs = config.deadlines.total_ms;
-      const timer = setTimeout(
-        () => deadline.abort(new Retryable(`${origin} did not answer completely within ${totalMs} ms.`)),
-        totalMs,
-      );
-      signal.addEventListener("abort", stop, { once: true });
+      const late = () => new Retryable(`${origin} did not answer completely within ${totalMs} ms.`);
+      const limit = timeLimit(signal, totalMs, late);
       try {
-        return await exchange(request, deadline.signal);
+        return await exchange(request, limit.signal);
       } finally {
-        clearTimeout(timer);
-        signal.removeEventListener("abort", stop);
+        limit.end();
       }
     },
     close: () => connections.destroy(),

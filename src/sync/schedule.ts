@@ -160,7 +160,7 @@ interface Awaited {
   leftUntilMs: number;
 }
 
-/** By expression: with node-cron's own parts each takes 4 kB, and all sources of a fleet have the same thirteen. */
+/** By expression: all sources of a fleet have the same thirteen, and each holds some of node-cron's own objects. */
 const matchers = new Map<string, (afterMs: number) => number>();
 const MATCHERS_MAX = 1_000;
 

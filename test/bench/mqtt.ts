@@ -2,7 +2,7 @@ import { availableParallelism } from "node:os";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { contextFor, never } from "../connectors/context.ts";
-import { startMosquitto } from "../real-servers.ts";
+import { absent, startMosquitto } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 
 /**
@@ -14,6 +14,7 @@ const VALUES = 40_000;
 /** 100 is what a sink that is behind is offered at once by default, 20 what one reply brings. */
 const BATCHES = [100, 20];
 
+if (absent("mosquitto")) process.exit(1);
 const broker = await startMosquitto();
 const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("broker"));
 try {

@@ -35,8 +35,15 @@ function rowsOf(planned: PlannedTags) {
   }));
 }
 
+interface Around {
+  readonly offline: number[];
+  readonly unseen: number[];
+  /** Tags that travel apart, and from when on they are asked. */
+  readonly apart: Map<string, number>;
+}
+
 /** One thing that happens to a board, the same for all boards that it is given to. */
-function something(random: SeededRandom, nowMs: number, around: { offline: number[]; unseen: number[] }) {
+function something(random: SeededRandom, nowMs: number, around: Around) {
   const some = ids.filter(() => random.chance(0.1));
   const one = random.pick(ids);
   const toggled = (sites: number[]) => {
@@ -48,7 +55,7 @@ function something(random: SeededRandom, nowMs: number, around: { offline: numbe
   const tags = watchedTags(random);
   const share = random.pick([0.97, 0.01]);
   const change = (make: (board: Board) => void) => () => make;
-  const surroundings = (make: () => void) => () => {
+  const surroundings = (make: () => unknown) => () => {
     make();
     return () => undefined;
   };
@@ -65,6 +72,8 @@ function something(random: SeededRandom, nowMs: number, around: { offline: numbe
     [1, change((board) => void board.stretch(3_000, 20, share, 0))],
     [1, surroundings(() => toggled(around.offline))],
     [1, surroundings(() => toggled(around.unseen))],
+    [1, surroundings(() => around.apart.set(one, nowMs + random.below(30_000)))],
+    [1, surroundings(() => around.apart.clear())],
   ];
   return random.pick(kinds.flatMap(([weight, make]) => Array.from({ length: weight }, () => make)))();
 }
@@ -73,16 +82,16 @@ test(`what is kept from slot to slot is what would be written anew (${replay})`,
   let shown = 0;
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);
-    const around = { offline: [] as number[], unseen: [] as number[] };
-    const surroundings = (anyApart: boolean): BoardSurroundings => ({
+    const around: Around = { offline: [], unseen: [], apart: new Map() };
+    const surroundings = (writesAll: boolean): BoardSurroundings => ({
       gatewayOffline: (site) => around.offline.includes(site),
       sees: (site) => !around.unseen.includes(site),
       // Where anybody may travel apart, all is written anew each time.
-      anyApart: () => anyApart,
-      labelOf: () => null,
-      turnOf: () => null,
-      isSuspect: () => false,
-      notBeforeMs: () => Number.NEGATIVE_INFINITY,
+      anyApart: () => writesAll || around.apart.size > 0,
+      labelOf: (id) => (around.apart.has(id) ? "suspects" : null),
+      turnOf: (id) => (around.apart.has(id) ? "patient" : null),
+      isSuspect: (id) => around.apart.has(id),
+      notBeforeMs: (id) => around.apart.get(id) ?? Number.NEGATIVE_INFINITY,
     });
     const boards = [createBoard(surroundings(false)), createBoard(surroundings(true))] as const;
     let nowMs = 1_000_000;

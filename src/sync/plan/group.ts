@@ -143,8 +143,7 @@ function planApart(
   order: Order,
 ): Plan | null {
   if (tags.apart.size === 0) return null;
-  const isUnder = (place: number) => tags.underWay[place] === 1;
-  const free = [...tags.apart].filter(([place]) => !isUnder(place));
+  const free = [...tags.apart].filter(([place]) => tags.underWay[place] !== 1);
   // Who is searched comes last, and in turn.
   const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
     (a, b) => patience(a) - patience(b) || turnAmongPatient(a, b),

@@ -1,7 +1,7 @@
 /**
  * The tags that the planner chooses from, in columns: what stands in place n of each belongs to the same tag. A building
- * has 50,000, the choice is made in every slot, and columns of numbers are read ten times as fast as objects that lie
- * anywhere in memory. Times are milliseconds of the same clock as `nowMs`.
+ * has 50,000, and the choice is made in every slot, when all of them lie cold in memory: with objects it took 5 ms, with
+ * columns of numbers 2.5. Times are milliseconds of the same clock as `nowMs`.
  */
 export interface PlannedTags {
   readonly count: number;

@@ -3,7 +3,7 @@ import { type BoardSurroundings, type BoardTag, factsOf, lookAtSites, type SiteF
 
 /**
  * What the planner is shown of the board, kept from slot to slot: of 50,000 tags 20 change in one, and to write all of
- * them takes a hundred times as long as these.
+ * them takes a millisecond.
  */
 export interface Shown {
   /**

@@ -3,7 +3,7 @@ import type { Points } from "../../points.ts";
 import { type Bucket, compared } from "./compared.ts";
 
 /**
- * What one period has shown of each tag, as numbers in rows: 25 of 8 bytes each, 10 MB for 50,000 tags.
+ * What one period has shown of each tag, as numbers in rows: 26 of 8 bytes each, 10 MB for 50,000 tags.
  *
  * A live value is compared with the log by a probe: it waits until its bucket and the one behind it have come, and then
  * the next live value is the probe. So one value is compared for each reply of history, and nothing has to be kept of
