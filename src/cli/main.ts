@@ -1,4 +1,6 @@
 #!/usr/bin/env node
+// Before anything that imports node:http.
+import "./shell/one-undici.ts";
 import { CommanderError, InvalidArgumentError } from "commander";
 import { createProgram } from "./program.ts";
 import { complaint, EXIT, exitCodeOf } from "./shell/exit.ts";

@@ -1,0 +1,40 @@
+import { createRequire } from "node:module";
+
+/**
+ * Keeps a process to one undici. Node.js brings one of its own for `fetch` and its classes, and loads it as soon as any of
+ * them is touched: by hono, which wants `Request`, and by everybody who imports `node:http`, because an import touches every
+ * name of a module and `WebSocket` is one of them. That copy costs 30 ms of processor time at the start, and some 15 MB
+ * until the collector has taken back what it can. Whoever touches one of the names gets that of the package now.
+ *
+ * Has to be imported before `node:http` is: main.ts does so first of all.
+ */
+
+type Undici = typeof import("undici");
+
+const require = createRequire(import.meta.url);
+
+const OF_UNDICI = [
+  "CloseEvent",
+  "FormData",
+  "Headers",
+  "MessageEvent",
+  "Request",
+  "Response",
+  "WebSocket",
+  "fetch",
+] as const satisfies readonly (keyof Undici)[];
+
+for (const name of OF_UNDICI) {
+  // Defined anew without that, the old one would be looked at, and so loaded.
+  Reflect.deleteProperty(globalThis, name);
+  Object.defineProperty(globalThis, name, {
+    configurable: true,
+    get: () => (require("undici") as Undici)[name],
+    set(value: unknown) {
+      Object.defineProperty(globalThis, name, { configurable: true, writable: true, value });
+    },
+  });
+}
+
+const http: Record<string, unknown> = process.getBuiltinModule("node:http");
+for (const name of ["CloseEvent", "MessageEvent", "WebSocket"]) delete http[name];

@@ -1,0 +1,43 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { freePort } from "../real-servers.ts";
+import { simulatedServer, workplace } from "./plenum.ts";
+
+/** What a process says at its end of which of its own modules Node.js has loaded. */
+const TELLS = `--import data:text/javascript,${encodeURIComponent(
+  `import { writeFileSync } from "node:fs";
+   process.on("exit", () => writeFileSync(process.argv[2] + ".loaded", process.moduleLoadList.join("\\n")));`,
+)}`;
+
+/** The copy that Node.js brings along: 760 kB of text that is compiled at each start. */
+const NODES_OWN = /internal\/deps\/undici\/undici/;
+
+test("a process has one undici, also while its page, its door and its sinks are used", async () => {
+  const service = await simulatedServer();
+  const place = workplace(service.url, { NODE_OPTIONS: TELLS });
+  const port = await freePort();
+  const gone = `http://127.0.0.1:${await freePort()}`;
+  const from = "beginning";
+  place.configure({
+    status: { port },
+    sinks: {
+      lake: { influxdb: { url: gone, bucket: "b" }, from },
+      hook: { webhook: { url: gone, unsigned: true, allow_networks: ["127.0.0.0/8"] }, from },
+    },
+  });
+  const worker = place.start("run");
+  await worker.says('"msg":"Plenum is running"');
+  for (const sink of ["lake", "hook"]) await worker.says(`"sink":"${sink}"`);
+  const page = await fetch(`http://127.0.0.1:${port}/`);
+  expect(page.status).toBe(200);
+  expect((await page.text()).length).toBeGreaterThan(100);
+  expect((await place.plenum("sites")).code).toBe(0);
+  worker.signal("SIGTERM");
+  expect((await worker.ended).code).toBe(0);
+
+  for (const command of ["run", "sites"]) {
+    const loaded = readFileSync(place.path(`${command}.loaded`), "utf8");
+    expect(loaded).toMatch(/^NativeModule http$/m);
+    expect(loaded).not.toMatch(NODES_OWN);
+  }
+}, 60_000);
