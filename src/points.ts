@@ -16,11 +16,16 @@ export class Points implements Iterable<Measurement> {
   /** By place; null when every text follows from its milliseconds, as it nearly always does. */
   #texts: Map<number, string> | null;
 
-  constructor(times = new Float64Array(16), codes = new Float64Array(16), length = 0) {
+  constructor(times = new Float64Array(LEAST_ROOM), codes = new Float64Array(times.length), length = 0) {
     this.#times = times;
     this.#codes = codes;
     this.#length = length;
     this.#texts = null;
+  }
+
+  /** Empty, with room for so many: what is known beforehand need not be moved as it grows. */
+  static withRoom(count: number): Points {
+    return new Points(new Float64Array(Math.max(LEAST_ROOM, count)));
   }
 
   static of(measurements: Iterable<Measurement>): Points {
@@ -34,7 +39,7 @@ export class Points implements Iterable<Measurement> {
   static joined(parts: readonly Points[]): Points {
     const [only] = parts;
     if (only !== undefined && parts.length === 1) return only;
-    const points = new Points();
+    const points = Points.withRoom(parts.reduce((sum, part) => sum + part.length, 0));
     for (const part of parts) for (let at = 0; at < part.length; at++) points.copy(part, at);
     return points;
   }
@@ -112,7 +117,7 @@ export class Points implements Iterable<Measurement> {
     const last = new Map<number, number>();
     for (let at = 0; at < this.#length; at++) last.set(this.timeMs(at), at);
     last.delete(Number.NaN);
-    const sorted = new Points();
+    const sorted = Points.withRoom(last.size);
     for (const [, at] of [...last].sort(([a], [b]) => a - b)) sorted.copy(this, at);
     return sorted;
   }
@@ -154,7 +159,7 @@ export class Points implements Iterable<Measurement> {
   }
 
   #grow(): void {
-    const size = Math.max(16, 2 * this.#length);
+    const size = Math.max(LEAST_ROOM, 2 * this.#length);
     const [times, codes] = [new Float64Array(size), new Float64Array(size)];
     times.set(this.#times.subarray(0, this.#length));
     codes.set(this.#codes.subarray(0, this.#length));
@@ -162,6 +167,8 @@ export class Points implements Iterable<Measurement> {
     this.#codes = codes;
   }
 }
+
+const LEAST_ROOM = 16;
 
 /** A value as one number. Numbers are finite, so the three that are not are free: for null, true and false. */
 export function codeOf(value: TagValue): number {

@@ -54,14 +54,19 @@ export async function parseLogged(body: Uint8Array): Promise<ParsedJson> {
 
 /** A list of measurements, read. */
 export class LoggedSeries {
-  readonly points = new Points();
+  readonly points: Points;
   /** Measurements that have no value that could be passed on. */
   unusable = 0;
   /** Whether one has no time; of those after it nothing is known. */
   isBroken = false;
 
+  /** `room`: how many measurements it will have, as far as one can guess. */
+  constructor(room = 0) {
+    this.points = Points.withRoom(room);
+  }
+
   static of(entries: readonly unknown[]): LoggedSeries {
-    const series = new LoggedSeries();
+    const series = new LoggedSeries(entries.length);
     for (const entry of entries) series.add(entry);
     return series;
   }
@@ -122,7 +127,8 @@ async function listsIn(bytes: Buffer): Promise<readonly List[] | null> {
         if (depth === IN_RECORD && isData && bytes.subarray(at, end).includes(BACKSLASH)) return null;
         const start = afterSpace(bytes, next + 1);
         if (depth === IN_RECORD && isData && isWord(bytes, at, end, MEASUREMENTS) && isList(bytes[start])) {
-          const reader = new ListReader(bytes, start);
+          // All are of the same time and resolution, so one is about as long as the one before.
+          const reader = new ListReader(bytes, start, lists.at(-1)?.series.points.length ?? 0);
           while (!reader.isOver) {
             left -= reader.read(left);
             if (left > 0) continue;
@@ -156,7 +162,7 @@ function withoutLists(bytes: Buffer, lists: readonly List[]): Uint8Array {
 
 /** Reads one list of measurements, so many at a time. */
 class ListReader {
-  readonly series = new LoggedSeries();
+  readonly series: LoggedSeries;
   isOver = false;
   isUncertain = false;
   /** Where it is; in the end the closing bracket. */
@@ -165,8 +171,9 @@ class ListReader {
   #date = -1;
   #dateMs = Number.NaN;
 
-  constructor(bytes: Buffer, opening: number) {
+  constructor(bytes: Buffer, opening: number, room: number) {
     this.#bytes = bytes;
+    this.series = new LoggedSeries(room);
     this.at = afterSpace(bytes, opening + 1);
     if (isClosing(bytes[this.at] as number)) this.#end();
   }
