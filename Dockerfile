@@ -39,4 +39,4 @@ VOLUME /var/lib/plenum
 EXPOSE 9850
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "src/cli/main.ts", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
 # Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
-CMD ["node", "--max-semi-space-size=4", "--heap-growing-percent=20", "src/cli/main.ts", "run", "--config", "/etc/plenum/plenum.yaml"]
+CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "src/cli/main.ts", "run", "--config", "/etc/plenum/plenum.yaml"]

@@ -18,7 +18,7 @@ const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const floor = manifest.engines.node.replace(/^>=/, "");
 
 /** What docs/sizing.md measures; the script `plenum` has the same. */
-const FLAGS = "--max-semi-space-size=4 --heap-growing-percent=20";
+const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20";
 
 /** As in the script `plenum`: compiled code is kept where this user may write, and freed memory is given back. */
 const ENVIRONMENT = {
