@@ -137,7 +137,8 @@ export function withFewerCurves<T extends Pick<IncidentText, "curves">>(text: T)
     .map((curves) => ({ ...text, curves }));
 }
 
-const SEGMENTER = new Intl.Segmenter(undefined, { granularity: "grapheme" });
+/** Made for the first text that is cut: it takes 10 ms, which every command would need at its start. */
+let segmenter: Intl.Segmenter | undefined;
 
 /** At most so many UTF-16 units, cut between characters as people see them, with … at the end where something is missing. */
 export function cut(text: string, most: number): string {
@@ -154,8 +155,9 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
   const room = most - sizeOf("…");
   let kept = "";
   let size = 0;
+  segmenter ??= new Intl.Segmenter(undefined, { granularity: "grapheme" });
   // Nobody cuts at more than `most` units, so the rest of a text of megabytes need not be looked at.
-  for (const { segment } of SEGMENTER.segment(text.slice(0, most + 64))) {
+  for (const { segment } of segmenter.segment(text.slice(0, most + 64))) {
     size += sizeOf(segment);
     if (size > room) break;
     kept += segment;
