@@ -22,12 +22,13 @@ const REPLY = 230_000;
 const ENOUGH = DAYS * 288 * TAGS * 0.999;
 
 /**
- * The most that is allowed; a third more than what was measured on a machine that was busy with others, where a point
- * takes twice its time. The goals are 1.5 µs to file, 2 µs to line protocol, 180 MiB and 50 ms.
+ * The most that is allowed: of time a third more than what was measured on a machine that was busy with others, where a
+ * point takes twice its time; of memory a tenth more than the median. The goals are 1.5 µs to file, 2 µs to line protocol,
+ * 180 MiB and 50 ms.
  */
 const MOST = {
-  file: { microseconds: 5, mebibytes: 210, processorMs: 65 },
-  influxdb: { microseconds: 8, mebibytes: 210, processorMs: 65 },
+  file: { microseconds: 5, mebibytes: 195, processorMs: 65 },
+  influxdb: { microseconds: 8, mebibytes: 195, processorMs: 65 },
 } as const;
 type Kind = keyof typeof MOST;
 
