@@ -248,7 +248,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         clock,
         signal: AbortSignal.any([draining, forced, over.signal]),
         bell: wishes,
-        roughly: true,
         async turn() {
           await look();
           return lookMs();

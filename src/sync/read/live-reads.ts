@@ -324,7 +324,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         clock,
         signal: AbortSignal.any([leaving, forced, over.signal]),
         bell: changed,
-        roughly: true,
         async turn() {
           await refresh();
           return board.size() === 0 ? FIRST_LOOK_MS : REFRESH_MS;
