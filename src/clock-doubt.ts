@@ -140,7 +140,6 @@ export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoub
       loop({
         clock,
         signal,
-        roughly: true,
         async turn() {
           look();
           return LOOK_EVERY_MS;

@@ -205,13 +205,6 @@ export interface Loop {
    * loop.
    */
   turn(): Promise<number | null>;
-  /**
-   * The turns look whether something was changed elsewhere, and may come half a second early or late: all loops of this
-   * kind have theirs in the same moments. Seven that look every second or every five woke a worker that had nothing to do
-   * four times a second more. Only for what a worker has a few of: the looks of 200 sources at once took 122 ms, and
-   * nothing else had its turn meanwhile.
-   */
-  readonly roughly?: boolean;
   /** A turn has thrown; the next comes after `inMs` milliseconds, bell or not. What this throws ends the loop. */
   fault(error: unknown, inMs: number): void;
   /** Waits after faults in a row; 1 s at first and a minute at most unless told otherwise. */
@@ -226,7 +219,7 @@ const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
  * and a stop from being heard: after a fault it rests, ever longer, and between any two turns the event loop runs.
  */
 export async function loop(options: Loop): Promise<void> {
-  const { clock, signal, bell = createBell(), backoff = FAULT_BACKOFF, roughly = false } = options;
+  const { clock, signal, bell = createBell(), backoff = FAULT_BACKOFF } = options;
   let faults = 0;
   while (!signal.aborted) {
     const rings = bell.rings();
@@ -235,7 +228,7 @@ export async function loop(options: Loop): Promise<void> {
       faults = 0;
       if (signal.aborted || againMs === null) return;
       if (againMs <= 0 || bell.rings() !== rings) await rest(clock, 0, signal);
-      else await restUntilRung(clock, roughly ? toWholeSecond(clock, againMs) : againMs, bell, signal);
+      else await restUntilRung(clock, againMs, bell, signal);
     } catch (error) {
       if (signal.aborted) return;
       faults += 1;
@@ -244,16 +237,6 @@ export async function loop(options: Loop): Promise<void> {
       await rest(clock, inMs, signal);
     }
   }
-}
-
-/**
- * How long until the whole second of the monotonic clock that is nearest to the end of a wait, in milliseconds: 5 s from
- * 12.3 s on are 4.7 s. Less than a second is too short for it and stays as it is.
- */
-function toWholeSecond(clock: Clock, ms: number): number {
-  if (ms < 1_000) return ms;
-  const nowMs = clock.monotonic();
-  return Math.round((nowMs + ms) / 1_000) * 1_000 - nowMs;
 }
 
 /** What is tried until it succeeds. */

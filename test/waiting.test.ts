@@ -163,37 +163,6 @@ describe("the loop", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("loops that look roughly at times have their turns in the same moments, each as often as it wants", async () => {
-    const clock = createVirtualClock(0);
-    const stop = new AbortController();
-    const turns: Record<string, number[]> = { a: [], b: [], often: [], never: [] };
-    const look = (name: keyof typeof turns, everyMs: number) =>
-      loop({
-        clock,
-        signal: stop.signal,
-        roughly: true,
-        async turn() {
-          turns[name]?.push(clock.monotonic());
-          return everyMs;
-        },
-        fault: () => expect.unreachable(),
-      });
-    const all = [look("a", 1_000)];
-    await clock.run(300);
-    all.push(look("often", 250), look("never", Number.POSITIVE_INFINITY));
-    await clock.run(1_700);
-    all.push(look("b", 5_000));
-    await clock.run(12_500);
-    stop.abort();
-    await Promise.all(all);
-    expect(turns.a).toEqual([
-      0, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000, 10_000, 11_000, 12_000,
-    ]);
-    expect(turns.b).toEqual([1_700, 7_000, 12_000]);
-    expect(turns.often?.slice(0, 3)).toEqual([300, 550, 800]);
-    expect(turns.never).toEqual([300]);
-  });
-
   test("a ring during a turn is not overslept, and a turn that wants to go on lets others run", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();

@@ -84,7 +84,6 @@ export function createClosures(options: {
         loop({
           clock,
           signal,
-          roughly: true,
           async turn() {
             await look();
             return isOver() ? null : LOOK_EVERY_MS;

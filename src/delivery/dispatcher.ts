@@ -138,7 +138,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return loop({
       clock,
       signal: draining.signal,
-      roughly: true,
       async turn() {
         const changes = await options.store.changes();
         if (changes !== seen) news.ring();
@@ -156,7 +155,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return loop({
       clock,
       signal: draining.signal,
-      roughly: true,
       async turn() {
         const changes = await options.store.changes();
         if (changes === seenByLag) return LAG_EVERY_MS;

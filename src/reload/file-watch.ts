@@ -51,7 +51,6 @@ export function watchFile(options: {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        roughly: true,
         turn: look,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });

@@ -38,7 +38,6 @@ export function createSilenceKeeper(options: {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
-        roughly: true,
         turn: look,
         fault: (error) => log.warn({ err: error }, "the silences could not be looked through"),
       });

@@ -61,7 +61,7 @@ export class LoggedSeries {
   isBroken = false;
 
   /** `room`: how many measurements it will have, as far as one can guess. */
-  constructor(room = 0) {
+  constructor(room: number) {
     this.points = Points.withRoom(room);
   }
 

@@ -4,7 +4,8 @@ import { createRequire } from "node:module";
  * Keeps a process to one undici. Node.js brings one of its own for `fetch` and its classes, and loads it as soon as any of
  * them is touched: by hono, which wants `Request`, and by everybody who imports `node:http`, because an import touches every
  * name of a module and `WebSocket` is one of them. `import("node:http")` alone took 58 ms of processor time and 60 MB at
- * most, and 28 ms and 46 MB without that copy. Whoever touches one of the names gets that of the package.
+ * most, and 28 ms and 46 MB without that copy. Whoever touches one of the names gets that of the package, which is loaded
+ * then: the package's own `install()` would load it at every start.
  *
  * Has to be imported before `node:http` is: main.ts does so first of all.
  */
