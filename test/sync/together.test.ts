@@ -50,6 +50,35 @@ describe("replies of several sources", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["b", "c", "d"]]);
   });
 
+  test("of very many share several, and the event loop turns in between", async () => {
+    await commit("a", 0);
+    let turns = 0;
+    const seen: number[] = [];
+    const turn = () => {
+      turns += 1;
+      immediate = setImmediate(turn);
+    };
+    let immediate = setImmediate(turn);
+    const sources = Array.from({ length: 50 }, (_, n) => `s${n}`);
+    const ended = sources.map((source) =>
+      outcome(
+        together.commit(
+          source,
+          async () => {
+            seen.push(turns);
+            return put(source, 1);
+          },
+          never,
+        ),
+      ),
+    );
+    await clock.advance(1_000);
+    expect(await Promise.all(ended)).toEqual(sources.map(() => "durable at 1000"));
+    clearImmediate(immediate);
+    expect(commits.map((each) => sourcesOf(each).length)).toEqual([1, 20, 20, 10]);
+    expect(new Set(seen).size).toBe(3);
+  });
+
   test("of one source that is asked every 3 s are durable as they come", async () => {
     const ended: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {

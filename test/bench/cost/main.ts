@@ -25,10 +25,16 @@ import {
  *
  *     npm run bench:cost -- --sources 200 --tags 20 --every 3s
  *
- * measures a building or a fleet of your own size, for docs/sizing.md; `PLENUM_NODE_FLAGS` may say other flags.
+ * measures a building or a fleet of your own size, for docs/sizing.md; `PLENUM_NODE_FLAGS` may say other flags. With
+ * `--stops` it says too how long the event loop was stopped at most, and processor time counts for nothing then.
  */
 const { values: size } = parseArgs({
-  options: { sources: { type: "string" }, tags: { type: "string" }, every: { type: "string" } },
+  options: {
+    sources: { type: "string" },
+    tags: { type: "string" },
+    every: { type: "string" },
+    stops: { type: "boolean", default: false },
+  },
 });
 
 const LIVE: Scenario = { sources: 20, tags: 20, every: "3s" };
@@ -37,7 +43,12 @@ const ONE: Scenario = { sources: 1, tags: 20, every: "3s" };
 const OWN: Scenario | null =
   size.sources === undefined
     ? null
-    : { sources: Number(size.sources), tags: Number(size.tags ?? 20), every: size.every ?? "3s" };
+    : {
+        sources: Number(size.sources),
+        tags: Number(size.tags ?? 20),
+        every: size.every ?? "3s",
+        stops: size.stops,
+      };
 
 const RUNS: readonly (readonly (readonly [name: string, Scenario])[])[] = [
   [
@@ -134,6 +145,11 @@ try {
     process.stdout.write(
       `\n${"".padEnd(42)}  µs/value  minimal   % core    MiB   peak  B/value\n${found.map((row) => line(row, minimal.window)).join("\n")}\n`,
     );
+    for (const { window } of found)
+      if (window.stops !== null)
+        process.stdout.write(
+          `Longest stop of the event loop: ${shown(window.stops.processorMs)} ms of processor time, ${shown(window.stops.clockMs)} ms by the clock.\n`,
+        );
     rows.push(...found);
   }
   if (OWN === null) judge(rows);

@@ -1,4 +1,4 @@
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Running, runPlenum, runProgram } from "../../plenum-process.ts";
 import { freePort } from "../../real-servers.ts";
@@ -6,6 +6,7 @@ import { type Used, usedBy } from "../process-use.ts";
 import { nodeRedProgram, writeNodeRed } from "./node-red.ts";
 
 const HERE = import.meta.dirname;
+const LOOP_STOPS = new URL("../loop-stops.ts", import.meta.url).href;
 
 /** Where a scenario's values go: the addresses of the broker and the database. */
 export interface Ends {
@@ -23,12 +24,22 @@ export interface Scenario {
   readonly alarmsEvery?: string;
   /** Nothing changes, and only changes are told. */
   readonly steady?: boolean;
+  /** Looks how long the event loop is stopped, which takes processor time itself. */
+  readonly stops?: boolean;
 }
 
 export interface Subject {
   readonly pid: number;
   /** Values that were asked of its service so far. */
   values(): Promise<number>;
+  /** Where it tells the longest stops of its event loop since the last SIGUSR2; undefined when nobody looks. */
+  readonly stopsFile?: string;
+}
+
+/** As `loop-stops.ts` tells them, in milliseconds. */
+interface Stops {
+  readonly processorMs: number;
+  readonly clockMs: number;
 }
 
 /** All of them are ended together, whatever happens. */
@@ -94,10 +105,14 @@ export async function startWorker(folder: string, scenario: Scenario, ends: Ends
     },
   };
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(config));
-  const environment = { BENCH_TOKEN: "bench-token-0123456789" };
+  const stopsFile = join(folder, "stops.json");
+  const environment = {
+    BENCH_TOKEN: "bench-token-0123456789",
+    ...(scenario.stops === true ? { BENCH_STOPS: stopsFile, NODE_OPTIONS: `--import ${LOOP_STOPS}` } : {}),
+  };
   const worker = started(runPlenum(["run", "--config", "plenum.yaml"], { cwd: folder, environment }));
   await worker.says("Plenum is running");
-  return { pid: worker.pid, values };
+  return { pid: worker.pid, values, ...(scenario.stops === true ? { stopsFile } : {}) };
 }
 
 export async function startMinimal(folder: string, scenario: Scenario, ends: Ends): Promise<Subject> {
@@ -127,9 +142,11 @@ export interface Window {
   readonly seconds: number;
   readonly used: Used;
   readonly values: number;
+  readonly stops: Stops | null;
 }
 
-export async function watch({ pid, values }: Subject, lengthMs: number): Promise<Window> {
+export async function watch({ pid, values, stopsFile }: Subject, lengthMs: number): Promise<Window> {
+  if (stopsFile !== undefined) process.kill(pid, "SIGUSR2");
   const [before, valuesBefore, begin] = [usedBy(pid), await values(), performance.now()];
   await new Promise((resolve) => setTimeout(resolve, lengthMs));
   const [after, valuesAfter] = [usedBy(pid), await values()];
@@ -141,5 +158,6 @@ export async function watch({ pid, values }: Subject, lengthMs: number): Promise
       writtenBytes: after.writtenBytes - before.writtenBytes,
     },
     values: valuesAfter - valuesBefore,
+    stops: stopsFile === undefined ? null : (JSON.parse(readFileSync(stopsFile, "utf8")) as Stops),
   };
 }
