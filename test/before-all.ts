@@ -2,18 +2,24 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import type { TestProject } from "vitest/node";
+import { BUNDLE, bundle } from "../tools/bundle.ts";
 
 const NAME = "plenum-tests-";
+const ROOT = join(import.meta.dirname, "..");
+const build = () => bundle(ROOT, join(ROOT, BUNDLE));
 
 /**
  * Every temporary folder of a test run lies in one, which goes with the run, also after a test that failed. And compiled
- * code is kept, for all processes that tests start: each then begins in half the processor time.
+ * code is kept, for all processes that tests start: each then begins in half the processor time. They run the bundle, as
+ * users do.
  */
-export function setup({ config }: TestProject): void {
+export async function setup(project: TestProject): Promise<void> {
+  await build();
+  project.onTestsRerun(build);
   process.env.TMPDIR = mkdtempSync(join(tmpdir(), NAME));
   // Of code that comes from there it is not known which parts ran.
-  if (!config.coverage.enabled)
-    process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, "../node_modules/.cache/plenum");
+  if (!project.config.coverage.enabled)
+    process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
 }
 
 export function teardown(): void {

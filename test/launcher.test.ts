@@ -8,13 +8,17 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  renameSync,
   rmSync,
+  statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
+import { BUNDLE, BUNDLED_MAIN } from "../tools/bundle.ts";
 import { hostOf, hostTrouble, NEEDS } from "../tools/host.cjs";
 import { findNode, packageOf } from "../tools/pinned-node.cjs";
 
@@ -218,6 +222,69 @@ describe("the host", () => {
   test("is named alike by all who speak of it", () => {
     for (const file of ["plenum", "plenum.cmd"]) expect(read(file), file).toContain(`${NEEDS}; install it`);
     expect(read("README.md")).toContain(NEEDS.replace("Plenum needs ", ""));
+  });
+});
+
+describe("the bundle", () => {
+  /** Sources and a bundle that say which of them ran. */
+  function copyWithBundle(): { readonly folder: string; readonly ran: () => string } {
+    const folder = copyOfPlenum({ installed: true });
+    for (const name of ["src", "connectors"]) {
+      rmSync(join(folder, name));
+      mkdirSync(join(folder, name));
+    }
+    mkdirSync(join(folder, "src/cli"));
+    writeFileSync(join(folder, "src/cli/main.ts"), 'console.log("the sources")');
+    mkdirSync(join(folder, BUNDLE), { recursive: true });
+    writeFileSync(join(folder, BUNDLE, BUNDLED_MAIN), 'console.log("the bundle")');
+    const ran = () =>
+      spawnSync("./plenum", [], {
+        cwd: folder,
+        env: environment(`${hostWith({ node: pretend("22.12.0") })}:${UNIX_TOOLS}`),
+        encoding: "utf8",
+      }).stdout;
+    return { folder, ran };
+  }
+  /** Makes it as young as what is there, and waits until what is written is younger: clocks of file systems are coarse. */
+  function asOfNow(folder: string): void {
+    const probe = join(folder, "probe");
+    const stamp = () => {
+      writeFileSync(probe, "");
+      return statSync(probe).ctimeMs;
+    };
+    const afterMs = stamp() + 1;
+    utimesSync(join(folder, BUNDLE, BUNDLED_MAIN), afterMs / 1_000, afterMs / 1_000);
+    while (stamp() <= afterMs);
+  }
+
+  test("runs where no source was changed since it was made", () => {
+    const { folder, ran } = copyWithBundle();
+    asOfNow(folder);
+    expect(ran()).toBe("the bundle\n");
+    rmSync(join(folder, BUNDLE, BUNDLED_MAIN));
+    expect(ran()).toBe("the sources\n");
+  });
+
+  test.each([
+    ["a source", "src/cli/main.ts"],
+    ["a connector", "connectors/new.ts"],
+    ["the version", "package.json"],
+  ])("does not where %s came later, though it says that it is older", (_, name) => {
+    const { folder, ran } = copyWithBundle();
+    const path = join(folder, name);
+    asOfNow(folder);
+    writeFileSync(`${path}.new`, existsSync(path) ? readFileSync(path) : "");
+    utimesSync(`${path}.new`, 0, 0);
+    renameSync(`${path}.new`, path);
+    expect(ran()).toBe("the sources\n");
+  });
+
+  test("does not where a source is gone", () => {
+    const { folder, ran } = copyWithBundle();
+    writeFileSync(join(folder, "connectors/old.ts"), "");
+    asOfNow(folder);
+    rmSync(join(folder, "connectors/old.ts"));
+    expect(ran()).toBe("the sources\n");
   });
 });
 

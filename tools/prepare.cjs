@@ -77,14 +77,9 @@ function main() {
     process.exitCode = 1;
     return;
   }
-  if (ready.installed) {
-    // The first start then finds the code compiled.
-    spawnSync(ready.path, ["--input-type=module", "-e", 'await import("./src/demo/demo.ts")'], {
-      cwd: ROOT,
-      env: Object.assign({}, process.env, { NODE_COMPILE_CACHE: COMPILED }),
-      stdio: ["ignore", "ignore", "inherit"],
-    });
-  }
+  // What it is for is told in the script `plenum`, which runs the sources where there is none.
+  if (ready.installed)
+    spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: ["ignore", "ignore", "inherit"] });
   process.stdout.write(`${ready.path}\n`);
 }
 

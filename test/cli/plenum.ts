@@ -7,6 +7,7 @@ import { stringify } from "yaml";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
 
 /** The real command line as its own process, as a user starts it. */
 export interface Ended {
@@ -26,7 +27,7 @@ export interface Running {
 }
 
 const ROOT = join(import.meta.dirname, "../..");
-const MAIN = join(ROOT, "src/cli/main.ts");
+const MAIN = join(ROOT, BUNDLE, BUNDLED_MAIN);
 const MANY = join(import.meta.dirname, "many-commands.ts");
 /** Compiled code is kept between the many starts, as the script `plenum` does. */
 const COMPILED = join(ROOT, "node_modules/.cache/plenum");

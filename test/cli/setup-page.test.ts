@@ -156,10 +156,9 @@ describe("the setup page in Norwegian", () => {
       await open();
       await page.getByRole("button", { name: "Norsk" }).click();
       await page.getByRole("heading", { name: "Hvem er du?" }).waitFor();
-      expect([await page.title(), await page.evaluate("document.documentElement.lang")]).toEqual([
-        "Sett opp Plenum",
-        "nb",
-      ]);
+      // The title is set once the page is drawn.
+      await expect.poll(() => page.title()).toBe("Sett opp Plenum");
+      expect(await page.evaluate("document.documentElement.lang")).toBe("nb");
       await page.getByLabel("Kode").fill(code);
       await page.getByRole("button", { name: "Videre" }).click();
       await page.getByLabel("Adressen til overvåkingstjenesten").fill(`${service.url}/api/v1`);
