@@ -1,8 +1,17 @@
 # syntax=docker/dockerfile:1
-# Plenum needs no build step: Node.js runs the TypeScript sources as they are.
-# Pin both stages to a digest of a patched tag when you build for production, and say of which commit it is:
+# Pin all stages to a digest of a patched tag when you build for production, and say of which commit it is:
 #   docker build --build-arg COMMIT="$(git rev-parse HEAD)" -t plenum .
 # `npm run container:real` builds this file with buildah and tries what it makes.
+FROM node:24-trixie-slim AS program
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+COPY tools/runtime/package.json tools/runtime/package.json
+RUN npm ci --ignore-scripts --no-audit --no-fund
+COPY tools/bundle.ts tools/bundle.ts
+COPY src src
+COPY connectors connectors
+RUN node tools/bundle.ts program
+
 FROM node:24-trixie-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -26,17 +35,18 @@ COPY --from=dependencies /app/node_modules node_modules
 COPY --from=dependencies /app/package.json ./
 # The licences of others have to stay with every copy.
 COPY THIRD-PARTY-NOTICES.md sbom.cdx.json ./
+COPY --from=program /app/program program
+# Pages and the readings of the demo lie beside the sources.
 COPY src src
-COPY connectors connectors
 COPY config config
 # Node.js keeps compiled code for each user apart, so it is made as the one who runs it; later nobody writes here.
 RUN mkdir -p /var/lib/plenum /app/.cache/plenum \
  && chown 10001:10001 /var/lib/plenum /app/.cache/plenum && chmod 0700 /var/lib/plenum \
- && setpriv --reuid=10001 --regid=10001 --clear-groups node --input-type=module -e 'await import("./src/worker.ts")' \
+ && setpriv --reuid=10001 --regid=10001 --clear-groups node --input-type=module -e 'for (const name of (await import("node:fs")).readdirSync("program")) if (name !== "main.js") await import(`/app/program/${name}`)' \
  && chown -R 0:0 /app/.cache && chmod -R u=rwX,go=rX /app/.cache
 USER 10001:10001
 VOLUME /var/lib/plenum
 EXPOSE 9850
-HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "src/cli/main.ts", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "program/main.js", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
 # Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
-CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "src/cli/main.ts", "run", "--config", "/etc/plenum/plenum.yaml"]
+CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "program/main.js", "run", "--config", "/etc/plenum/plenum.yaml"]

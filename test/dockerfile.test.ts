@@ -9,12 +9,15 @@ const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith(
 const instructions = (name: string) => lines.filter((line) => line.startsWith(`${name} `));
 
 describe("the container", () => {
-  test("is built in two stages on a slim image, and the second takes no development dependencies along", () => {
+  test("is built in stages on a slim image, and the last takes no development dependencies along", () => {
     expect(instructions("FROM")).toEqual([
+      "FROM node:24-trixie-slim AS program",
       "FROM node:24-trixie-slim AS dependencies",
       "FROM node:24-trixie-slim",
     ]);
     expect(text).toContain("npm ci --omit=dev --ignore-scripts");
+    const copied = instructions("COPY").filter((line) => line.includes("--from=program"));
+    expect(copied).toEqual(["COPY --from=program /app/program program"]);
   });
 
   test("runs as a user of its own that is not root, after everything that needs root", () => {
@@ -26,10 +29,10 @@ describe("the container", () => {
 
   test("starts node itself, because npm swallows the signal that asks for a graceful stop", () => {
     const command: unknown = JSON.parse(instructions("CMD").at(-1)?.slice(4) ?? "null");
-    expect(command).toEqual(expect.arrayContaining(["node", "src/cli/main.ts", "run", "--config"]));
+    expect(command).toEqual(expect.arrayContaining(["node", "program/main.js", "run", "--config"]));
     const health = /CMD (\[.*\])$/.exec(instructions("HEALTHCHECK")[0] ?? "")?.[1] ?? "null";
     expect(JSON.parse(health)).toEqual(
-      expect.arrayContaining(["node", "src/cli/main.ts", "status", "--probe"]),
+      expect.arrayContaining(["node", "program/main.js", "status", "--probe"]),
     );
   });
 

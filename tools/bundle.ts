@@ -16,6 +16,15 @@ export const BUNDLED_MAIN = "main.js";
 /** Loaded when one of its names is touched, and so a file of its own; see `src/cli/shell/one-undici.ts`. */
 const UNDICI = "undici";
 
+/** Reads files of its own when it is loaded, and so stays a package; it is the one that has parts made for a machine. */
+const KAFKA = "@platformatic/kafka";
+
+/**
+ * Packages that know their own place for what Plenum does not use: pino for threads that write the log, node-cron for
+ * tasks in processes of their own, undici for telling who mocks it.
+ */
+const KNOWS_ITS_PLACE = ["node-cron", "pino", "thread-stream", "undici"];
+
 /**
  * Writes it into the folder `target` for the project at `root`. It is to lie in the folder `at` of a copy of the project,
  * in whose `src` and `config` it finds pages and examples, and in whose `node_modules` what is made for one machine.
@@ -25,7 +34,10 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   const build = await rolldown({
     cwd: root,
     input: { main: join(root, "src/cli/main.ts"), [UNDICI]: UNDICI },
+    external: [KAFKA],
     platform: "node",
+    // The name of each file stands above what came of it, for whoever reads a stack trace: the same for everybody.
+    resolve: { symlinks: false },
     plugins: [inPlace(join(root, at))],
     onLog(_level, { code, message }) {
       // A package that evaluates code of its own making may do so; all else is an error.
@@ -41,6 +53,7 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
   await build.close();
   mkdirSync(target, { recursive: true });
   const chunks = output.filter((each): each is OutputChunk => each.type === "chunk");
+  for (const chunk of chunks) refuseThatKnowsItsPlace(chunk);
   // The first file last: whoever starts meanwhile finds the rest. What a worker still runs of before has other names.
   for (const { fileName, code } of chunks.toSorted((a, b) => Number(isMain(a)) - Number(isMain(b)))) {
     const path = join(target, fileName);
@@ -70,6 +83,18 @@ function inPlace(folder: string): Plugin {
   };
 }
 
+/** A package that looks for files beside its own would look in vain, maybe only when it needs them. */
+function refuseThatKnowsItsPlace({ modules }: OutputChunk): void {
+  for (const [id, { code }] of Object.entries(modules)) {
+    const [, name] = /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(id.replaceAll("\\", "/")) ?? [];
+    if (name === undefined || KNOWS_ITS_PLACE.includes(name)) continue;
+    if (/import\.meta\.|__dirname|__filename/.test(code ?? ""))
+      throw new Error(
+        `${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`,
+      );
+  }
+}
+
 /** V8 keeps a text in which one character is beyond Latin-1 in two bytes for each: those are written by their numbers. */
 function inLatin1(code: string): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
@@ -78,5 +103,6 @@ function inLatin1(code: string): string {
 
 if (import.meta.main) {
   const root = join(import.meta.dirname, "..");
-  await bundle(root, join(root, BUNDLE));
+  const [at = BUNDLE] = process.argv.slice(2);
+  await bundle(root, join(root, at), at);
 }

@@ -12,7 +12,7 @@ const { join } = require("path");
 const { reaches } = require("./host.cjs");
 
 const ROOT = join(__dirname, "..");
-const MAIN = join(ROOT, "src/cli/main.js");
+const MAIN = join(ROOT, "program/main.js");
 
 const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const floor = manifest.engines.node.replace(/^>=/, "");

@@ -73,9 +73,9 @@ describe("the installation", () => {
   function unpacked(version: string): string {
     const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
     onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
-    for (const path of ["node_modules/zod", "src/cli", "packages"])
+    for (const path of ["node_modules/zod", "program", "packages"])
       mkdirSync(join(folder, path), { recursive: true });
-    writeFileSync(join(folder, "src/cli/main.js"), "");
+    writeFileSync(join(folder, "program/main.js"), "");
     writeFileSync(join(folder, "plenum"), `#!/bin/sh\necho ${version}\n`);
     chmodSync(join(folder, "plenum"), 0o755);
     cpSync(SYSTEMD, join(folder, "packages/systemd"), { recursive: true });

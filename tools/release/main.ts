@@ -40,14 +40,14 @@ function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1).padStart(6)} MB`;
 }
 
-function main(): void {
+async function main(): Promise<void> {
   const { values } = parseArgs({
     options: { out: { type: "string", default: "dist" }, dirty: { type: "boolean", default: false } },
   });
   const commit = commitToName(values.dirty);
   const target = emptied(resolve(values.out));
   const seconds = Number(git("show", "-s", "--format=%ct", "HEAD"));
-  const { files, parts } = release({ root: ROOT, target, commit, seconds });
+  const { files, parts } = await release({ root: ROOT, target, commit, seconds });
   const say = (line: string) => process.stdout.write(`${line}\n`);
   say(`Commit ${commit}, in ${target}:`);
   for (const [name, bytes] of files) say(`${megabytes(bytes)}  ${name}`);
@@ -56,7 +56,7 @@ function main(): void {
 }
 
 try {
-  main();
+  await main();
 } catch (error) {
   process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
   process.exitCode = 1;

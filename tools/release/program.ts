@@ -1,10 +1,11 @@
 import { spawnSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+import { bundle } from "../bundle.ts";
 
 /**
- * The npm package as a folder: JavaScript, because Node.js strips no types below `node_modules`, with the layout of the
- * sources, so that every file still finds the others. It starts from where it lies and writes nothing there.
+ * The npm package as a folder: the bundle, because Node.js strips no types below `node_modules`, beside pages, examples and
+ * documents where the sources have them. It starts from where it lies and writes nothing there.
  */
 
 /** What goes along as it is, named one by one where people may keep files of their own, such as passwords, beside it. */
@@ -30,7 +31,10 @@ const KEPT = [
 
 const BIN = { plenum: "tools/start.cjs" };
 
-/** In `src` and `connectors` all but what the compiler makes something of, and what is for developers. */
+/** Where the bundle lies, here and in the container image. */
+export const PROGRAM = "program";
+
+/** In `src` and `connectors` all but what the bundle is made of, and what is for developers. */
 const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
 
 interface Locked {
@@ -44,8 +48,8 @@ interface Lock {
 }
 
 /** Writes the package of the project at `root` into the empty folder `target`. `commit` is null where nobody knows it. */
-export function writeProgram(root: string, target: string, commit: string | null): void {
-  compile(root, target);
+export async function writeProgram(root: string, target: string, commit: string | null): Promise<void> {
+  await bundle(root, join(target, PROGRAM), PROGRAM);
   for (const room of ["src", "connectors"]) {
     cpSync(join(root, room), join(target, room), {
       recursive: true,
@@ -57,13 +61,6 @@ export function writeProgram(root: string, target: string, commit: string | null
   writeJson(join(target, "package.json"), shippedManifest(manifest, commit));
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8"));
   writeJson(join(target, "npm-shrinkwrap.json"), shippedLock(lock));
-}
-
-function compile(root: string, target: string): void {
-  const compiler = join(root, "node_modules/typescript/bin/tsc");
-  const args = [compiler, "-p", join(root, "tools/release/tsconfig.json"), "--outDir", target];
-  const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
-  if (status !== 0) throw new Error(`The compiler failed:\n${stdout}${stderr}`);
 }
 
 function shippedManifest(manifest: Readonly<Record<string, unknown>>, commit: string | null) {

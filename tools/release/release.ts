@@ -41,7 +41,7 @@ export interface Release {
  * Writes what a release consists of: the npm package, an archive that has the packages too and needs nothing but
  * Node.js, the bill of materials, what is new, and the checksums of all. The same commit gives the same bytes.
  */
-export function release({ root, target, commit, seconds }: ReleaseOptions): Release {
+export async function release({ root, target, commit, seconds }: ReleaseOptions): Promise<Release> {
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
   const changes = changesOf(readFileSync(join(root, "CHANGELOG.md"), "utf8"), version);
   const name = `plenum-${version}`;
@@ -50,7 +50,7 @@ export function release({ root, target, commit, seconds }: ReleaseOptions): Rele
     const folder = join(work, name);
     mkdirSync(folder);
     mkdirSync(target, { recursive: true });
-    writeProgram(root, folder, commit);
+    await writeProgram(root, folder, commit);
     packProgram(folder, target);
     const own = sizeOf(folder);
     const modules = join(folder, "node_modules");

@@ -110,7 +110,7 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
     check("it can get no new rights", line("NoNewPrivs").join("") === "1");
     const health = inside.run(config.Healthcheck.Test.slice(1));
     check("its health check says well", health.status === 0, health.stderr);
-    const version = inside.run(["node", "src/cli/main.ts", "--version"]);
+    const version = inside.run(["node", "program/main.js", "--version"]);
     check(
       "its version names the commit",
       version.stdout.trim().endsWith(`+${head.slice(0, 12)}`),

@@ -60,7 +60,7 @@ async function main(): Promise<void> {
   let booted: Booted | null = null;
   try {
     say("Making the release …");
-    const archive = unpackedRelease(work);
+    const archive = await unpackedRelease(work);
     booted = await boot(work, archive);
     await tryService(booted, service.url);
     say("All is as it should be.");
@@ -75,12 +75,12 @@ async function main(): Promise<void> {
   }
 }
 
-function unpackedRelease(work: string): string {
+async function unpackedRelease(work: string): Promise<string> {
   const git = (...args: readonly string[]) =>
     execFileSync("git", args, { cwd: ROOT, encoding: "utf8" }).trim();
   const commit = `${git("rev-parse", "HEAD")}${git("status", "--porcelain") === "" ? "" : ".dirty"}`;
   const target = join(work, "dist");
-  release({ root: ROOT, target, commit, seconds: Number(git("show", "-s", "--format=%ct", "HEAD")) });
+  await release({ root: ROOT, target, commit, seconds: Number(git("show", "-s", "--format=%ct", "HEAD")) });
   const archive = readdirSync(target).find((name) => name.endsWith(".tar.gz"));
   if (archive === undefined) throw new Error("the release has no archive");
   execFileSync("tar", ["-xzf", join(target, archive), "-C", work]);
