@@ -78,8 +78,13 @@ function main() {
     return;
   }
   // What it is for is told in the script `plenum`, which runs the sources where there is none.
-  if (ready.installed)
-    spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: ["ignore", "ignore", "inherit"] });
+  if (
+    ready.installed &&
+    spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0
+  )
+    process.stderr.write(
+      "Plenum runs its sources, a little slower than their bundle: `npm run build` says what is wrong.\n",
+    );
   process.stdout.write(`${ready.path}\n`);
 }
 
