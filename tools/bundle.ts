@@ -72,7 +72,8 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
 function forgetOld(target: string, made: ReadonlySet<string>, now: Date): void {
   for (const name of readdirSync(target)) {
     const path = join(target, name);
-    if (!made.has(name) && now.getTime() - statSync(path).mtimeMs > DAY_MS) rmSync(path, { force: true });
+    const { mtimeMs = now.getTime() } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    if (!made.has(name) && now.getTime() - mtimeMs > DAY_MS) rmSync(path, { force: true });
   }
 }
 

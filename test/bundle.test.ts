@@ -1,0 +1,75 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { BUNDLED_MAIN, bundle } from "../tools/bundle.ts";
+import { temporaryFolder } from "./real-servers.ts";
+
+/** A project of a few files, and where its bundle goes. */
+function project(files: Readonly<Record<string, string>>): {
+  readonly root: string;
+  readonly target: string;
+} {
+  const root = temporaryFolder("bundle");
+  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+  const all = {
+    "package.json": '{"type":"module"}',
+    "node_modules/undici/index.js": "module.exports = {};",
+    "src/cli/main.ts": "export {};",
+    ...files,
+  };
+  for (const [name, text] of Object.entries(all)) {
+    mkdirSync(join(root, name, ".."), { recursive: true });
+    writeFileSync(join(root, name), text);
+  }
+  return { root, target: join(root, "program") };
+}
+
+const text = (folder: string, name = BUNDLED_MAIN) => readFileSync(join(folder, name), "utf8");
+
+test("a module finds what lies beside its source, and its text is the same in one byte for each character", async () => {
+  const { root, target } = project({
+    "src/cli/main.ts": 'export { words } from "../words.ts"; // größer',
+    "src/words.ts": `import { readFileSync } from "node:fs";
+      export const words: string = readFileSync(new URL("./words.txt", import.meta.url), "utf8") + "Größe ≥ 1 😀" + /^[≥😀]$/u.test("😀");`,
+    "src/words.txt": "beside: ",
+  });
+  await bundle(root, target, "program");
+  expect(text(target)).toMatch(/^\p{ASCII}+$/u);
+  expect(text(target)).toContain("// src/words.ts");
+  const { words } = (await import(join(target, BUNDLED_MAIN))) as { readonly words: string };
+  expect(words).toBe("beside: Größe ≥ 1 😀true");
+});
+
+test("what looks for files of its own in another way is refused by its name", async () => {
+  const ofPackage = project({
+    "src/cli/main.ts": 'import "reads-files";',
+    "node_modules/reads-files/package.json": '{"main":"index.js"}',
+    "node_modules/reads-files/index.js": 'require("node:fs").readFileSync(__dirname + "/x");',
+  });
+  await expect(bundle(ofPackage.root, ofPackage.target, "program")).rejects.toThrow(
+    /^reads-files looks for files beside its own .*: name it as external/,
+  );
+  const ofOurs = project({ "src/cli/main.ts": "console.log(import.meta.dirname);" });
+  await expect(bundle(ofOurs.root, ofOurs.target, "program")).rejects.toThrow(/main\.ts says where it lies/);
+  expect(readdirSync(ofOurs.target)).toEqual([]);
+});
+
+test("is as old as its beginning, may be made beside another, and keeps files of older ones for a day", async () => {
+  const { root, target } = project({});
+  mkdirSync(target);
+  const dayAgo = Date.now() / 1_000 - 86_400;
+  for (const [name, seconds] of [
+    ["older.js", dayAgo - 60],
+    ["younger.js", dayAgo + 60],
+  ] as const) {
+    writeFileSync(join(target, name), "");
+    utimesSync(join(target, name), seconds, seconds);
+  }
+  const begun = Date.now();
+  await Promise.all([bundle(root, target, "program"), bundle(root, target, "program")]);
+  expect(readdirSync(target).toSorted()).toEqual(expect.arrayContaining([BUNDLED_MAIN, "younger.js"]));
+  expect(readdirSync(target)).not.toContain("older.js");
+  const { mtimeMs, ctimeMs } = statSync(join(target, BUNDLED_MAIN));
+  expect(mtimeMs).toBeGreaterThanOrEqual(begun - 1);
+  expect(mtimeMs).toBeLessThan(ctimeMs);
+});
