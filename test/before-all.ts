@@ -2,11 +2,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import type { TestProject } from "vitest/node";
-import { BUNDLE, bundle } from "../tools/bundle.ts";
+import { build } from "../tools/bundle.ts";
 
 const NAME = "plenum-tests-";
 const ROOT = join(import.meta.dirname, "..");
-const build = () => bundle(ROOT, join(ROOT, BUNDLE));
 
 /**
  * Every temporary folder of a test run lies in one, which goes with the run, also after a test that failed. And compiled
@@ -14,8 +13,8 @@ const build = () => bundle(ROOT, join(ROOT, BUNDLE));
  * users do.
  */
 export async function setup(project: TestProject): Promise<void> {
-  await build();
-  project.onTestsRerun(build);
+  await build(ROOT);
+  project.onTestsRerun(() => build(ROOT));
   process.env.TMPDIR = mkdtempSync(join(tmpdir(), NAME));
   // Of code that comes from there it is not known which parts ran.
   if (!project.config.coverage.enabled)

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { BUNDLED_MAIN, bundle } from "../tools/bundle.ts";
+import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
 /** A project of a few files, and where its bundle goes. */
@@ -72,4 +72,21 @@ test("is as old as its beginning, may be made beside another, and keeps files of
   const { mtimeMs, ctimeMs } = statSync(join(target, BUNDLED_MAIN));
   expect(mtimeMs).toBeGreaterThanOrEqual(begun - 1);
   expect(mtimeMs).toBeLessThan(ctimeMs);
+});
+
+test("takes compiled code of older ones along", async () => {
+  const { root } = project({});
+  const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
+  mkdirSync(compiled, { recursive: true });
+  const dayAgo = Date.now() / 1_000 - 86_400;
+  for (const [name, seconds] of [
+    ["older", dayAgo - 60],
+    ["younger", dayAgo + 60],
+  ] as const) {
+    writeFileSync(join(compiled, name), "");
+    utimesSync(join(compiled, name), seconds, seconds);
+  }
+  await build(root);
+  expect(readdirSync(compiled)).toEqual(["younger"]);
+  expect(readdirSync(join(root, BUNDLE))).toContain(BUNDLED_MAIN);
 });

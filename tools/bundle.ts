@@ -1,4 +1,13 @@
-import { mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join, relative } from "node:path";
 import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 
@@ -12,6 +21,8 @@ import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 /** Where `./plenum` looks for it; `npm ci` takes it away together with the packages that it was made of. */
 export const BUNDLE = "node_modules/.cache/bundle";
 export const BUNDLED_MAIN = "main.js";
+/** Where `./plenum` has Node.js keep compiled code, in a folder for each version of it. */
+const COMPILED = "node_modules/.cache/plenum";
 
 /** Loaded when one of its names is touched, and so a file of its own; see `src/cli/shell/one-undici.ts`. */
 const UNDICI = "undici";
@@ -65,15 +76,24 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
     utimesSync(unfinished, begun, begun);
     renameSync(unfinished, join(target, fileName));
   }
-  forgetOld(target, new Set(chunks.map(({ fileName }) => fileName)), begun);
+  // Who still runs another one loads some of its files when they are needed.
+  forgetOld(target, new Set(chunks.map(({ fileName }) => fileName)));
 }
 
-/** What is left of other bundles goes after a day: who still runs one loads some of its files when they are needed. */
-function forgetOld(target: string, made: ReadonlySet<string>, now: Date): void {
-  for (const name of readdirSync(target)) {
-    const path = join(target, name);
-    const { mtimeMs = now.getTime() } = statSync(path, { throwIfNoEntry: false }) ?? {};
-    if (!made.has(name) && now.getTime() - mtimeMs > DAY_MS) rmSync(path, { force: true });
+/** Makes the bundle of the project at `root` where `./plenum` looks for it. */
+export async function build(root: string): Promise<void> {
+  await bundle(root, join(root, BUNDLE));
+  // Each bundle has its own compiled code, some 5 MB; what is still needed of it comes again by itself.
+  for (const folder of existsSync(join(root, COMPILED)) ? readdirSync(join(root, COMPILED)) : [])
+    forgetOld(join(root, COMPILED, folder), new Set());
+}
+
+/** Removes what is in a folder for more than a day and was not just made. */
+function forgetOld(folder: string, made: ReadonlySet<string>): void {
+  for (const name of readdirSync(folder)) {
+    const path = join(folder, name);
+    const { mtimeMs = Date.now() } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    if (!made.has(name) && Date.now() - mtimeMs > DAY_MS) rmSync(path, { force: true });
   }
 }
 
@@ -118,6 +138,6 @@ function inLatin1(code: string): string {
 
 if (import.meta.main) {
   const root = join(import.meta.dirname, "..");
-  const [at = BUNDLE] = process.argv.slice(2);
-  await bundle(root, join(root, at), at);
+  const [at] = process.argv.slice(2);
+  await (at === undefined ? build(root) : bundle(root, join(root, at), at));
 }
