@@ -14,8 +14,8 @@ import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 /**
  * Plenum in few files (`npm run build`): its sources and the packages that it loads, without types, comments and what
  * nobody calls. The same program, whose commands start in half to two thirds of the processor time and whose worker needs
- * some 12 MB less: Node.js keeps the text of each file and some kilobytes for each module. What `./plenum` runs where no source is newer;
- * what a release and the container image run always.
+ * some 12 MB less: Node.js keeps the text of each file and some kilobytes for each module. It is what `./plenum` runs where
+ * no source is newer, and what a release and the container image run always.
  */
 
 /** Where `./plenum` looks for it; `npm ci` takes it away together with the packages that it was made of. */
