@@ -76,7 +76,9 @@ async function answersThePage(lake: Lake): Promise<void> {
     const rows = await lake.ask(sql);
     expect(rows.length, sql).toBeGreaterThan(0);
     expect(Object.keys(rows[0] ?? {}), sql).toEqual(columns);
-    expect(Object.values(rows[0] ?? {}), sql).not.toContain(null);
+    // A reading that the building did not have at that minute is told as such: a bad value, which is none.
+    const whole = rows.filter((row) => !Object.values(row).includes(null));
+    expect(whole.length, sql).toBeGreaterThan(0);
   }
 }
 
