@@ -1,5 +1,6 @@
 import type { Log } from "../log.ts";
 import type { Store } from "../store/store.ts";
+import { breathAmong } from "../waiting.ts";
 import { compareClasses, type NamedSelection } from "./compare/classes.ts";
 import { visibleSites } from "./inventory/held.ts";
 import { buildingFromState } from "./seen-building.ts";
@@ -28,6 +29,7 @@ export function createSelectionNotice(options: {
       gateways: false,
     });
     if (building === null || building.tags.length === 0) return;
+    await breathAmong(building.tags.length);
     const next = new Set<string>();
     for (const [list, classes] of lists) {
       for (const { name, tags, mismatches } of compareClasses(classes, building)) {

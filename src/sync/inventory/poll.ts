@@ -4,7 +4,7 @@ import { DIFFERENCE_BOUND_MS } from "../../clock-doubt.ts";
 import { sourceUri } from "../../event.ts";
 import type { Page, Held as Shown } from "../../source/source.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { othersTurn } from "../../waiting.ts";
+import { breathAmong, othersTurn } from "../../waiting.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { collect, type Listing, shownBy } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
@@ -119,7 +119,9 @@ export function createInventoryPoll<N extends SiteNoun>(
         }),
       );
       await commitDiff(parts, job, noun, observations, signal);
+      await breathAmong(held().size);
       if (noun === "tag") await rememberSight(visits.seen, begunAt);
+      await breathAmong(held().size);
       const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
       const doubts = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
       return outcomeOf(visits.failures, [...doubts, ...reasons]);

@@ -3,7 +3,7 @@ import { Stopping } from "../../lifecycle.ts";
 import type { Log } from "../../log.ts";
 import { type Lane, type SlotOffer, TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { breath, createBell, loop, WOKEN } from "../../waiting.ts";
+import { breathAmong, createBell, loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
@@ -63,8 +63,6 @@ const ABILITY = "read:tags";
 /** How often the choice of tags is made anew from the inventory, in milliseconds; more often while there are none. */
 const REFRESH_MS = 60_000;
 const FIRST_LOOK_MS = 1_000;
-/** From so many tags on others have their turn between the steps of it: with 50,000 one takes 10 to 30 ms. */
-const MANY_TAGS = 10_000;
 const UNDER_WAY_MAX = 6;
 /** The same after a failure that concerned all, until something is read: the next request only tries. */
 const TRYING_MAX = 1;
@@ -121,10 +119,10 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
 
   async function refresh(): Promise<void> {
     await watchTags();
-    await turnOfOthers(board.size());
+    await breathAmong(board.size());
     board.turnPage();
     tellStretch(board.stretch(lastingSlotMs(), TAGS_PER_REQUEST, share(), replyMs(slotMs())));
-    await turnOfOthers(board.size());
+    await breathAmong(board.size());
     showFreshness();
   }
 
@@ -147,7 +145,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       const watchedTag = { tag, siteId, systemIds, readClass };
       return [outOfSight === undefined ? watchedTag : { ...watchedTag, outOfSight }];
     });
-    await turnOfOthers(watched.length);
+    await breathAmong(watched.length);
     const nowMs = clock.monotonic();
     const offsetMs = nowMs - clock.now();
     const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
@@ -368,10 +366,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };
     },
   };
-}
-
-async function turnOfOthers(tags: number): Promise<void> {
-  if (tags >= MANY_TAGS) await breath();
 }
 
 /** Whether a tag of a site in doubt waits for the request that clears it. */
