@@ -1,5 +1,7 @@
+import { execFile } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { expect, onTestFinished, test } from "vitest";
 import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
 import { temporaryFolder } from "./real-servers.ts";
@@ -54,39 +56,40 @@ test("what looks for files of its own in another way is refused by its name", as
   expect(readdirSync(ofOurs.target)).toEqual([]);
 });
 
-test("is as old as its beginning, may be made beside another, and keeps files of older ones for a day", async () => {
-  const { root, target } = project({});
-  mkdirSync(target);
+/** Leaves a file in the folder that is older than a day, and one that is not. */
+function leaveFiles(folder: string): void {
+  mkdirSync(folder, { recursive: true });
   const dayAgo = Date.now() / 1_000 - 86_400;
   for (const [name, seconds] of [
     ["older.js", dayAgo - 60],
     ["younger.js", dayAgo + 60],
   ] as const) {
-    writeFileSync(join(target, name), "");
-    utimesSync(join(target, name), seconds, seconds);
+    writeFileSync(join(folder, name), "");
+    utimesSync(join(folder, name), seconds, seconds);
   }
+}
+
+test("is as old as its beginning, and keeps files of older ones for a day, with their compiled code", async () => {
+  const { root } = project({});
+  const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
+  for (const folder of [join(root, BUNDLE), compiled]) leaveFiles(folder);
   const begun = Date.now();
-  await Promise.all([bundle(root, target, "program"), bundle(root, target, "program")]);
-  expect(readdirSync(target).toSorted()).toEqual(expect.arrayContaining([BUNDLED_MAIN, "younger.js"]));
-  expect(readdirSync(target)).not.toContain("older.js");
-  const { mtimeMs, ctimeMs } = statSync(join(target, BUNDLED_MAIN));
+  await build(root);
+  expect(readdirSync(compiled)).toEqual(["younger.js"]);
+  const names = readdirSync(join(root, BUNDLE));
+  expect(names).toEqual(expect.arrayContaining([BUNDLED_MAIN, "younger.js"]));
+  expect(names).not.toContain("older.js");
+  const { mtimeMs, ctimeMs } = statSync(join(root, BUNDLE, BUNDLED_MAIN));
   expect(mtimeMs).toBeGreaterThanOrEqual(begun - 1);
   expect(mtimeMs).toBeLessThan(ctimeMs);
 });
 
-test("takes compiled code of older ones along", async () => {
-  const { root } = project({});
-  const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
-  mkdirSync(compiled, { recursive: true });
-  const dayAgo = Date.now() / 1_000 - 86_400;
-  for (const [name, seconds] of [
-    ["older", dayAgo - 60],
-    ["younger", dayAgo + 60],
-  ] as const) {
-    writeFileSync(join(compiled, name), "");
-    utimesSync(join(compiled, name), seconds, seconds);
-  }
-  await build(root);
-  expect(readdirSync(compiled)).toEqual(["younger"]);
-  expect(readdirSync(join(root, BUNDLE))).toContain(BUNDLED_MAIN);
+test("may be made by several processes at once", async () => {
+  const { root, target } = project({});
+  const code = `const { bundle } = await import(${JSON.stringify(join(import.meta.dirname, "../tools/bundle.ts"))});
+    for (let n = 0; n < 10; n += 1) await bundle(${JSON.stringify(root)}, ${JSON.stringify(target)}, "program");`;
+  const make = () => promisify(execFile)(process.execPath, ["--input-type=module", "-e", code]);
+  const made = await Promise.all([make(), make(), make()]);
+  expect(made.map(({ stderr }) => stderr)).toEqual(["", "", ""]);
+  expect(readdirSync(target).filter((name) => !name.endsWith(".js"))).toEqual([]);
 });

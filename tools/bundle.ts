@@ -107,10 +107,14 @@ function inPlace(folder: string): Plugin {
       filter: { id: /\.ts$/, code: /import\.meta\.url|require\("undici"\)/ },
       handler(code, id) {
         const place = JSON.stringify(relative(folder, id).replaceAll("\\", "/"));
-        return code
-          .replaceAll("createRequire(import.meta.url)", "createRequire(new URL(import.meta.url))")
-          .replaceAll(/(?<!new URL\()import\.meta\.url/g, `new URL(${place}, import.meta.url)`)
-          .replaceAll(`require("${UNDICI}")`, `require("./${UNDICI}.js").default`);
+        const here = `new URL(${place}, import.meta.url)`;
+        return (
+          code
+            .replaceAll("import.meta.url", here)
+            // What is required is in the bundle, or a package.
+            .replaceAll(`createRequire(${here})`, "createRequire(import.meta.url)")
+            .replaceAll(`require("${UNDICI}")`, `require("./${UNDICI}.js").default`)
+        );
       },
     },
   };

@@ -31,8 +31,8 @@ const KEPT = [
 
 const BIN = { plenum: "tools/start.cjs" };
 
-/** Where the bundle lies, here and in the container image. */
-export const PROGRAM = "program";
+/** Where the bundle lies; tools/start.cjs and the Dockerfile, which does the same, name it too. */
+const PROGRAM = "program";
 
 /** In `src` and `connectors` all but what the bundle is made of, and what is for developers. */
 const isAsset = (path: string) => !path.endsWith(".ts") && !/(^|[/\\])src[/\\]README\.md$/.test(path);
