@@ -2,6 +2,7 @@ import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClie
 import type { Clock } from "../../src/clock.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/errors.ts";
 import { rest, WOKEN, within } from "../../src/waiting.ts";
+import { createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 import { createNudge } from "./nudge.ts";
 import { bytesBeyond, type ProtocolVersion } from "./publish-packet.ts";
@@ -151,6 +152,7 @@ function reasonCode(code: number): Error {
 }
 
 interface Pending {
+  readonly id: number;
   readonly done: Done;
   readonly topic: string;
   /** When it is overdue, on the monotonic clock. */
@@ -167,11 +169,10 @@ function linkOver(
   const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
   const publisher = createPublisher(client.stream, version);
   const nudge = createNudge({
-    isWaiting: () => pending.size > 0 && !lost.signal.aborted,
+    isWaiting: () => pending.size() > 0 && !lost.signal.aborted,
     ping: publisher.ping,
   });
-  /** What waits for its acknowledgement, by packet id, in the order of sending. */
-  const pending = new Map<number, Pending>();
+  const pending = createInFlight<Pending>();
   let isWatched = false;
   let cause: unknown = null;
 
@@ -182,15 +183,12 @@ function linkOver(
   }
 
   function abandon(reason: unknown): void {
-    const abandoned = [...pending.values()];
-    pending.clear();
-    for (const { done } of abandoned) done(reason);
+    for (const { done } of pending.takeAll()) done(reason);
   }
 
   function acknowledged(id: number, reason: number): void {
-    const answered = pending.get(id);
+    const answered = pending.take(id);
     if (answered === undefined) return;
-    pending.delete(id);
     nudge.acknowledged();
     // Below 128 the broker has taken the message, whatever else it says of it.
     answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
@@ -217,7 +215,7 @@ function linkOver(
       return;
     }
     const id = freeId();
-    pending.set(id, { done, topic: message.topic, dueMs: clock.monotonic() + publishDeadlineMs });
+    pending.add({ id, done, topic: message.topic, dueMs: clock.monotonic() + publishDeadlineMs });
     publisher.put(message, id);
     nudge.sent();
     if (!isWatched) void watch();
@@ -251,9 +249,10 @@ function linkOver(
   async function watch(): Promise<void> {
     isWatched = true;
     for (;;) {
-      const [oldest] = pending.values();
-      if (oldest === undefined || lost.signal.aborted) break;
-      const leftMs = oldest.dueMs - clock.monotonic();
+      // Not the message itself, which would be kept for as long as this waits, and its whole batch with it.
+      const dueMs = pending.oldest()?.dueMs;
+      if (dueMs === undefined || lost.signal.aborted) break;
+      const leftMs = dueMs - clock.monotonic();
       if (leftMs <= 0) {
         overdue();
         break;
