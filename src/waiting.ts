@@ -82,13 +82,11 @@ export async function rest(clock: Clock, ms: number, ...signals: readonly AbortS
   if (signals.some((signal) => signal.aborted)) return false;
   const [only] = signals;
   if (only !== undefined && signals.length === 1) return asleep(clock, ms, only);
-  const early = new AbortController();
-  const end = () => early.abort(WOKEN);
-  for (const signal of signals) signal.addEventListener("abort", end, { once: true });
+  const early = firstOf(...signals);
   try {
     return await asleep(clock, ms, early.signal);
   } finally {
-    for (const signal of signals) signal.removeEventListener("abort", end);
+    early.end();
   }
 }
 
@@ -138,29 +136,50 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
   }
 }
 
-export interface TimeLimit {
-  /** Aborts with the other one, or with what `late` says when the time is up. */
+/** A signal for one piece of work. */
+export interface WorkSignal {
   readonly signal: AbortSignal;
-  /** The work is done, well or not. */
+  /** Aborts it for a reason of its own. */
+  abort(reason: unknown): void;
+  /** The work is done, well or not: the signal follows no other any more. */
   end(): void;
 }
 
 /**
- * A time in milliseconds for one request, beside the signal that ends it. `AbortSignal.any` with `AbortSignal.timeout`
- * says the same and has no end: what listens stays in memory until the time is up, at 2 writes a second of 64 KiB each
- * and 30 s some 4 MB.
+ * Aborts as soon as one of the signals does, and with its reason. `AbortSignal.any` says the same for ever, and so does a
+ * listener that has a signal of its own for its end; both leave it to the collector to find out by weak references that
+ * nobody listens any more. A collection of young objects takes those for strong: what the listener knows, a batch of 100
+ * events say, lives on until all of the memory is looked through, which costs fifty times as much.
  */
-export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): TimeLimit {
-  const limit = new AbortController();
-  const cut = () => limit.abort(signal.reason);
-  if (signal.aborted) cut();
-  else signal.addEventListener("abort", cut, { once: true });
+export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
+  const first = new AbortController();
+  const listening = signals.map((signal) => {
+    const cut = () => first.abort(signal.reason);
+    if (signal.aborted) cut();
+    else signal.addEventListener("abort", cut, { once: true });
+    return () => signal.removeEventListener("abort", cut);
+  });
+  return {
+    signal: first.signal,
+    abort: (reason) => first.abort(reason),
+    end() {
+      for (const stop of listening) stop();
+    },
+  };
+}
+
+/**
+ * A time in milliseconds for one request, beside the signal that ends it. With `AbortSignal.timeout` what listens stays
+ * in memory until the time is up, at 2 writes a second of 64 KiB each and 30 s some 4 MB.
+ */
+export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): WorkSignal {
+  const limit = firstOf(signal);
   const timer = setTimeout(() => limit.abort(late()), ms);
   return {
-    signal: limit.signal,
+    ...limit,
     end() {
       clearTimeout(timer);
-      signal.removeEventListener("abort", cut);
+      limit.end();
     },
   };
 }

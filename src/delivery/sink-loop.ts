@@ -2,11 +2,10 @@ import type { Clock } from "../clock.ts";
 import type { Picture, Receipt, Remembered, Sink, Ticked } from "../connector.ts";
 import { Retryable, sentence } from "../errors.ts";
 import type { Event } from "../event.ts";
-import { Stopping } from "../lifecycle.ts";
 import { type Log, withoutCredentials } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
-import { persist, rest, WOKEN } from "../waiting.ts";
+import { firstOf, persist, rest, WOKEN } from "../waiting.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { createEarly } from "./early.ts";
 import { matches, passesEverything } from "./filter.ts";
@@ -327,11 +326,8 @@ export function createDelivery(options: DeliveryOptions): Delivery {
    * for, because it must not be called twice at a time; meanwhile its state says what is wrong.
    */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
-    const limit = new AbortController();
+    const limit = firstOf(cancel);
     const done = new AbortController();
-    const onCancel = () => limit.abort(new Stopping());
-    cancel.addEventListener("abort", onCancel, { once: true, signal: done.signal });
-    if (cancel.aborted) onCancel();
     const watch = rest(clock, config.deadline, done.signal).then((passed) => {
       if (!passed) return;
       const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
@@ -343,6 +339,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     } catch (error) {
       throw limit.signal.aborted ? limit.signal.reason : error;
     } finally {
+      limit.end();
       done.abort(WOKEN);
       await watch;
     }

@@ -38,14 +38,14 @@ export interface Tail {
 }
 
 export function createTail(): Tail {
-  let rows: Row[] = [];
+  const rows: Row[] = [];
   let added: Row[] = [];
   let characters = 0;
   /** Of every event behind this position there is a row; null when nothing is known. */
   let begin: number | null = null;
 
   function clear(): void {
-    rows = [];
+    rows.length = 0;
     characters = 0;
     begin = null;
   }
@@ -58,7 +58,8 @@ export function createTail(): Tail {
       begin = row.position;
       count += 1;
     }
-    if (count > 0) rows = rows.slice(count);
+    // In place: a list that was given up for a shorter one would keep what it held from the collector, once it is old.
+    rows.splice(0, count);
   }
 
   return {

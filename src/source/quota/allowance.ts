@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
 import type { Moment } from "../../moment.ts";
-import { WOKEN } from "../../waiting.ts";
+import { firstOf, WOKEN } from "../../waiting.ts";
 import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
 import { createForeignWatch, type ForeignUse } from "./foreign.ts";
@@ -206,14 +206,15 @@ export function createAllowance(options: AllowanceOptions): Allowance {
       entries += 1;
       const moved = new AbortController();
       queued.set(request, moved);
-      const signal = AbortSignal.any([request.signal, moved.signal]);
+      const cut = firstOf(request.signal, moved.signal);
       const { waiting, fault } = guarded(request);
       const leave = () => fault() ?? send(takeSlot(request), request);
-      const done = queue.add(leave, { id: `request ${entries}`, request: waiting, signal });
+      const done = queue.add(leave, { id: `request ${entries}`, request: waiting, signal: cut.signal });
       release();
       try {
         return await done;
       } finally {
+        cut.end();
         queued.delete(request);
         // A request that ends gives back a place in the concurrency; the queue has noticed it by then.
         queueMicrotask(release);
