@@ -84,6 +84,14 @@ test("is as old as its beginning, and keeps files of older ones for a day, with 
   expect(mtimeMs).toBeLessThan(ctimeMs);
 });
 
+test("Node.js need not parse it to see that its files are modules", async () => {
+  const { root } = project({ "src/cli/main.ts": "await 1; console.log('ran');" });
+  await build(root);
+  const main = join(root, BUNDLE, BUNDLED_MAIN);
+  const { stdout } = await promisify(execFile)(process.execPath, ["--no-experimental-detect-module", main]);
+  expect(stdout).toBe("ran\n");
+});
+
 test("may be made by several processes at once", async () => {
   const { root, target } = project({});
   const code = `const { bundle } = await import(${JSON.stringify(join(import.meta.dirname, "../tools/bundle.ts"))});

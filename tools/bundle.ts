@@ -82,7 +82,11 @@ export async function bundle(root: string, target: string, at = BUNDLE): Promise
 
 /** Makes the bundle of the project at `root` where `./plenum` looks for it. */
 export async function build(root: string): Promise<void> {
-  await bundle(root, join(root, BUNDLE));
+  const target = join(root, BUNDLE);
+  mkdirSync(target, { recursive: true });
+  // Below `node_modules` nothing else says it, and Node.js would parse every file once more to find out.
+  writeFileSync(join(target, "package.json"), '{"type":"module"}\n');
+  await bundle(root, target);
   // Each bundle has its own compiled code, some 5 MB; what is still needed of it comes again by itself.
   for (const folder of existsSync(join(root, COMPILED)) ? readdirSync(join(root, COMPILED)) : [])
     forgetOld(join(root, COMPILED, folder), new Set());
