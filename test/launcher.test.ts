@@ -397,6 +397,18 @@ describe("the flags of Node.js", () => {
     expect(read("Dockerfile")).toContain(`CMD ["node", ${quoted.join(", ")}, `);
   });
 
+  test.each([
+    ["run", FLAGS.split(" ")],
+    ["check", FLAGS.split(" ").slice(0, 2)],
+  ])("are those that pay for what `%s` does", (command, flags) => {
+    const tell = "data:text/javascript,process.stdout.write(JSON.stringify(process.execArgv));process.exit()";
+    const { stdout } = spawnSync(join(ROOT, "plenum"), [command], {
+      env: { ...process.env, NODE_OPTIONS: `--import=${tell}` },
+      encoding: "utf8",
+    });
+    expect(JSON.parse(stdout)).toEqual(flags);
+  });
+
   test("may be others for a machine of another size", () => {
     const given = (flags: string) =>
       spawnSync(join(ROOT, "plenum"), ["--version"], {

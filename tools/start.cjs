@@ -17,8 +17,11 @@ const MAIN = join(ROOT, "program/main.js");
 const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 const floor = manifest.engines.node.replace(/^>=/, "");
 
-/** What docs/sizing.md measures; the script `plenum` has the same. */
-const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20";
+/** What docs/sizing.md measures; the script `plenum` has the same, and says why a command that ends at once has less. */
+const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
+const FLAGS_OF_A_WORKER = "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20";
+/** @param {string | undefined} command */
+const flagsOf = (command) => (command === "run" || command === "demo" ? FLAGS_OF_A_WORKER : FLAGS);
 
 /** As in the script `plenum`: compiled code is kept where this user may write, and freed memory is given back. */
 const ENVIRONMENT = {
@@ -35,7 +38,8 @@ function main() {
     process.exitCode = 1;
     return;
   }
-  const flags = process.env.PLENUM_NODE_FLAGS === undefined ? FLAGS : process.env.PLENUM_NODE_FLAGS;
+  const given = process.env.PLENUM_NODE_FLAGS;
+  const flags = given === undefined ? flagsOf(process.argv[2]) : given;
   const args = flags.split(/\s+/).filter(Boolean).concat(MAIN, process.argv.slice(2));
   const env = Object.assign({}, ENVIRONMENT, process.env);
   // In place of this process, so that signals and service managers reach the worker itself. Windows has no such thing.
