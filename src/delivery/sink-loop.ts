@@ -76,7 +76,9 @@ export interface DeliveryOptions {
 export function createDelivery(options: DeliveryOptions): Delivery {
   const { name, sink, config, outbox, state, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
-  const limit = passesEverything(config.filter) ? most : Math.max(most, LOOK_THROUGH);
+  const takesAll = passesEverything(config.filter);
+  const passes = (event: Event) => takesAll || matches(config.filter, event);
+  const limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
   const skipped = createSkipped(clock, settle);
   const gathered = createGathered();
   const setbacks = createSetbacks(config, options.random);
@@ -94,7 +96,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     sink: name,
     store: options.store,
     picture: options.picture,
-    passes: (event) => matches(config.filter, event),
+    passes,
     clock,
     log: options.log,
   });
@@ -130,7 +132,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     const offer = await stored(() => outbox.next(name, limit, after));
     if (offer === null) return null;
     const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
-    const portion = portionOf(numbered, (event) => matches(config.filter, event), most);
+    const portion = portionOf(numbered, passes, most);
     if (portion.batch.length === 0) {
       if (!isUnproven()) state.well("idle");
       if (portion.seen > 0) {

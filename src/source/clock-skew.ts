@@ -24,14 +24,17 @@ export function createClockSkew(
   changed: (skewMs: number) => void,
 ): ClockSkew {
   let seen: number[] = [];
+  /** The median of them: asked for with every request, and worked out once for each reply. */
+  let middle: number | null = null;
   let steps = 0;
   /** What was compared with a clock that has been set since says nothing about it. */
   function forgetBeforeStep(): void {
     doubt.look();
-    if (doubt.steps.rings() !== steps) seen = [];
+    if (doubt.steps.rings() === steps) return;
     steps = doubt.steps.rings();
+    seen = [];
+    middle = null;
   }
-  const ms = () => seen.toSorted((a, b) => a - b)[Math.floor((seen.length - 1) / 2)] ?? null;
   return {
     observe(date, startedMs) {
       const theirsMs = Date.parse(date ?? "");
@@ -42,11 +45,12 @@ export function createClockSkew(
       doubt.compared(aheadMs);
       seen.push(aheadMs);
       if (seen.length > REMEMBERED) seen.shift();
-      changed(ms() ?? 0);
+      middle = seen.toSorted((a, b) => a - b)[Math.floor((seen.length - 1) / 2)] ?? null;
+      changed(middle ?? 0);
     },
     ms() {
       forgetBeforeStep();
-      return ms();
+      return middle;
     },
   };
 }
