@@ -48,12 +48,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/delivery/sink-loop.ts",
-    before: 'cancel.addEventListener("abort", onCancel, { once: true, signal: done.signal });',
-    after: 'cancel.addEventListener("abort", onCancel, { once: false, signal: done.signal });',
-    reason: "A signal aborts once.",
-  },
-  {
-    file: "src/delivery/sink-loop.ts",
     before: "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
     after: "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs()));",
     reason: "What is due waits a millisecond.",
