@@ -4,6 +4,7 @@ import {
   abortable,
   anyOf,
   createBell,
+  firstOf,
   loop,
   oneAtATime,
   rest,
@@ -112,6 +113,28 @@ describe("waiting", () => {
     } finally {
       vi.useRealTimers();
     }
+  });
+
+  test("the first of several signals ends it with its reason, and none of them holds on to it", () => {
+    const [one, other] = [new AbortController(), new AbortController()];
+    const first = firstOf(one.signal, other.signal);
+    other.abort("other");
+    one.abort("one");
+    expect(first.signal.reason).toBe("other");
+
+    const ended = firstOf(one.signal);
+    expect(ended.signal.reason).toBe("one");
+
+    const lasting = new AbortController();
+    const done = firstOf(lasting.signal, never);
+    expect(getEventListeners(lasting.signal, "abort")).toHaveLength(1);
+    done.end();
+    expect(getEventListeners(lasting.signal, "abort")).toEqual([]);
+    expect(getEventListeners(never, "abort")).toEqual([]);
+    lasting.abort();
+    expect(done.signal.aborted).toBe(false);
+    done.abort("own");
+    expect(done.signal.reason).toBe("own");
   });
 
   test("a promise that rejects after an abort is nobody's fault: an unhandled rejection would fail this run", async () => {
