@@ -38,8 +38,10 @@ export interface Tail {
 }
 
 export function createTail(): Tail {
+  // Emptied in place, both: a list that is given up for another one may be old by then, and the collector leaves what it
+  // holds where it is, body and event, until it looks through all of the memory.
   const rows: Row[] = [];
-  let added: Row[] = [];
+  const added: Row[] = [];
   let characters = 0;
   /** Of every event behind this position there is a row; null when nothing is known. */
   let begin: number | null = null;
@@ -58,7 +60,6 @@ export function createTail(): Tail {
       begin = row.position;
       count += 1;
     }
-    // In place: a list that was given up for a shorter one would keep what it held from the collector, once it is old.
     rows.splice(0, count);
   }
 
@@ -77,11 +78,11 @@ export function createTail(): Tail {
       if (first !== undefined) begin ??= first.position - 1;
       for (const row of added) characters += row.body.length;
       rows.push(...added);
-      added = [];
+      added.length = 0;
       if (characters > CHARACTERS) shorten(() => characters > CHARACTERS);
     },
     rolledBack() {
-      added = [];
+      added.length = 0;
     },
     after(position, limit, maxCharacters) {
       if (begin === null || position < begin) return null;

@@ -33,7 +33,8 @@ interface Waiting {
 }
 
 export function createTogether(store: Pick<Store, "commit">, clock: Clock): Together {
-  let waiting: Waiting[] = [];
+  /** Shortened in place: one that is given up would keep its changes from the collector once it is old, as in tail.ts. */
+  const waiting: Waiting[] = [];
   let isRunning = false;
   let lastMs = Number.NEGATIVE_INFINITY;
 
@@ -55,13 +56,13 @@ export function createTogether(store: Pick<Store, "commit">, clock: Clock): Toge
   function takeOneOfEach(): readonly Waiting[] {
     const sources = new Set<string>();
     const taken: Waiting[] = [];
-    const left: Waiting[] = [];
+    let left = 0;
     for (const each of waiting) {
-      if (taken.length === REPLIES_MAX || sources.has(each.source)) left.push(each);
+      if (taken.length === REPLIES_MAX || sources.has(each.source)) waiting[left++] = each;
       else taken.push(each);
       sources.add(each.source);
     }
-    waiting = left;
+    waiting.length = left;
     return taken;
   }
 
