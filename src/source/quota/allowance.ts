@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../../clock.ts";
 import type { Moment } from "../../moment.ts";
-import { firstOf, WOKEN } from "../../waiting.ts";
+import { firstOf, WOKEN, type WorkSignal } from "../../waiting.ts";
 import type { AllowanceStatus, Lane } from "../source.ts";
 import { createCaution } from "./caution.ts";
 import { createForeignWatch, type ForeignUse } from "./foreign.ts";
@@ -92,7 +92,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   let wakeUp: AbortController | undefined;
   let isRetired = false;
   /** Ends the waiting of each request that has no slot yet. */
-  const queued = new Map<QuotaRequest, AbortController>();
+  const queued = new Map<QuotaRequest, WorkSignal>();
 
   /** What the moment allows: slots in the window, the time between paced requests, and who is paced. */
   const terms = (now: number) => {
@@ -204,9 +204,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   return {
     async run(request) {
       entries += 1;
-      const moved = new AbortController();
-      queued.set(request, moved);
-      const cut = firstOf(request.signal, moved.signal);
+      const cut = firstOf(request.signal);
+      queued.set(request, cut);
       const { waiting, fault } = guarded(request);
       const leave = () => fault() ?? send(takeSlot(request), request);
       const done = queue.add(leave, { id: `request ${entries}`, request: waiting, signal: cut.signal });
@@ -264,7 +263,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
     retire() {
       isRetired = true;
       wakeUp?.abort(WOKEN);
-      for (const moved of queued.values()) moved.abort(new Error("The quota is counted anew."));
+      for (const cut of queued.values()) cut.abort(new Error("The quota is counted anew."));
     },
     retired: () => isRetired,
     change(share) {
