@@ -109,15 +109,13 @@ export async function restUntilRung(
 ): Promise<void> {
   if (!Number.isFinite(ms)) return bell.heard(signal);
   if (signal.aborted) return;
-  const early = new AbortController();
-  const end = () => early.abort(WOKEN);
-  const unlisten = bell.listen(end);
-  signal.addEventListener("abort", end, { once: true });
+  const early = firstOf(signal);
+  const unlisten = bell.listen(() => early.abort(WOKEN));
   try {
     await asleep(clock, ms, early.signal);
   } finally {
     unlisten();
-    signal.removeEventListener("abort", end);
+    early.end();
   }
 }
 

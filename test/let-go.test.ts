@@ -15,11 +15,11 @@ function becameOld(name: string, file: string, work: string): number {
     import { ${name} } from ${JSON.stringify(pathToFileURL(join(ROOT, file)).href)};
     const oldBytes = () => getHeapSpaceStatistics().find((each) => each.space_name === "old_space").space_used_size;
     const shared = new AbortController().signal;
-    const kept = name();
-    function name() { ${work} }
+    const prepare = () => { ${work} };
+    const doWith = prepare();
     const begun = oldBytes();
     for (let round = 0; round < 200; round += 1) {
-      kept(Array.from({ length: 50 }, (_, n) => ({ id: ((50 * round + n) % 60_000) + 1, load: new Array(1_000).fill(n) })));
+      doWith(Array.from({ length: 50 }, (_, n) => ({ id: ((50 * round + n) % 60_000) + 1, load: new Array(1_000).fill(n) })));
       // Once of all memory: what is there then counts as old, and only the next time is seen to be dead.
       gc({ type: round === 5 ? "major" : "minor" });
     }

@@ -23,7 +23,7 @@ export interface InFlight<Sent extends { readonly id: number }> {
 /** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
 const IDS = 65_536;
 /** A message that is never answered holds its slot; those that came and went behind it are closed up now and then. */
-const HOLES_MAX = 1_024;
+const HOLES_MAX = 64;
 
 export function createInFlight<Sent extends { readonly id: number }>(): InFlight<Sent> {
   const isUsed = new Uint8Array(IDS);

@@ -18,7 +18,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 
 test("it answers as a map in the order of sending would, whatever the order of the answers", () => {
   fc.assert(
-    fc.property(fc.array(step, { maxLength: 400 }), (steps) => {
+    fc.property(fc.array(step, { maxLength: 400, size: "max" }), (steps) => {
       const flight = createInFlight<{ readonly id: number }>();
       const known = new Map<number, { readonly id: number }>();
       let last = 0;
@@ -58,7 +58,7 @@ test("a message that is never answered does not make it grow for ever", () => {
     expect(flight.take(65_000)?.id).toBe(65_000);
   }
   expect(flight.oldest()).toBe(first);
-  expect(flight.slots()).toBeLessThan(5_000);
+  expect(flight.slots()).toBeLessThan(200);
 });
 
 test("the same numbers come again after 65,535", () => {
@@ -70,5 +70,5 @@ test("the same numbers come again after 65,535", () => {
     if (n >= 20) flight.take(((n - 20) % 65_535) + 1);
   }
   expect(flight.size()).toBe(20);
-  expect(flight.slots()).toBeLessThan(5_000);
+  expect(flight.slots()).toBeLessThan(200);
 });
