@@ -140,6 +140,7 @@ export function createClockDoubt({ clock, log, metrics, lastKnownMs }: ClockDoub
       loop({
         clock,
         signal,
+        looks: true,
         async turn() {
           look();
           return LOOK_EVERY_MS;

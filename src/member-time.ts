@@ -50,6 +50,7 @@ export async function openDatabaseTime(options: {
       loop({
         clock,
         signal,
+        looks: true,
         async turn() {
           seen = await look();
           return LOOK_EVERY_MS;

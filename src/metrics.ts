@@ -13,7 +13,7 @@ export function addProcessMetrics({ registry }: Metrics): void {
     prefix: "plenum_",
     // By default it looks at the event loop a hundred times a second, and ten times at how busy it is: most of what an
     // idle worker costs. What it calls lag has these milliseconds in it.
-    eventLoopMonitoringPrecision: 500,
+    eventLoopMonitoringPrecision: 2_000,
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
   });

@@ -84,6 +84,7 @@ export function createClosures(options: {
         loop({
           clock,
           signal,
+          looks: true,
           async turn() {
             await look();
             return isOver() ? null : LOOK_EVERY_MS;

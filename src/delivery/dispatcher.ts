@@ -138,6 +138,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return loop({
       clock,
       signal: draining.signal,
+      looks: true,
       async turn() {
         const changes = await options.store.changes();
         if (changes !== seen) news.ring();
@@ -155,6 +156,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return loop({
       clock,
       signal: draining.signal,
+      looks: true,
       async turn() {
         const changes = await options.store.changes();
         if (changes === seenByLag) return LAG_EVERY_MS;

@@ -66,6 +66,7 @@ export function createPruning(options: PruningOptions): Pruning {
     return loop({
       clock,
       signal: stopping.signal,
+      looks: true,
       turn: prune,
       backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
       fault(error) {

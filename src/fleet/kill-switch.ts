@@ -107,6 +107,7 @@ export function createFleetKillSwitch(options: {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
+        looks: true,
         async turn() {
           await look();
           return LOOK_EVERY_MS;

@@ -13,7 +13,8 @@ const MOST_CONNECTIONS = 64;
 const TIMES = {
   headersTimeout: 5_000,
   requestTimeout: 10_000,
-  connectionsCheckingInterval: 2_000,
+  // Also while nobody is connected, and each time wakes a machine that rests.
+  connectionsCheckingInterval: 10_000,
   keepAliveTimeout: 1_000,
 };
 

@@ -51,6 +51,7 @@ export function watchFile(options: {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
+        looks: true,
         turn: look,
         fault: (error) => log.warn({ file, err: error }, "the configuration file could not be looked at"),
       });

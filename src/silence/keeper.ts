@@ -38,6 +38,7 @@ export function createSilenceKeeper(options: {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
+        looks: true,
         turn: look,
         fault: (error) => log.warn({ err: error }, "the silences could not be looked through"),
       });

@@ -23,6 +23,8 @@ export interface Soon {
 }
 
 interface Waiting {
+  /** Since when something of this key waits, monotonic milliseconds. */
+  readonly sinceMs: number;
   readonly write: () => void;
   readonly done: PromiseWithResolvers<void>;
 }
@@ -65,9 +67,20 @@ export function createSoon(database: Database, clock: Clock): Soon {
     if (waiting.size > 0) database.transaction(() => undefined);
   }
 
+  /** When what waits longest has waited its time; where transactions come often enough that never is. */
+  function dueMs(): number {
+    // The first key was put first, whatever was written under it since.
+    const [oldest] = waiting.values();
+    return (oldest?.sinceMs ?? clock.monotonic()) + SOON_MS;
+  }
+
   async function flushInTime(): Promise<void> {
     isTimed = true;
-    while (waiting.size > 0 && (await rest(clock, SOON_MS, closing.signal))) {
+    let inMs = SOON_MS;
+    while (waiting.size > 0 && (await rest(clock, inMs, closing.signal))) {
+      inMs = dueMs() - clock.monotonic();
+      if (inMs > 0) continue;
+      inMs = SOON_MS;
       try {
         flush();
       } catch {
@@ -80,8 +93,9 @@ export function createSoon(database: Database, clock: Clock): Soon {
 
   return {
     write(key, write) {
-      const done = waiting.get(key)?.done ?? Promise.withResolvers<void>();
-      waiting.set(key, { write, done });
+      const before = waiting.get(key);
+      const { sinceMs, done } = before ?? { sinceMs: clock.monotonic(), done: Promise.withResolvers<void>() };
+      waiting.set(key, { sinceMs, write, done });
       if (!isTimed) void flushInTime();
       return done.promise;
     },

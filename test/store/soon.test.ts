@@ -71,6 +71,23 @@ describe("a cursor that may wait", () => {
     expect(await offered()).toEqual([16, 17, 18, 19, 20]);
   });
 
+  test("has its own five seconds, and goes with every transaction that comes before: none is made for it then", async () => {
+    await commit(0, 20);
+    await offered();
+    await settle(5);
+    await clock.advance(3_000);
+    await commit(20, 1);
+    expect(await comesAgain()).toBe(16);
+    await settle(10);
+    // Five seconds after the first of the two, which is on the disk since.
+    await clock.advance(3_000);
+    expect(await comesAgain()).toBe(16);
+    await clock.advance(1_900);
+    expect(await comesAgain()).toBe(16);
+    await clock.advance(200);
+    expect(await comesAgain()).toBe(11);
+  });
+
   test.each([7, 20, 60, 100, 250])(
     "has at most 100 events come again after a kill at any moment, in batches of %i",
     async (batch) => {

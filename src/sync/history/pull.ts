@@ -248,6 +248,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
         clock,
         signal: AbortSignal.any([draining, forced, over.signal]),
         bell: wishes,
+        looks: true,
         async turn() {
           await look();
           return lookMs();

@@ -327,6 +327,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
         clock,
         signal: AbortSignal.any([leaving, forced, over.signal]),
         bell: changed,
+        looks: true,
         async turn() {
           await refresh();
           return board.size() === 0 ? FIRST_LOOK_MS : REFRESH_MS;

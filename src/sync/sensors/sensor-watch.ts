@@ -174,6 +174,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       running = loop({
         clock,
         signal: AbortSignal.any([signal, stopping.signal]),
+        looks: true,
         turn: look,
         fault: (error) => log.warn({ err: error }, "the sensors could not be looked through"),
       });

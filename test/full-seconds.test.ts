@@ -1,0 +1,111 @@
+import { describe, expect, test, vi } from "vitest";
+import { inFullSeconds } from "#src/full-seconds.ts";
+import { createBell, loop } from "#src/waiting.ts";
+import { createVirtualClock } from "./virtual-clock.ts";
+
+const never = new AbortController().signal;
+
+describe("sleep that ends at full seconds", () => {
+  test("ends for all at the last full second that is not later, and one sleeper of the clock serves them", async () => {
+    const clock = createVirtualClock(0);
+    const ends: (readonly [string, number])[] = [];
+    const sleep = async (name: string, ms: number) => {
+      await inFullSeconds(clock).sleep(ms, never);
+      ends.push([name, clock.monotonic()]);
+    };
+    const all: Promise<void>[] = [];
+    await clock.advance(300);
+    all.push(sleep("a second, at 0.3", 1_000), sleep("5 s, at 0.3", 5_000), sleep("half a second", 500));
+    await clock.advance(400);
+    all.push(sleep("a second, at 0.7", 1_000));
+    // The full second, the fifth one, and the half second that is exact.
+    expect(clock.sleepers()).toBe(3);
+    await clock.advance(3_400);
+    all.push(sleep("a second, at 4.1", 1_000));
+    expect(clock.sleepers()).toBe(1);
+    await clock.advance(2_000);
+    await Promise.all(all);
+    expect(ends).toEqual([
+      ["half a second", 800],
+      ["a second, at 0.3", 1_000],
+      ["a second, at 0.7", 1_000],
+      ["5 s, at 0.3", 5_000],
+      ["a second, at 4.1", 5_000],
+    ]);
+  });
+
+  test("who is woken a little before a full second sleeps until the next", async () => {
+    const clock = createVirtualClock(0);
+    await clock.advance(996);
+    const slept = inFullSeconds(clock).sleep(1_000, never);
+    await clock.advance(1_003);
+    const early = await Promise.race([slept.then(() => false), Promise.resolve(true)]);
+    expect(early).toBe(true);
+    await clock.advance(1);
+    await slept;
+  });
+
+  test("who is cut leaves the others asleep, and the last one leaves nobody", async () => {
+    const clock = createVirtualClock(0);
+    const [one, other] = [new AbortController(), new AbortController()];
+    const { sleep } = inFullSeconds(clock);
+    const [first, second] = [sleep(2_000, one.signal), sleep(2_000, other.signal)];
+    one.abort(new Error("one"));
+    await expect(first).rejects.toThrow("one");
+    expect(clock.sleepers()).toBe(1);
+    other.abort(new Error("other"));
+    await expect(second).rejects.toThrow("other");
+    expect(clock.sleepers()).toBe(0);
+    await expect(sleep(2_000, one.signal)).rejects.toThrow("one");
+    const later = sleep(2_000, never);
+    await clock.advance(2_000);
+    await later;
+  });
+
+  test("a clock that cannot sleep is everybody's fault, and the next sleep is tried anew", async () => {
+    const clock = createVirtualClock(0);
+    const fault = vi.spyOn(clock, "sleep").mockRejectedValueOnce(new RangeError("no timer"));
+    const { sleep } = inFullSeconds(clock);
+    const all = await Promise.allSettled([sleep(1_000, never), sleep(1_000, never)]);
+    expect(all.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    fault.mockRestore();
+    const next = sleep(1_000, never);
+    await clock.advance(1_000);
+    await next;
+  });
+});
+
+describe("loops that look", () => {
+  test("are woken once a second, however many they are and whenever they began; a bell and a stop are heard at once", async () => {
+    const clock = createVirtualClock(0);
+    const stop = new AbortController();
+    const bell = createBell();
+    const turns = Array.from({ length: 8 }, () => 0);
+    const runs = turns.map(async (_, n) => {
+      await clock.sleep(n * 110);
+      return loop({
+        clock,
+        signal: stop.signal,
+        ...(n === 0 ? { bell } : {}),
+        looks: true,
+        turn: async () => {
+          turns[n] = (turns[n] ?? 0) + 1;
+          return n < 4 ? 1_000 : 5_000;
+        },
+        fault: () => expect.unreachable(),
+      });
+    });
+    await clock.advance(950);
+    const woken = clock.woken();
+    await clock.advance(60_000);
+    expect(clock.woken() - woken).toBe(60);
+    // The first turn, and 60 full seconds or 12 of five.
+    expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
+    bell.ring();
+    await clock.advance(0);
+    expect(turns[0]).toBe(62);
+    stop.abort();
+    await Promise.all(runs);
+    expect(clock.sleepers()).toBe(0);
+  });
+});
