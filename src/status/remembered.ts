@@ -9,23 +9,28 @@ export type Made = <T>(name: string, maxAgeMs: number, make: () => Promise<T>) =
  * milliseconds to read, and every open page asks every two seconds. What it answers must not be changed.
  */
 export interface Remembered {
+  /** What was changed here meanwhile is read again within a second, whatever its age may be, unless there is too much of it. */
   documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
   /** The same for what is made from more than one set; `name` is no set's. */
   readonly made: Made;
 }
 
 export function createRemembered(
-  store: Pick<Store, "documents">,
+  store: Pick<Store, "documents" | "version">,
   clock: Pick<Clock, "monotonic">,
 ): Remembered {
   const made = createMade(clock);
-  const sizes = new Map<string, number>();
+  const known = new Map<string, { readonly size: number; readonly version: number }>();
   return {
     made,
-    documents<T>(set: string, maxAgeMs: number) {
-      return made(set, Math.max(maxAgeMs, ageOf(sizes.get(set) ?? 0)), async () => {
+    async documents<T>(set: string, maxAgeMs: number) {
+      const version = await store.version(set);
+      const last = known.get(set) ?? { size: 0, version };
+      // A worker that has just begun would be said to know of no tags for as long as tags may be old.
+      const wantedMs = version === last.version ? maxAgeMs : Math.min(maxAgeMs, WATCHED_MS);
+      return made(set, Math.max(wantedMs, ageOf(last.size)), async () => {
         const documents = await store.documents<T>(set);
-        sizes.set(set, documents.size);
+        known.set(set, { size: documents.size, version });
         return documents;
       });
     },

@@ -1,0 +1,53 @@
+import { expect, test } from "vitest";
+import { createRemembered, STEADY_MS, WATCHED_MS } from "#src/status/remembered.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+
+/** A set of documents that counts how often it is read. */
+function readCounting(count: number) {
+  const set = { version: 1, count, reads: 0 };
+  return {
+    set,
+    store: {
+      version: async () => set.version,
+      async documents<T>() {
+        set.reads += 1;
+        return new Map(Array.from({ length: set.count }, (_, n) => [String(n), n as T] as const));
+      },
+    },
+  };
+}
+
+test("what rarely changes is read once in a while, and within a second of a change here", async () => {
+  const clock = createVirtualClock(0);
+  const { set, store } = readCounting(0);
+  const remembered = createRemembered(store, clock);
+  const known = async () => (await remembered.documents("tag/main", STEADY_MS)).size;
+  expect(await known()).toBe(0);
+  Object.assign(set, { version: 2, count: 3 });
+  await clock.advance(WATCHED_MS - 1);
+  expect(await known()).toBe(0);
+  await clock.advance(1);
+  expect([await known(), set.reads]).toEqual([3, 2]);
+  await clock.advance(STEADY_MS - 1);
+  expect([await known(), set.reads]).toEqual([3, 2]);
+  // Also without a change that is known of: another process may have made one.
+  set.count = 4;
+  await clock.advance(1);
+  expect([await known(), set.reads]).toEqual([4, 3]);
+});
+
+test("of 30,000 documents what is shown may be half a minute old, whatever changes", async () => {
+  const clock = createVirtualClock(0);
+  const { set, store } = readCounting(30_000);
+  const remembered = createRemembered(store, clock);
+  await remembered.documents("tag/main", STEADY_MS);
+  for (let second = 0; second < 29; second += 1) {
+    set.version += 1;
+    await clock.advance(1_000);
+    await remembered.documents("tag/main", STEADY_MS);
+  }
+  expect(set.reads).toBe(1);
+  await clock.advance(1_000);
+  await remembered.documents("tag/main", STEADY_MS);
+  expect(set.reads).toBe(2);
+});
