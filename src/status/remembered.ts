@@ -11,7 +11,9 @@ export type Made = <T>(name: string, maxAgeMs: number, make: () => Promise<T>) =
 export interface Remembered {
   /** What was changed here meanwhile is read again within a second, whatever its age may be, unless there is too much of it. */
   documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
-  /** The same for what is made from more than one set; `name` is no set's. */
+  /** The same for what is made from a set; `name` is no set's. */
+  madeFrom<T>(set: string, name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T>;
+  /** The same for what is made from more than one, or from none. */
   readonly made: Made;
 }
 
@@ -20,17 +22,32 @@ export function createRemembered(
   clock: Pick<Clock, "monotonic">,
 ): Remembered {
   const made = createMade(clock);
-  const known = new Map<string, { readonly size: number; readonly version: number }>();
+  const sizes = new Map<string, number>();
+  const versions = new Map<string, number>();
+
+  async function madeFrom<T>(
+    set: string,
+    name: string,
+    maxAgeMs: number,
+    make: () => Promise<T>,
+  ): Promise<T> {
+    const version = await store.version(set);
+    const isChanged = versions.has(name) && versions.get(name) !== version;
+    // A worker that has just begun would be said to know of no tags for as long as tags may be old.
+    const wantedMs = isChanged ? Math.min(maxAgeMs, WATCHED_MS) : maxAgeMs;
+    return made(name, Math.max(wantedMs, ageOf(sizes.get(set) ?? 0)), () => {
+      versions.set(name, version);
+      return make();
+    });
+  }
+
   return {
     made,
-    async documents<T>(set: string, maxAgeMs: number) {
-      const version = await store.version(set);
-      const last = known.get(set) ?? { size: 0, version };
-      // A worker that has just begun would be said to know of no tags for as long as tags may be old.
-      const wantedMs = version === last.version ? maxAgeMs : Math.min(maxAgeMs, WATCHED_MS);
-      return made(set, Math.max(wantedMs, ageOf(last.size)), async () => {
+    madeFrom,
+    documents<T>(set: string, maxAgeMs: number) {
+      return madeFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
-        known.set(set, { size: documents.size, version });
+        sizes.set(set, documents.size);
         return documents;
       });
     },

@@ -267,7 +267,10 @@ export async function sourceReport(
       reason,
     })),
     leftOut: [...leftOut].filter(([id]) => tags.has(id)).map(([id, one]) => ({ id, ...one })),
-    plan: live === null ? null : await remembered.made(`plan of ${name}`, STEADY_MS, live.plan),
+    plan:
+      live === null
+        ? null
+        : await remembered.madeFrom(documentSet("tag", name), `plan of ${name}`, STEADY_MS, live.plan),
   };
 }
 

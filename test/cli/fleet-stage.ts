@@ -1,16 +1,16 @@
-import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { withStateDatabase } from "#src/cli/shell/state-database.ts";
 import { Config } from "#src/config/config.ts";
 import type { FleetStatus } from "#src/fleet/fleet.ts";
 import { readFleet } from "#src/fleet/report.ts";
 import { ENVIRONMENT, type Stage } from "../member/stage.ts";
 import { type Running, runPlenum } from "../plenum-process.ts";
+import { COMPILED, command } from "./hosted.ts";
 import type { Ended } from "./plenum.ts";
 
-const MANY_COMMANDS = join(import.meta.dirname, "many-commands.ts");
+const usual = () => ({ PATH: process.env.PATH, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: COMPILED });
 
 /** A machine of a fleet: a folder with a configuration, a member that runs in it, and commands. */
 export interface Machine {
@@ -20,7 +20,7 @@ export interface Machine {
   start(): Promise<void>;
   /** A command of its own, which is still running. */
   running(line: string): Running;
-  /** Commands one after another in one process, as a person types them without `plenum`. */
+  /** Commands one after another, as a person types them without `plenum`. */
   run(...lines: readonly string[]): Promise<readonly Ended[]>;
   /** The only one. */
   one(line: string): Promise<Ended>;
@@ -44,12 +44,12 @@ export function setMachine(
     return each;
   };
   const run = async (...lines: readonly string[]) => {
-    const { stdout } = await promisify(execFile)(process.execPath, [MANY_COMMANDS, JSON.stringify(lines)], {
-      cwd: folder,
-      env: { PATH: process.env.PATH, ...environment },
-      maxBuffer: 32 * 1024 ** 2,
-    });
-    return JSON.parse(stdout) as readonly Ended[];
+    const ended: Ended[] = [];
+    for (const line of lines)
+      ended.push(
+        await command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } }),
+      );
+    return ended;
   };
   const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
     writeFileSync(join(folder, name), JSON.stringify({ ...configuration, ...sections }));

@@ -7,7 +7,7 @@ import { stringify } from "yaml";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
-import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
+import { COMPILED, command, MAIN } from "./hosted.ts";
 
 /** The real command line as its own process, as a user starts it. */
 export interface Ended {
@@ -26,19 +26,17 @@ export interface Running {
   readonly ended: Promise<Ended>;
 }
 
-const ROOT = join(import.meta.dirname, "../..");
-const MAIN = join(ROOT, BUNDLE, BUNDLED_MAIN);
-const MANY = join(import.meta.dirname, "many-commands.ts");
-/** Compiled code is kept between the many starts, as the script `plenum` does. */
-const COMPILED = join(ROOT, "node_modules/.cache/plenum");
-
 export interface Workplace {
   readonly folder: string;
   path(name: string): string;
   /** Writes the configuration; what is given replaces the sections of a small one that works. */
   configure(sections?: Readonly<Record<string, unknown>>): void;
+  /**
+   * Runs a command to its end. Short ones share a process that has everything loaded (`hosted.ts`); long ones, and what comes
+   * while that process is at work, have a process each.
+   */
   plenum(...args: readonly string[]): Promise<Ended>;
-  /** Many command lines one after another in one process, which takes a fraction of the time; words by spaces. */
+  /** Command lines one after another; words by spaces. */
   each(lines: readonly string[]): Promise<readonly Ended[]>;
   start(...args: readonly string[]): Running;
   /** The same with so many file descriptors at most. */
@@ -60,18 +58,20 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
   const startWithin = (descriptors: number, ...args: readonly string[]) =>
     run("sh", ["-c", `ulimit -n ${descriptors} && exec "$@"`, "sh", process.execPath, MAIN, ...args]);
 
+  const variables = () => ({
+    PATH: process.env.PATH,
+    HOME: folder,
+    TMPDIR: tmpdir(),
+    // Not where a demo of this machine's user leaves word.
+    XDG_RUNTIME_DIR: folder,
+    NODE_COMPILE_CACHE: COMPILED,
+    ...environment,
+  });
+
   function run(program: string, args: readonly string[]): Running {
     const child = spawn(program, args, {
       cwd: folder,
-      env: {
-        PATH: process.env.PATH,
-        HOME: folder,
-        TMPDIR: tmpdir(),
-        // Not where a demo of this machine's user leaves word.
-        XDG_RUNTIME_DIR: folder,
-        NODE_COMPILE_CACHE: COMPILED,
-        ...environment,
-      },
+      env: variables(),
       stdio: ["ignore", "pipe", "pipe"],
     });
     children.push(child);
@@ -110,11 +110,11 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     path,
     start,
     startWithin,
-    plenum: (...args) => start(...args).ended,
+    plenum: (...args) => command({ args, folder, environment: variables() }),
     async each(lines) {
-      const { stdout, stderr } = await run(process.execPath, [MANY, JSON.stringify(lines)]).ended;
-      if (stdout === "") throw new Error(stderr);
-      return JSON.parse(stdout) as readonly Ended[];
+      const ended: Ended[] = [];
+      for (const line of lines) ended.push(await place.plenum(...line.split(" ")));
+      return ended;
     },
     configure(sections = {}) {
       const config = {

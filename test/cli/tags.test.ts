@@ -17,10 +17,13 @@ async function placed() {
   const service = await simulatedServer({ history: { no_log: { tags: ["10170"] } } });
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };
+  // What the worker asks for us need not wait for the minute of its first inventory to be over.
+  const quota = { list_requests_per_minute: 120 };
   place.configure({
     sources: {
       main: {
         ...source,
+        quota,
         read: [{ name: "warm", select: { units: ["°C"] }, every: "30s" }],
         history: [{ name: "log", select: { sites: [6] }, resolution: "1h" }],
       },

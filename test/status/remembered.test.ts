@@ -36,6 +36,19 @@ test("what rarely changes is read once in a while, and within a second of a chan
   expect([await known(), set.reads]).toEqual([4, 3]);
 });
 
+test("so is what is made from it, on its own", async () => {
+  const clock = createVirtualClock(0);
+  const { set, store } = readCounting(0);
+  const remembered = createRemembered(store, clock);
+  const plan = () => remembered.madeFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
+  await remembered.documents("tag/main", STEADY_MS);
+  expect(await plan()).toBe(0);
+  Object.assign(set, { version: 2, count: 3 });
+  await clock.advance(WATCHED_MS);
+  await remembered.documents("tag/main", STEADY_MS);
+  expect(await plan()).toBe(3);
+});
+
 test("of 30,000 documents what is shown may be half a minute old, whatever changes", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);

@@ -1,0 +1,81 @@
+import { type ChildProcess, fork, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { expect } from "vitest";
+import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
+import type { Answered, Asked } from "./command-host.ts";
+
+/** Many short commands in one process, because the start of a process is nine tenths of each. */
+
+const ROOT = join(import.meta.dirname, "../..");
+export const MAIN = join(ROOT, BUNDLE, BUNDLED_MAIN);
+const HOST = join(import.meta.dirname, "command-host.ts");
+/** Compiled code is kept between the many starts, as the script `plenum` does. */
+const CACHE = "NODE_COMPILE_CACHE";
+export const COMPILED = join(ROOT, "node_modules/.cache/plenum");
+
+/** These live on, or take over what is the process's: its standard streams, its signals. */
+const LONG = ["run", "demo", "simulate", "init"];
+/** Node.js looks at these once, when it starts. */
+const READ_AT_START = /^(?:NODE_|TZ$)/;
+
+/** A command to its end; one that is long, or differs by what Node.js reads at its start, is a process as for a user. */
+export function command(asked: Asked): Promise<Answered> {
+  const isLong = asked.args.some((word) => LONG.includes(word));
+  const isOdd = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
+  return (isLong || isOdd ? null : hosted(asked)) ?? alone(asked);
+}
+
+async function alone({ args, folder, environment }: Asked): Promise<Answered> {
+  const child = spawn(process.execPath, [MAIN, ...args], {
+    cwd: folder,
+    env: { ...environment },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const [stdout, stderr, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "close") as Promise<[number]>,
+  ]);
+  return { code, stdout, stderr };
+}
+
+interface Host {
+  readonly process: ChildProcess;
+  /** The file of tests that it serves: what commands leave in its memory goes with it. */
+  readonly file: string | undefined;
+  isAtWork: boolean;
+}
+let host: Host | undefined;
+
+/** Runs a command in the process that all short ones share; null while it is at work. */
+function hosted(asked: Asked): Promise<Answered> | null {
+  if (host?.isAtWork === true) return null;
+  const { testPath: file } = expect.getState();
+  if (host?.process.exitCode !== null || host.file !== file) {
+    host?.process.kill("SIGKILL");
+    const env = { PATH: process.env.PATH, [CACHE]: COMPILED };
+    const started = fork(HOST, [MAIN], { env, execArgv: [], stdio: ["ignore", "ignore", "inherit", "ipc"] });
+    started.unref();
+    started.channel?.unref();
+    host = { process: started, file, isAtWork: false };
+  }
+  const mine = host;
+  mine.isAtWork = true;
+  return new Promise((resolve, reject) => {
+    const done = () => {
+      mine.isAtWork = false;
+      mine.process.off("message", answered).off("exit", ended);
+    };
+    const answered = (said: unknown) => {
+      done();
+      resolve(said as Answered);
+    };
+    const ended = (code: number | null) => {
+      done();
+      reject(new Error(`the process of ${asked.args.join(" ")} ended with ${code}`));
+    };
+    mine.process.on("message", answered).on("exit", ended).send(asked);
+  });
+}
