@@ -15,7 +15,9 @@ export function digitsOf(values: readonly (number | null)[]): number {
   for (const value of values) {
     while (value !== null && digits < AS_THEY_ARE && !isExact(value, digits)) digits += 1;
   }
-  return digits;
+  // What was exact with fewer digits may be too large with so many.
+  const all = values.every((value) => value === null || isExact(value, digits));
+  return all ? digits : AS_THEY_ARE;
 }
 
 function isExact(value: number, digits: number): boolean {

@@ -83,6 +83,7 @@ describe("a leaf", () => {
         const rounded = (value: number) => Number(value.toPrecision(8));
         expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),
+      { examples: [[-4_503_599_650_000, -96.789, 0]] },
     );
   });
 
