@@ -11,13 +11,11 @@ const MOST = LARGEST / 4;
 
 /** The fewest digits with which all of the values are written exactly. */
 export function digitsOf(values: readonly (number | null)[]): number {
+  // All of them each time: what is exact with few digits may be too large with more.
+  const areExact = (digits: number) => values.every((value) => value === null || isExact(value, digits));
   let digits = 0;
-  for (const value of values) {
-    while (value !== null && digits < AS_THEY_ARE && !isExact(value, digits)) digits += 1;
-  }
-  // What was exact with fewer digits may be too large with so many.
-  const all = values.every((value) => value === null || isExact(value, digits));
-  return all ? digits : AS_THEY_ARE;
+  while (digits < AS_THEY_ARE && !areExact(digits)) digits += 1;
+  return digits;
 }
 
 function isExact(value: number, digits: number): boolean {

@@ -11,8 +11,8 @@ export interface Asked {
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-export interface Answered {
-  readonly code: number;
+export interface Ended {
+  readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
 }
@@ -23,7 +23,7 @@ const LISTENED = ["SIGINT", "SIGTERM", "SIGHUP", "uncaughtException", "unhandled
 const main = pathToFileURL(process.argv[2] ?? "").href;
 let commands = 0;
 
-async function run({ args, folder, environment }: Asked): Promise<Answered> {
+async function run({ args, folder, environment }: Asked): Promise<Ended> {
   const printed = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const)
     process[name].write = ((text: string | Uint8Array) => {

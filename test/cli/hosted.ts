@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { expect } from "vitest";
 import { BUNDLE, BUNDLED_MAIN } from "../../tools/bundle.ts";
-import type { Answered, Asked } from "./command-host.ts";
+import type { Asked, Ended } from "./command-host.ts";
 
 /** Many short commands in one process, because the start of a process is nine tenths of each. */
 
@@ -20,14 +20,17 @@ const LONG = ["run", "demo", "simulate", "init"];
 /** Node.js looks at these once, when it starts. */
 const READ_AT_START = /^(?:NODE_|TZ$)/;
 
-/** A command to its end; one that is long, or differs by what Node.js reads at its start, is a process as for a user. */
-export function command(asked: Asked): Promise<Answered> {
+/**
+ * A command to its end. One that is long, or differs by what Node.js reads at its start, or comes while another is at work,
+ * is a process as for a user: `alone` starts it.
+ */
+export function command(asked: Asked, alone = inItsOwnProcess): Promise<Ended> {
   const isLong = asked.args.some((word) => LONG.includes(word));
   const isOdd = Object.keys(asked.environment).some((name) => name !== CACHE && READ_AT_START.test(name));
   return (isLong || isOdd ? null : hosted(asked)) ?? alone(asked);
 }
 
-async function alone({ args, folder, environment }: Asked): Promise<Answered> {
+async function inItsOwnProcess({ args, folder, environment }: Asked): Promise<Ended> {
   const child = spawn(process.execPath, [MAIN, ...args], {
     cwd: folder,
     env: { ...environment },
@@ -50,10 +53,10 @@ interface Host {
 let host: Host | undefined;
 
 /** Runs a command in the process that all short ones share; null while it is at work. */
-function hosted(asked: Asked): Promise<Answered> | null {
+function hosted(asked: Asked): Promise<Ended> | null {
   if (host?.isAtWork === true) return null;
   const { testPath: file } = expect.getState();
-  if (host?.process.exitCode !== null || host.file !== file) {
+  if (host?.process.connected !== true || host.file !== file) {
     host?.process.kill("SIGKILL");
     const env = { PATH: process.env.PATH, [CACHE]: COMPILED };
     const started = fork(HOST, [MAIN], { env, execArgv: [], stdio: ["ignore", "ignore", "inherit", "ipc"] });
@@ -70,7 +73,7 @@ function hosted(asked: Asked): Promise<Answered> | null {
     };
     const answered = (said: unknown) => {
       done();
-      resolve(said as Answered);
+      resolve(said as Ended);
     };
     const ended = (code: number | null) => {
       done();

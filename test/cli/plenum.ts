@@ -7,15 +7,12 @@ import { stringify } from "yaml";
 import { DEFAULT_TOKEN, type SimulatorOptionsInput } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import type { Ended } from "./command-host.ts";
 import { COMPILED, command, MAIN } from "./hosted.ts";
 
-/** The real command line as its own process, as a user starts it. */
-export interface Ended {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
+export type { Ended };
 
+/** The real command line as its own process, as a user starts it. */
 export interface Running {
   readonly pid: number;
   /** Resolves with what was printed when a text appears on standard error; rejects when the process ends before. */
@@ -110,7 +107,8 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
     path,
     start,
     startWithin,
-    plenum: (...args) => command({ args, folder, environment: variables() }),
+    // What is started here ends with the test at the latest.
+    plenum: (...args) => command({ args, folder, environment: variables() }, () => start(...args).ended),
     async each(lines) {
       const ended: Ended[] = [];
       for (const line of lines) ended.push(await place.plenum(...line.split(" ")));
