@@ -1,8 +1,9 @@
 import { fork } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { mkdtempSync, rmSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { swiftPlace } from "../swift-place.ts";
 import type { CampaignResult } from "./campaign.ts";
 
 /** Seeds on every core: one process each, because a worker's work is that of one thread. */
@@ -19,16 +20,13 @@ export interface Wanted {
   readonly twice: boolean;
 }
 
-/** Where a disk need not be waited for, when there is such a place. */
-const IN_MEMORY = "/dev/shm";
-
 /** Plays all of them and hands each report over as it comes. `campaign`: the module that exports it. */
 export async function playAll(
   campaign: URL,
   wanted: readonly Wanted[],
   take: (report: Report) => void,
 ): Promise<void> {
-  const folder = mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-campaign-"));
+  const folder = mkdtempSync(join(swiftPlace(), "plenum-campaign-"));
   const left = [...wanted];
   try {
     await Promise.all(

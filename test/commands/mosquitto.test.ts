@@ -5,7 +5,7 @@ import { sized } from "../sizes.ts";
 import { runBrokerCampaign } from "./broker/campaign.ts";
 
 /** More of them with `npm run commands:long -- --mosquitto 100000`. */
-const MESSAGES = sized(10_000, 4_000);
+const MESSAGES = sized(10_000, 3_000);
 
 describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
   test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed: no unlawful write, one write an id at most, one end each, told and audited`, async () => {

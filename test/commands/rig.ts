@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync, statfsSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
 import type { z } from "zod";
@@ -26,6 +25,7 @@ import type { Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
+import { swiftPlace } from "../swift-place.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** The commands over the real store, client and quota, beside the simulated service, on one clock that we move. */
@@ -84,23 +84,8 @@ export interface RigOptions {
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
 
-const MEMORY = "/dev/shm";
 /** The service is 20 ms away, and nobody waits for it longer than a minute. */
 const WAY = { thereMs: () => 20, backMs: 20, deadlineMs: 60_000 };
-
-/** The state lies in memory where the system has room for that: these tests commit a hundred thousand times. */
-export function swiftPlace(): string {
-  return isRoomy(MEMORY) ? MEMORY : tmpdir();
-}
-
-function isRoomy(folder: string): boolean {
-  try {
-    const { bavail, bsize } = statfsSync(folder);
-    return bavail * bsize > 1e9;
-  } catch {
-    return false;
-  }
-}
 
 export const START_MS = Date.parse("2026-11-20T12:00:00Z");
 /** A site with enough numbers for a group of 20, and one with a boolean. */

@@ -31,6 +31,8 @@ export interface Books {
   readonly audit: readonly AuditRecord[];
   /** Every result in the outbox. */
   readonly results: readonly Event<"command-result">[];
+  /** Of all events in the outbox, those that the file sink is still to be offered. */
+  readonly waiting: ReadonlySet<string>;
   /** The lines of the file sink. */
   readonly downstream: readonly Event<"command-result">[];
   /** Number of writes that reached the service, by id. */
@@ -195,8 +197,8 @@ function* saysWhatHappened(id: string, { detail, step }: AuditRecord, writes: nu
   if (isUnwritten && writes > 0) yield `${id} was written, and its end is ${step} (${String(reason)})`;
 }
 
-/** The audit log, the outbox and the sink tell the same. */
-function* tellings({ audit, results, downstream }: Books): Generator<string> {
+/** The audit log, the outbox and the sink tell the same, but for what the sink was not offered yet. */
+function* tellings({ audit, results, downstream, waiting }: Books): Generator<string> {
   const key = ({ commandId, outcome, reason }: CommandResult) => `${commandId} ${outcome} ${reason}`;
   const audited = countBy(
     audit.filter(({ step }) => OUTCOMES.has(step)),
@@ -210,6 +212,8 @@ function* tellings({ audit, results, downstream }: Books): Generator<string> {
       yield `${event.id} came twice with different content`;
     received.set(event.id, event);
   }
+  for (const event of results)
+    if (waiting.has(event.id) && !received.has(event.id)) received.set(event.id, event);
   const heard = countBy([...received.values()], ({ data }) => key(data));
   for (const each of new Set([...audited.keys(), ...told.keys(), ...heard.keys()])) {
     const counts = [audited, told, heard].map((map) => map.get(each) ?? 0);

@@ -9,6 +9,8 @@ const MIN_INTERVAL_MS = 20_000;
 const MAX_STEP = 300;
 /** The name of the sink at the broker; its ear for commands adds -cmd. */
 export const CLIENT_ID = "campaign";
+/** The sink whose files are compared with all else in the end. */
+export const FILES = "files";
 
 /** The tags of the building and what the allow-list says of each. */
 export function openTags(simulator: Simulator) {
@@ -80,7 +82,7 @@ export function configurationOf(parts: {
         filter,
         retry: { max: "10s" },
       },
-      files: { file: { folder: join(parts.folder, "events") }, filter, from: "beginning" },
+      [FILES]: { file: { folder: join(parts.folder, "events") }, filter, from: "beginning" },
     },
     commands: {
       enabled: true,

@@ -239,7 +239,7 @@ async function report(
   startedAt: number,
 ): Promise<BrokerReport> {
   const { judge, ledger, lives, publishers, simulator, tap } = stage;
-  const { verdict, audit, results } = await besideTheWorker(stage.stateFolder, remains);
+  const { verdict, audit, results, waiting } = await besideTheWorker(stage.stateFolder, remains);
   const violations = [
     ...(complaint === null ? [] : [complaint]),
     ...judge.violations,
@@ -251,6 +251,7 @@ async function report(
       lives,
       audit,
       results,
+      waiting,
       downstream: linesOf(join(stage.folder, "events")),
       writes: judge.writes,
       secondMs: 1_000 * FACTOR,

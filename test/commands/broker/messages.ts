@@ -136,7 +136,7 @@ export function createMessages(options: {
 
   function lawful(more: Partial<Unit> = {}): Message {
     const one = unit(more);
-    if (chance(0.03)) return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (30 + below(30)) });
+    if (chance(0.06)) return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
     if (chance(0.03)) return message({ ...one, expect: FIRST_VALUE });
     if (chance(0.1)) return message({ ...one, issuedAtMs: now() });
     if (chance(0.1)) {

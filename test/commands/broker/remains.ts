@@ -5,6 +5,7 @@ import { AUDIT_LOG, type AuditRecord, verifyAudit } from "#src/commands/audit/au
 import type { Event } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store } from "#src/store/store.ts";
+import { FILES } from "./building.ts";
 
 /** Looks into the state, also while a worker runs. */
 export async function besideTheWorker<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
@@ -25,6 +26,8 @@ export async function remains(store: Store) {
     verdict,
     audit,
     results: latest.map(({ event }) => event as Event<"command-result">).toReversed(),
+    // What is told while it stops may be delivered at its next start.
+    waiting: new Set((await store.outbox.next(FILES, 10_000_000)).events.map(({ event }) => event.id)),
   };
 }
 

@@ -5,7 +5,7 @@ import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { freePort, type RealServer } from "../../real-servers.ts";
-import { swiftPlace } from "../rig.ts";
+import { swiftPlace } from "../../swift-place.ts";
 import type { SeededRandom } from "../seeded-random.ts";
 import { hear, leaveSession, startBroker } from "./at-the-broker.ts";
 import { createBell } from "./bell.ts";

@@ -1,5 +1,4 @@
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "#src/clock.ts";
 import { verifyAudit } from "#src/commands/audit/audit.ts";
@@ -10,6 +9,7 @@ import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { valueEvent } from "../../sample-events.ts";
+import { swiftPlace } from "../../swift-place.ts";
 import { createDisk } from "./disk.ts";
 import { record } from "./record.ts";
 
@@ -20,9 +20,6 @@ export interface PowerCuts {
   /** One sentence for each state that was not as promised. */
   readonly broken: readonly string[];
 }
-
-/** A disk in memory, where there is one: looking at what is left syncs at every turn, and nothing of it has to last. */
-const IN_MEMORY = "/dev/shm";
 
 /** Who works on a folder, and what has to be found in it after the power was cut; null when it is as promised. */
 interface Subject {
@@ -39,7 +36,7 @@ const SUBJECTS: Readonly<Record<"store" | "file sink", Subject>> = {
 /** Cuts the power at every step of a recorded run, several times each, until so many states were looked at. */
 export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number): Promise<PowerCuts> {
   const { child, problemOf } = SUBJECTS[of];
-  const base = realpathSync(mkdtempSync(join(existsSync(IN_MEMORY) ? IN_MEMORY : tmpdir(), "plenum-power-")));
+  const base = realpathSync(mkdtempSync(join(swiftPlace(), "plenum-power-")));
   try {
     const steps = record(child, join(base, "state"), join(base, "trace"));
     const random = seededRandom(seed);
