@@ -57,8 +57,8 @@ export default defineConfig(({ mode }) => ({
     // The worker with all it needs is loaded once in each process and not once for each of some hundred files, which is a
     // third of the whole. What a file changes of its process (an environment variable, say) it has to change back.
     isolate: false,
-    // Two more than there are cores: half of the time tests wait for the quota of real minutes, and for processes.
-    maxWorkers: Math.min(availableParallelism(), 8) + 2,
+    // Four more than there are cores: half of the time tests wait for the quota of real minutes, and for processes.
+    maxWorkers: Math.min(availableParallelism(), 8) + 4,
     sequence: { sequencer: LongestFirst },
     coverage: {
       enabled: looksAtAll(mode),

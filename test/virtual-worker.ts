@@ -41,8 +41,6 @@ export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
   /** A source's part of the configuration. */
   readonly source: object;
-  /** Where its folder is made; among temporary files when left out. */
-  readonly place?: string;
   readonly state?: object;
   readonly commands?: object;
   readonly status?: object;
@@ -64,7 +62,7 @@ export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 const LATENCY_MS = 50;
 
 export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
-  const folder = mkdtempSync(join(options.place ?? tmpdir(), "virtual-worker-"));
+  const folder = mkdtempSync(join(tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
   // Where nothing waits for real files, one turn of the event loop settles everything.
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });

@@ -15,7 +15,6 @@ async function followed(more: Partial<Parameters<typeof startVirtualWorker>[0]> 
   const started = await startVirtualWorker({
     simulator: SIMULATOR,
     source: { read: [{ name: "all", every: "2m" }] },
-    place: temporaryFolder(),
     ...more,
   });
   onTestFinished(() => started.clear());

@@ -15,7 +15,7 @@ import { temporaryFolder } from "../real-servers.ts";
 import { sized } from "../sizes.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
-import { type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
+import { type LoggedPoint, type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -53,21 +53,19 @@ function logEvery5m(
   toMs: number,
   value = (at: number) => (at / FIVE_MS) % 97,
 ) {
+  const points: LoggedPoint[] = [];
+  /** When something was logged first in each month. */
+  const months = new Map<number, number>();
+  for (let at = Math.ceil(fromMs / FIVE_MS) * FIVE_MS; at < toMs; at += FIVE_MS) {
+    points.push({ atMs: at, value: value(at), knownFromMs: at + FIVE_MS });
+    const date = new Date(at);
+    const month = Date.UTC(date.getUTCFullYear(), date.getUTCMonth());
+    if (!months.has(month)) months.set(month, at);
+  }
+  const logged = [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs }));
   for (const id of tags) {
-    const points = [];
-    for (let at = Math.ceil(fromMs / FIVE_MS) * FIVE_MS; at < toMs; at += FIVE_MS) {
-      points.push({ atMs: at, value: value(at), knownFromMs: at + FIVE_MS });
-    }
     service.truth.set(`${id} 5m`, [...(service.truth.get(`${id} 5m`) ?? []), ...points]);
-    const months = new Map<number, number>();
-    for (const { atMs } of points) {
-      const month = DateTime.fromMillis(atMs, { zone: "utc" }).startOf("month").toMillis();
-      months.set(month, Math.min(months.get(month) ?? atMs, atMs));
-    }
-    service.truth.set(
-      `${id} 1mo`,
-      [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs })),
-    );
+    service.truth.set(`${id} 1mo`, logged);
   }
 }
 
@@ -586,11 +584,11 @@ describe("an order for a stretch of the past", () => {
 
   test("goes on after a restart, and rests while it is paused", async () => {
     const tags = ids(20);
-    logEvery5m(tags, START - 400 * DAY_MS, START + DAY_MS);
+    logEvery5m(tags, START - 150 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
-    await wish("a", START - 300 * DAY_MS, START - 100 * DAY_MS);
+    await wish("a", START - 130 * DAY_MS, START - 30 * DAY_MS);
     const run = begin(first);
-    await clock.advance(30_000);
+    await clock.advance(15_000);
     const pause = (pausedAt: string | null) =>
       store.commit({
         documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }],
@@ -605,7 +603,7 @@ describe("an order for a stretch of the past", () => {
     expect(service.asked.slice(asked).filter(({ to }) => Date.parse(to) < START - DAY_MS)).toEqual([]);
     await pause(null);
     await follow(second, 2 * HOUR_MS);
-    expectComplete(toldPoints(await events()), tags, START - 300 * DAY_MS, START - 100 * DAY_MS);
+    expectComplete(toldPoints(await events()), tags, START - 130 * DAY_MS, START - 30 * DAY_MS);
     expect((await order("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 

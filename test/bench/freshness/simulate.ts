@@ -1,5 +1,6 @@
+import { planGroup } from "#src/sync/plan/group.ts";
 import { stretch } from "#src/sync/plan/stretch.ts";
-import { type PlannedTag, planGroup } from "../../sync/planned-tags.ts";
+import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 
 /** Number of tags and their interval in seconds. */
 export type Class = readonly [tags: number, everySeconds: number];
@@ -109,7 +110,6 @@ export function simulate(
   options: { eager: boolean; hours: number; warmUpHours: number; policy?: Policy },
 ): Figures {
   const rules = { slotMs: SLOT_MS, size: SIZE, leadMs: 0, eager: options.eager };
-  const policy = options.policy ?? ((tags, nowMs) => planGroup(tags, nowMs, rules).group);
   const wishes = classes.map(([count, seconds], which) => ({
     name: String(which),
     tags: count,
@@ -129,7 +129,13 @@ export function simulate(
       which,
     })),
   );
-  const byId = new Map(tags.map((tag) => [tag.id, tag]));
+  const places = new Map(tags.map(({ id }, place) => [id, place]));
+  // Kept from slot to slot, as the reader keeps them.
+  const columns = columnsOf(tags, 0);
+  const planned = (nowMs: number) => {
+    columns.sinceMs.fill(nowMs);
+    return planGroup(columns, nowMs, rules).group;
+  };
   const worst = classes.map(() => 0);
   const areaUnderAge = classes.map(() => 0);
   const observed = classes.map(() => 0);
@@ -139,7 +145,7 @@ export function simulate(
   let late = 0;
   const measuredFrom = options.warmUpHours * 3_600_000;
   for (let nowMs = 0; nowMs < measuredFrom + options.hours * 3_600_000; nowMs += SLOT_MS) {
-    const group = policy(tags, nowMs);
+    const group = options.policy?.(tags, nowMs) ?? planned(nowMs);
     const measured = nowMs >= measuredFrom;
     if (measured) slots++;
     if (measured && group.length > 0) {
@@ -147,7 +153,8 @@ export function simulate(
       filled += group.length;
     }
     for (const id of group) {
-      const tag = byId.get(id);
+      const place = places.get(id) ?? -1;
+      const tag = tags[place];
       if (tag === undefined) throw new Error(`the policy invented ${id}`);
       if (tag.lastMs !== null && measured) {
         const ageMs = nowMs - tag.lastMs;
@@ -157,6 +164,7 @@ export function simulate(
         if (ageMs > tag.wishMs) late++;
       }
       tag.lastMs = nowMs;
+      columns.lastMs[place] = nowMs;
     }
   }
   return {

@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import { seed } from "../../seed.ts";
+import { sized } from "../../sizes.ts";
 import { judgePlan } from "./random-plan.ts";
 
-/** Some 5 s; a million: `npm run plans:long`. */
-const PLANS = 20_000;
+/** 20,000 take some 5 s; a million: `npm run plans:long`. */
+const PLANS = sized(20_000, 5_000);
 
 test(`${PLANS} random plans near full load keep the planner's contract`, () => {
   for (let n = 0; n < PLANS; n += 1) {

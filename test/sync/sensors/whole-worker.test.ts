@@ -1,6 +1,5 @@
 import { expect, onTestFinished, test } from "vitest";
 import type { HeldSensors } from "#src/sync/snapshot.ts";
-import { swiftPlace } from "../../commands/rig.ts";
 import { startVirtualWorker } from "../../virtual-worker.ts";
 
 /** The whole worker beside the simulated service: what is watched is what is read anyway. */
@@ -17,7 +16,6 @@ async function watched(silentSensors: object | false) {
       silent_sensors: silentSensors,
     },
     eventsFolder: null,
-    place: swiftPlace(),
   });
   onTestFinished(() => started.clear());
   await started.clock.advance(125 * MINUTE);
