@@ -15,8 +15,8 @@ const HOST = join(import.meta.dirname, "command-host.ts");
 const CACHE = "NODE_COMPILE_CACHE";
 export const COMPILED = join(ROOT, "node_modules/.cache/plenum");
 
-/** These live on, or take over what is the process's: its standard streams, its signals. */
-const LONG = ["run", "demo", "simulate", "init"];
+/** These live on, and take over what is the process's: its standard streams, its signals. */
+const LONG = ["run", "demo", "simulate"];
 /** Node.js looks at these once, when it starts. */
 const READ_AT_START = /^(?:NODE_|TZ$)/;
 

@@ -9,12 +9,13 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { openWorkshop } from "../delivery/workshop.ts";
 import { seed } from "../seed.ts";
+import { sized } from "../sizes.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm } from "./trial.ts";
 
 const ALARMS = 2_000;
 const CHANGES_A_MINUTE = 200;
-const MINUTES = 10;
+const MINUTES = sized(10, 4);
 
 /**
  * A building goes down: 2,000 alarms at once, then 200 changes a minute, and a chat that takes one message a second. The

@@ -5,10 +5,14 @@ import type { Page } from "playwright-core";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** What axe finds on the page, as it stands: barriers for people who hear it read, or use the keyboard. */
-export async function findings(page: Page): Promise<readonly string[]> {
+/**
+ * What axe finds on the page, as it stands: barriers for people who hear it read, or use the keyboard. `only`: the names of
+ * the rules that are looked at, in place of all.
+ */
+export async function findings(page: Page, only?: readonly string[]): Promise<readonly string[]> {
   await page.evaluate(AXE);
-  const { violations } = (await page.evaluate("axe.run()")) as AxeResults;
+  const options = only === undefined ? {} : { runOnly: only };
+  const { violations } = (await page.evaluate(`axe.run(${JSON.stringify(options)})`)) as AxeResults;
   return violations.flatMap(({ id, nodes }) =>
     nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ""}`),
   );

@@ -9,11 +9,11 @@ import kept from "./kept-seeds.json" with { type: "json" };
  * nothing is ended without the service's word, nothing that it still lists stays untold for more than two polls, and
  * nothing is told twice (test/sync/alarm-judge.ts).
  *
- * 100 in CI and 40 elsewhere, and every seed that ever failed. `PLENUM_SEED=17` replays one; `npm run simulate:long`
+ * 100 in CI and 20 elsewhere, and every seed that ever failed. `PLENUM_SEED=17` replays one; `npm run simulate:long`
  * runs ten thousand.
  */
 const only = process.env.PLENUM_SEED;
-const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(100, 40));
+const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(100, 20));
 const LOT = 10;
 
 async function holds(seed: number): Promise<void> {
