@@ -131,7 +131,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
   };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
   const ticketed = withTickets(store, () => ticketMakers(sinks.built));
-  const together = createTogether(ticketed, clock);
+  const together = createTogether({ store: ticketed, clock, sources: sources.length });
   const { state } = config;
   const forSync = { ...shared, store: ticketed, ticker, together, backPressure, state };
   const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });

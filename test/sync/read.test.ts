@@ -106,7 +106,7 @@ async function live(
     log,
     metrics: trialMetrics(),
     classes: ReadConfig.parse(classes),
-    together: createTogether(store, clock),
+    together: createTogether({ store, clock, sources: 1 }),
   };
   return createLiveReads({ ...parts, scope: allowed(), demand: createDemand(), ...more });
 }

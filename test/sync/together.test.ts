@@ -8,6 +8,8 @@ let clock: VirtualClock;
 let commits: { readonly atMs: number; readonly change: Change }[];
 let fault: Error | null;
 let together: Together;
+/** The same for a source that is the only one. */
+let alone: Together;
 beforeEach(() => {
   clock = createVirtualClock(Date.parse("2026-11-21T09:00:00Z"));
   commits = [];
@@ -19,7 +21,8 @@ beforeEach(() => {
       return { lastPosition: 0, repeated: [] };
     },
   };
-  together = createTogether(store, clock);
+  together = createTogether({ store, clock, sources: 20 });
+  alone = createTogether({ store, clock, sources: 1 });
 });
 
 const never = new AbortController().signal;
@@ -34,24 +37,46 @@ async function outcome(work: Promise<void>): Promise<string> {
   );
   return `${ended} at ${clock.monotonic()}`;
 }
-const commit = (source: string, value: number, hurry = never) =>
-  outcome(together.commit(source, async () => put(source, value), hurry));
+const commit = (source: string, value: number, hurry = never, among = together) =>
+  outcome(among.commit(source, async () => put(source, value), hurry));
+/** A reply that has its transaction now, so that those that come after it wait for a second. */
+async function committed(): Promise<void> {
+  const hurried = new AbortController();
+  hurried.abort();
+  await commit("a", 0, hurried.signal);
+}
 const sourcesOf = ({ change }: { readonly change: Change }) =>
   (change.documents ?? []).map(({ set }) => set.slice("value/".length));
 
 describe("replies of several sources", () => {
-  test("that come within a second share a transaction; the first one waits for nothing", async () => {
+  test("that come together share a transaction: after a pause in a quarter of a second, then in a second", async () => {
     const first = commit("a", 1);
     await clock.advance(100);
-    const others = ["b", "c", "d"].map((source) => commit(source, 1));
+    const soon = commit("b", 1);
+    await clock.advance(200);
+    const others = ["c", "d", "e"].map((source) => commit(source, 1));
     await clock.advance(2_000);
-    expect(await first).toBe("durable at 0");
-    expect(await Promise.all(others)).toEqual(others.map(() => "durable at 1000"));
-    expect(commits.map(sourcesOf)).toEqual([["a"], ["b", "c", "d"]]);
+    expect([await first, await soon]).toEqual(["durable at 250", "durable at 250"]);
+    expect(await Promise.all(others)).toEqual(others.map(() => "durable at 1250"));
+    expect(commits.map(sourcesOf)).toEqual([
+      ["a", "b"],
+      ["c", "d", "e"],
+    ]);
+  });
+
+  test("that were started together and ask every 3 s have one transaction each time", async () => {
+    for (let n = 0; n < 4; n += 1) {
+      for (let source = 0; source < 20; source += 1) {
+        void commit(`s${source}`, n);
+        await clock.advance(5);
+      }
+      await clock.advance(2_900);
+    }
+    expect(commits.map((each) => sourcesOf(each).length)).toEqual([20, 20, 20, 20]);
   });
 
   test("of very many share several, and the event loop turns in between", async () => {
-    await commit("a", 0);
+    await committed();
     let turns = 0;
     const seen: number[] = [];
     const turn = () => {
@@ -79,17 +104,17 @@ describe("replies of several sources", () => {
     expect(new Set(seen).size).toBe(3);
   });
 
-  test("of one source that is asked every 3 s are durable as they come", async () => {
+  test("of a source that is the only one are durable as they come", async () => {
     const ended: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {
-      ended.push(commit("a", n));
+      ended.push(commit("a", n, never, alone));
       await clock.advance(3_000);
     }
     expect(await Promise.all(ended)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
   });
 
   test("of one source follow each other, each in a transaction of its own, and do not wait a second more", async () => {
-    await commit("a", 0);
+    await committed();
     const ended = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
     await clock.advance(1_000);
     expect(await Promise.all(ended)).toEqual(ended.map(() => "durable at 1000"));
@@ -97,7 +122,7 @@ describe("replies of several sources", () => {
   });
 
   test("are made when they are committed, so that each builds on the one before", async () => {
-    await commit("a", 0);
+    await committed();
     const seen: number[] = [];
     const making = (source: string) =>
       together.commit(
@@ -115,7 +140,7 @@ describe("replies of several sources", () => {
   });
 
   test("carry all that each of them had", async () => {
-    await commit("a", 0);
+    await committed();
     const event = (source: string) =>
       makeEvent({
         type: "tag-value",
@@ -134,7 +159,7 @@ describe("replies of several sources", () => {
   });
 
   test("hurry when the worker stops", async () => {
-    await commit("a", 0);
+    await committed();
     const stop = new AbortController();
     const ended = commit("b", 1, stop.signal);
     await clock.advance(300);
@@ -146,7 +171,7 @@ describe("replies of several sources", () => {
 
 describe("what fails", () => {
   test("a change that cannot be made is its own trouble", async () => {
-    await commit("a", 0);
+    await committed();
     const bad = outcome(
       together.commit("b", () => Promise.reject(new Error("two values for one tag")), never),
     );
@@ -157,7 +182,7 @@ describe("what fails", () => {
   });
 
   test("a transaction that fails is the trouble of all in it, and of nobody after it", async () => {
-    await commit("a", 0);
+    await committed();
     fault = new Error("the disk is full");
     const ended = [commit("b", 1), commit("c", 1)];
     await clock.advance(1_000);

@@ -4,9 +4,9 @@ import { breath, rest } from "../../waiting.ts";
 
 /**
  * Puts what the replies of several sources brought into one transaction, because each is a sync of the disk, a write of
- * every index and an offer to each sink. Whoever comes when there was none for a while is
- * committed at once; so one source, which may ask every 3 s, never waits. 20 sources at their full quota bring 7 replies
- * a second, and with them a transaction each second holds 140 values instead of 20.
+ * every index and an offer to each sink. 20 sources at their full quota bring 7 replies a second, and with them a
+ * transaction each second holds 140 values instead of 20. A source that is the only one never waits: each of its replies
+ * is committed as it comes.
  */
 export interface Together {
   /**
@@ -20,6 +20,12 @@ export interface Together {
 /** From one transaction to the next, in milliseconds. What is read is seconds old anyway when it is told. */
 const GATHER_MS = 1_000;
 /**
+ * From the first reply after a pause to its transaction, in milliseconds. Sources that were started together ask together
+ * for as long as they live, every 3 s, and so their replies come within the time that the service takes: without this
+ * wait the first of 20 had a transaction for itself, and the others another one a second later.
+ */
+const COMPANY_MS = 250;
+/**
  * Replies in one transaction at most: a transaction stops the event loop, and sources that were started together are
  * answered together. 200 replies of 20 values at once stopped it for 140 ms; so many take a fifth of that.
  */
@@ -32,7 +38,14 @@ interface Waiting {
   readonly done: PromiseWithResolvers<void>;
 }
 
-export function createTogether(store: Pick<Store, "commit">, clock: Clock): Together {
+export interface TogetherOptions {
+  readonly store: Pick<Store, "commit">;
+  readonly clock: Clock;
+  /** How many share it. */
+  readonly sources: number;
+}
+
+export function createTogether({ store, clock, sources }: TogetherOptions): Together {
   /** Shortened in place: one that is given up would keep its changes from the collector once it is old, as in tail.ts. */
   const waiting: Waiting[] = [];
   let isRunning = false;
@@ -42,7 +55,9 @@ export function createTogether(store: Pick<Store, "commit">, clock: Clock): Toge
     isRunning = true;
     for (let [first] = waiting; first !== undefined; [first] = waiting) {
       const restMs = lastMs + GATHER_MS - clock.monotonic();
-      if (restMs > 0) await rest(clock, restMs, first.hurry);
+      const companyMs = sources > 1 ? COMPANY_MS : 0;
+      const waitMs = Math.max(restMs, companyMs);
+      if (waitMs > 0) await rest(clock, waitMs, first.hurry);
       lastMs = clock.monotonic();
       // A second reply of one source is told after the first, and need not wait for it any longer.
       for (let [next] = waiting; next !== undefined; [next] = waiting) {
@@ -54,13 +69,13 @@ export function createTogether(store: Pick<Store, "commit">, clock: Clock): Toge
   }
 
   function takeOneOfEach(): readonly Waiting[] {
-    const sources = new Set<string>();
+    const among = new Set<string>();
     const taken: Waiting[] = [];
     let left = 0;
     for (const each of waiting) {
-      if (taken.length === REPLIES_MAX || sources.has(each.source)) waiting[left++] = each;
+      if (taken.length === REPLIES_MAX || among.has(each.source)) waiting[left++] = each;
       else taken.push(each);
-      sources.add(each.source);
+      among.add(each.source);
     }
     waiting.length = left;
     return taken;
