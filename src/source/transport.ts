@@ -1,12 +1,13 @@
 import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
-import { Agent, buildConnector, type Dispatcher } from "undici";
-import { ConfigError, Malformed, OwnTrouble, Retryable } from "../errors.ts";
+import { Agent, buildConnector } from "undici";
+import { ConfigError, OwnTrouble, Retryable } from "../errors.ts";
 import { type HttpProxy, targetOf } from "../proxy.ts";
 import { VERIFIED_TLS } from "../verified-tls.ts";
 import { timeLimit } from "../waiting.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
+import { createReception } from "./reception.ts";
 
 /** One request to the service. The origin is the transport's own: no request can name another. */
 export interface TransportRequest {
@@ -82,30 +83,25 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     },
   });
 
-  const agent = connections.compose(askedBeforeLeaving);
-
   async function exchange(request: TransportRequest, signal: AbortSignal): Promise<TransportReply> {
     const openedBefore = opened;
-    let response: Dispatcher.ResponseData;
+    const reception = createReception(config.max_body_bytes, request.mayLeave);
+    const cut = () => reception.cut(signal.reason);
+    signal.addEventListener("abort", cut, { once: true });
     try {
-      response = await agent.request({ ...request, origin, signal });
+      const { method, path, headers, body } = request;
+      connections.dispatch({ origin, method, path, headers, body }, reception.handler);
+      return await reception.reply;
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof OwnTrouble) throw error;
+      if (reception.hasBegun()) throw connectionFailure(error, origin);
       // No socket was opened meanwhile, so this one had been kept alive, and the far end had given it up.
       const stale = opened === openedBefore && isBrokenSocket(error);
       if (!stale) throw await unanswered(error, origin, proxy, signal);
       throw new StaleSocket(connectionFailure(error, origin).message, { cause: error });
-    }
-    try {
-      const headers = flat(response.headers);
-      refuseEncoding(headers);
-      const body = await wholeBody(response, headers, config.max_body_bytes);
-      return { status: response.statusCode, headers, body };
-    } catch (error) {
-      response.body.on("error", () => undefined).destroy();
-      signal.throwIfAborted();
-      throw connectionFailure(error, origin);
+    } finally {
+      signal.removeEventListener("abort", cut);
     }
   }
 
@@ -122,26 +118,6 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       }
     },
     close: () => connections.destroy(),
-  };
-}
-
-type Dispatch = Dispatcher["dispatch"];
-
-/** Asks each request's `mayLeave` when its turn on a connection has come; what it throws fails this request only. */
-function askedBeforeLeaving(dispatch: Dispatch): Dispatch {
-  return (options: Dispatcher.DispatchOptions & Pick<TransportRequest, "mayLeave">, handler) => {
-    const { mayLeave } = options;
-    if (mayLeave === undefined) return dispatch(options, handler);
-    return dispatch(options, {
-      onRequestStart(controller, context: unknown) {
-        mayLeave();
-        handler.onRequestStart?.(controller, context);
-      },
-      onResponseStart: (...told) => handler.onResponseStart?.(...told),
-      onResponseData: (...told) => handler.onResponseData?.(...told),
-      onResponseEnd: (...told) => handler.onResponseEnd?.(...told),
-      onResponseError: (...told) => handler.onResponseError?.(...told),
-    });
   };
 }
 
@@ -162,55 +138,4 @@ function authorities(path: string): string[] {
 function isBrokenSocket(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
-}
-
-/** We ask for no encoding, so that the cap on the body is a cap on what is held in memory. */
-function refuseEncoding(headers: TransportReply["headers"]): void {
-  const encoding = headers["content-encoding"];
-  if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
-  throw new Malformed(
-    `The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`,
-    "",
-    { hint: "A proxy in between has to leave Accept-Encoding: identity alone." },
-  );
-}
-
-/** Room for an answer whose length is not announced, in bytes; it grows. */
-const UNANNOUNCED_BYTES = 65_536;
-
-async function wholeBody(
-  response: Dispatcher.ResponseData,
-  headers: TransportReply["headers"],
-  maxBytes: number,
-): Promise<Uint8Array> {
-  const tooLarge = () =>
-    new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
-      hint: "Raise max_body_bytes, or ask for less at a time.",
-    });
-  const announced = Number(headers["content-length"] ?? 0);
-  if (announced > maxBytes) throw tooLarge();
-  // What was announced is taken into one piece as it comes: kept in chunks, a large answer would be held twice in the end.
-  const isAnnounced = Number.isSafeInteger(announced) && announced > 0;
-  let whole = Buffer.allocUnsafeSlow(isAnnounced ? announced : UNANNOUNCED_BYTES);
-  let length = 0;
-  for await (const chunk of response.body as AsyncIterable<Uint8Array>) {
-    const end = length + chunk.byteLength;
-    if (end > maxBytes) throw tooLarge();
-    if (end > whole.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.min(maxBytes, Math.max(end, 2 * whole.length)));
-      larger.set(whole.subarray(0, length));
-      whole = larger;
-    }
-    whole.set(chunk, length);
-    length = end;
-  }
-  return whole.subarray(0, length);
-}
-
-function flat(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
-  const entries = Object.entries(headers).map(([name, value]) => [
-    name.toLowerCase(),
-    Array.isArray(value) ? value.join(", ") : value,
-  ]);
-  return Object.fromEntries(entries);
 }
