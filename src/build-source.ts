@@ -3,6 +3,7 @@ import type { ClockDoubt } from "./clock-doubt.ts";
 import type { SourceEntry } from "./config/config.ts";
 import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
+import { monotonicMark } from "./moment.ts";
 import { createSource } from "./source/client.ts";
 import { createQuota, type Quota } from "./source/quota/quota.ts";
 import { type RequestTrace, traced } from "./source/request-trace.ts";
@@ -48,6 +49,7 @@ export function buildSource(options: {
     sharing: separate_endpoints ? "separate" : "auto",
     log,
     metrics,
+    ...(options.leaving === undefined ? { mark: monotonicMark(clock) } : {}),
     ...(options.longestWayMs === undefined ? {} : { longestWayMs: options.longestWayMs }),
     onForeign: (use) => log.warn({ use }, "another program seems to spend the same quota"),
   });

@@ -7,6 +7,17 @@ export interface Moment {
   readonly sinceBootMs: number | null;
 }
 
+/** Says which moment it is. */
+export type Mark = () => Moment;
+
+/**
+ * For whoever compares with no lease: the time since boot is read from a file of the kernel, which took 50 µs of the
+ * 2.2 ms that a request costs.
+ */
+export function monotonicMark(clock: Pick<Clock, "monotonic">): Mark {
+  return () => ({ monotonicMs: clock.monotonic(), sinceBootMs: null });
+}
+
 export function momentOf(clock: Clock): Moment {
   return { monotonicMs: clock.monotonic(), sinceBootMs: clock.sinceBoot?.()?.ms ?? null };
 }

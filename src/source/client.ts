@@ -3,6 +3,7 @@ import { type ClockDoubt, createClockDoubt } from "../clock-doubt.ts";
 import { Malformed } from "../errors.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
+import { monotonicMark } from "../moment.ts";
 import { proxyOf } from "../proxy.ts";
 import { checkedGroup, checkedWrites, decided } from "./asked.ts";
 import { recallingTags } from "./at-sight.ts";
@@ -11,7 +12,7 @@ import type { SourceConfig } from "./config.ts";
 import { createListPace } from "./list-pace.ts";
 import { createPageMemory } from "./page-memory.ts";
 import { createPaging, type ListRequest } from "./pages.ts";
-import { type Filters, filterQuery, historyQuery } from "./query.ts";
+import { type Filters, filterQuery, historyQuery, readQuery } from "./query.ts";
 import type { Limiter } from "./quota/limiter.ts";
 import { sameRecord } from "./same-record.ts";
 import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
@@ -81,7 +82,11 @@ export function createSource(options: SourceOptions): Source {
     transport: http.send,
     token: createToken(config.token, clock, options.environment),
     limiter,
-    lists: createListPace({ perMinute: config.quota.list_requests_per_minute, clock }),
+    lists: createListPace({
+      perMinute: config.quota.list_requests_per_minute,
+      clock,
+      ...(options.leaving === undefined ? { mark: monotonicMark(clock) } : {}),
+    }),
     clock,
     metrics,
     log,
@@ -179,7 +184,7 @@ export function createSource(options: SourceOptions): Source {
 
     async read(tagIds, lane, signal) {
       const { chosen, ...choosing } = decided(tagIds, checkedGroup);
-      const query = () => new URLSearchParams({ tags: chosen().join(",") });
+      const query = () => readQuery(chosen());
       const call: TagCall = { endpoint: "read", query, ...choosing };
       const { answer, latencyMs } = await send.tags(call, lane, signal);
       return { ...values.readings(answer, chosen()), receivedAtMs: clock.now(), latencyMs };

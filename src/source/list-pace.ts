@@ -1,7 +1,7 @@
 import PQueue from "p-queue";
 import type { Clock } from "../clock.ts";
 import { OwnTrouble } from "../errors.ts";
-import { type Moment, momentOf } from "../moment.ts";
+import { type Mark, type Moment, momentOf } from "../moment.ts";
 
 /**
  * A gentle limit for the lists and the token information, of which the interface states none ("Rate limits of
@@ -34,8 +34,15 @@ const RECOVER_EVERY_MS = 600_000;
 const REMEMBER_MS = 86_400_000;
 const URGENT_SHARE = 1 / 3;
 
-export function createListPace(options: { readonly perMinute: number; readonly clock: Clock }): ListPace {
-  const { perMinute, clock } = options;
+export interface ListPaceOptions {
+  readonly perMinute: number;
+  readonly clock: Clock;
+  /** What a task is told of when its slot was taken; by both clocks unless given. */
+  readonly mark?: Mark;
+}
+
+export function createListPace(options: ListPaceOptions): ListPace {
+  const { perMinute, clock, mark = () => momentOf(clock) } = options;
   const urgentQueue = new PQueue({ concurrency: 1 });
   const otherQueue = new PQueue({ concurrency: 1 });
   let starts: number[] = [];
@@ -69,7 +76,7 @@ export function createListPace(options: { readonly perMinute: number; readonly c
     };
     for (let ms = left(); ms > 0; ms = left()) await clock.sleep(ms, signal);
     signal.throwIfAborted();
-    const taken = momentOf(clock);
+    const taken = mark();
     starts.push(taken.monotonicMs);
     return taken;
   }

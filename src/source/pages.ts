@@ -21,7 +21,7 @@ export interface ListRequest<T> {
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: Reader<T>;
-  readonly ask: (query: URLSearchParams) => Promise<Asked>;
+  readonly ask: (query: string) => Promise<Asked>;
 }
 
 export interface Asked {
@@ -118,8 +118,8 @@ export function createPaging(options: PagingOptions): Paging {
 
 type Position = Readonly<Record<string, string>>;
 
-function queryOf<T>(listing: ListRequest<T>, size: number, position: Position): URLSearchParams {
-  return new URLSearchParams({ ...position, ...listing.filters, per_page: String(size) });
+function queryOf<T>(listing: ListRequest<T>, size: number, position: Position): string {
+  return String(new URLSearchParams({ ...position, ...listing.filters, per_page: String(size) }));
 }
 
 function positionKey(position: Position): string {

@@ -25,8 +25,13 @@ export function filterQuery(filters: Filters): Record<string, string> {
   return query;
 }
 
+/** The query of tags/read. */
+export function readQuery(ids: readonly string[]): string {
+  return `tags=${ids.map(encodeURIComponent).join("%2C")}`;
+}
+
 /** The query of tags/history. Throws `Rejected` for a range, `ConfigError` for a zone, that would be refused. */
-export function historyQuery(query: HistoryQuery, ids: readonly string[], scalar: boolean): URLSearchParams {
+export function historyQuery(query: HistoryQuery, ids: readonly string[], scalar: boolean): string {
   const from = requestTime(query.from);
   const to = requestTime(query.to);
   if (from === null || to === null || from >= to) {
@@ -36,7 +41,7 @@ export function historyQuery(query: HistoryQuery, ids: readonly string[], scalar
   }
   const complaint = zoneComplaint(query.timeZone);
   if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
-  return new URLSearchParams({
+  const asked = new URLSearchParams({
     tags: ids.join(","),
     from,
     to,
@@ -44,4 +49,5 @@ export function historyQuery(query: HistoryQuery, ids: readonly string[], scalar
     tz: query.timeZone,
     ...(scalar ? { scalar: "1" } : {}),
   });
+  return asked.toString();
 }

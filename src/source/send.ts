@@ -36,8 +36,8 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 
 export interface TagCall {
   readonly endpoint: QuotaEndpoint;
-  /** Called when the slot is there. */
-  readonly query?: () => URLSearchParams;
+  /** As it stands in the address; called when the slot is there. */
+  readonly query?: () => string;
   /** Asked whenever a slot is free, as `Limiter.run` says; without it the first free slot is taken. */
   readonly choose?: (offer: SlotOffer) => number | null;
   /**
@@ -51,7 +51,8 @@ export interface TagCall {
 
 export interface ListCall {
   readonly endpoint: ListEndpoint | "me";
-  readonly query?: URLSearchParams;
+  /** As it stands in the address. */
+  readonly query?: string;
   /** An answer that needs no decoding, because it is known from before; null for any other. */
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
@@ -137,7 +138,7 @@ export function createSend(options: SendOptions): Send {
     since: Moment,
   ): Promise<TransportRequest> {
     const told = typeof call.query === "function" ? call.query() : call.query;
-    const query = told === undefined ? "" : `?${told.toString()}`;
+    const query = told === undefined ? "" : `?${told}`;
     const body = isPost(call) ? JSON.stringify(await call.body()) : null;
     return {
       method: body === null ? "GET" : "POST",

@@ -1,7 +1,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { Metrics } from "../../metrics.ts";
-import type { Moment } from "../../moment.ts";
+import { type Mark, type Moment, momentOf } from "../../moment.ts";
 import type { QuotaMemory } from "../../store/store.ts";
 import { type Allowance, createAllowance, type QuotaRequest, type QuotaShare } from "./allowance.ts";
 import type { ForeignUse } from "./foreign.ts";
@@ -41,6 +41,8 @@ export interface QuotaOptions {
    * draws 19 refusals each), and a new user sees the first values at once.
    */
   readonly withoutRecord?: "pace" | "wait";
+  /** What a task is told of when its slot was taken; by both clocks unless given. */
+  readonly mark?: Mark;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
   /** Somebody else seems to use the same token; told once until half an hour has passed without a sign. */
@@ -75,7 +77,8 @@ export function createQuota(options: QuotaOptions): Quota {
   const sharing = options.sharing ?? "auto";
   const longestWayMs = options.longestWayMs ?? 3_000;
   const occupiedMs = WINDOW_MS * (1 + DRIFT);
-  const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs });
+  const mark = options.mark ?? (() => momentOf(clock));
+  const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
   const allowances = new Map<QuotaEndpoint, Allowance>();
   let maySplit = sharing === "auto";

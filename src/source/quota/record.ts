@@ -1,5 +1,5 @@
 import type { Clock } from "../../clock.ts";
-import { type Moment, momentOf } from "../../moment.ts";
+import type { Mark, Moment } from "../../moment.ts";
 import type { QuotaMemory, QuotaSlot } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
 import type { Slot } from "./spent-slots.ts";
@@ -43,6 +43,7 @@ export interface QuotaRecordOptions {
   readonly occupiedMs: number;
   /** The longest believable way of a request to the service, in milliseconds. */
   readonly longestWayMs: number;
+  readonly mark: Mark;
 }
 
 /** A save that takes longer than this is repeated with a later bound. */
@@ -56,7 +57,7 @@ const FORGET_EVERY_REPLIES = 500;
 const AHEAD_MS = 10_000;
 
 export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
-  const { store, source, clock, occupiedMs, longestWayMs } = options;
+  const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let live: Slot[] = [];
   let lastId = 0;
@@ -189,10 +190,10 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       if (clock.monotonic() <= untilMs) {
         slot.sentAt = clock.monotonic();
         slot.countedBy = slot.sentAt + longestWayMs;
-        return momentOf(clock);
+        return mark();
       }
       for (let withinMs = SAVE_WITHIN_MS; ; withinMs *= 4) {
-        const since = momentOf(clock);
+        const since = mark();
         const began = since.monotonicMs;
         const bound = began + withinMs + longestWayMs;
         try {
