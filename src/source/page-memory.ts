@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { secretsKnown } from "../masking.ts";
+import type { TransportReply } from "./reception.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { TransportReply } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
 /**

@@ -1,6 +1,12 @@
 import type { Dispatcher } from "undici";
 import { Malformed } from "../errors.ts";
-import type { TransportReply } from "./transport.ts";
+
+/** A reply that arrived whole. Names of headers in lower case; several of one name joined by a comma. */
+export interface TransportReply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly body: Uint8Array;
+}
 
 /**
  * Takes one reply from undici as it comes: a stream of it, as `request` makes one, is worth three times the work where a

@@ -2,8 +2,8 @@ import { ConfigError, type Failure, Malformed, NoLog, Rejected, Retryable, Throt
 import { withoutCredentials } from "../log.ts";
 import { retryAfterMs } from "../retry-after.ts";
 import { type ParsedJson, parseJson } from "./json.ts";
+import type { TransportReply } from "./reception.ts";
 import { throttleMs } from "./throttle.ts";
-import type { TransportReply } from "./transport.ts";
 
 /**
  * The one place that decides whether a reply is an answer, because errors arrive with HTTP 200 (interface, Errors).

@@ -12,10 +12,11 @@ import type { ListPace } from "./list-pace.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createMaintenance } from "./maintenance.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
+import type { TransportReply } from "./reception.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
 import { healthIn } from "./schema.ts";
 import type { Lane, SlotOffer } from "./source.ts";
-import type { Transport, TransportReply, TransportRequest } from "./transport.ts";
+import type { Transport, TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
 /**

@@ -7,7 +7,7 @@ import { VERIFIED_TLS } from "../verified-tls.ts";
 import { timeLimit } from "../waiting.ts";
 import type { SourceConfig } from "./config.ts";
 import { connectionFailure, StaleSocket, unanswered } from "./connection-failure.ts";
-import { createReception } from "./reception.ts";
+import { createReception, type TransportReply } from "./reception.ts";
 
 /** One request to the service. The origin is the transport's own: no request can name another. */
 export interface TransportRequest {
@@ -18,13 +18,6 @@ export interface TransportRequest {
   readonly body: string | null;
   /** Asked when a connection is there, right before the first byte goes; throws why nothing may be sent any more. */
   readonly mayLeave?: () => void;
-}
-
-/** A reply that arrived whole. Names of headers in lower case; several of one name joined by a comma. */
-export interface TransportReply {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string | undefined>>;
-  readonly body: Uint8Array;
 }
 
 /**

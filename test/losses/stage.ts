@@ -1,7 +1,8 @@
 import { isoUtc } from "#src/clock.ts";
 import type { Event } from "#src/event.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
-import type { Transport, TransportReply, TransportRequest } from "#src/source/transport.ts";
+import type { TransportReply } from "#src/source/reception.ts";
+import type { Transport, TransportRequest } from "#src/source/transport.ts";
 import { type HeldBackfill, syncSet } from "#src/sync/snapshot.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

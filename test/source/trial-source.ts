@@ -5,8 +5,9 @@ import { momentOf } from "#src/moment.ts";
 import { createSource, type SourceOptions } from "#src/source/client.ts";
 import { SourceConfig } from "#src/source/config.ts";
 import type { Limiter } from "#src/source/quota/limiter.ts";
+import type { TransportReply } from "#src/source/reception.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/source/source.ts";
-import type { Transport, TransportReply, TransportRequest } from "#src/source/transport.ts";
+import type { Transport, TransportRequest } from "#src/source/transport.ts";
 
 /** A source over a transport of the test's own, with a limiter that lets everything through and remembers. */
 
