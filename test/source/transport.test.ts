@@ -240,6 +240,37 @@ describe("slow answers (trap 14)", () => {
     await Promise.all(slow);
   });
 
+  it("what is given up while it waits for a connection never leaves", async () => {
+    const asked: (string | undefined)[] = [];
+    const answers: (() => void)[] = [];
+    const url = await service((request, response) => {
+      asked.push(request.url);
+      answers.push(() => json(response, {}));
+    });
+    const transport = transportTo(url);
+    const busy = Array.from({ length: 10 }, (_, n) => transport.send({ ...GET, path: `/${n}` }, never()));
+    await expect.poll(() => asked.length).toBe(10);
+    const abort = new AbortController();
+    const waiting = failureOf(transport.send({ ...GET, path: "/given-up" }, abort.signal));
+    await setImmediate();
+    abort.abort(new Error("given up"));
+    expect(await waiting).toMatchObject({ message: "given up" });
+    for (const answer of answers.splice(0)) answer();
+    await Promise.all(busy);
+    const last = transport.send({ ...GET, path: "/last" }, never());
+    await expect.poll(() => asked.length).toBe(11);
+    for (const answer of answers) answer();
+    await last;
+    expect(asked.at(-1)).toBe("/last");
+  });
+
+  it("an interim answer is not the answer", async () => {
+    const interim = "HTTP/1.1 103 Early Hints\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
+    const url = await raw(() => `${interim}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}`);
+    const { status, body } = await transportTo(url).send(GET, never());
+    expect([status, Buffer.from(body).toString()]).toEqual([200, "{}"]);
+  });
+
   it("an abort ends a request at once with its reason", async () => {
     const url = await service((_request, response) => drip(response.writeHead(200)));
     const controller = new AbortController();
