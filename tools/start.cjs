@@ -19,7 +19,8 @@ const floor = manifest.engines.node.replace(/^>=/, "");
 
 /** What docs/sizing.md measures; the script `plenum` has the same, and says why a command that ends at once has less. */
 const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
-const FLAGS_OF_A_WORKER = "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20";
+const FLAGS_OF_A_WORKER =
+  "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge";
 /** @param {string | undefined} command */
 const flagsOf = (command) => (command === "run" || command === "demo" ? FLAGS_OF_A_WORKER : FLAGS);
 

@@ -37,7 +37,12 @@ const MOST = {
 } as const;
 
 /** As the worker is started. */
-const FLAGS = ["--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20"];
+const FLAGS = [
+  "--min-semi-space-size=4",
+  "--max-semi-space-size=4",
+  "--heap-growing-percent=20",
+  "--no-parallel-scavenge",
+];
 const MEBIBYTE = 2 ** 20;
 const run = promisify(execFile);
 const root = mkdtempSync(join(tmpdir(), "plenum-bench-lake-"));
