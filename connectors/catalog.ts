@@ -1,4 +1,3 @@
-import type { z } from "zod";
 import { alertmanager } from "./alertmanager/definition.ts";
 import { email } from "./email/definition.ts";
 import { file } from "./file/definition.ts";
@@ -33,6 +32,3 @@ export const CATALOG = {
 export type ConnectorName = keyof typeof CATALOG;
 
 export const CONNECTOR_NAMES = Object.keys(CATALOG) as readonly ConnectorName[];
-
-/** The configuration block of a connector, once parsed. */
-export type ConfigOf<N extends ConnectorName> = z.infer<(typeof CATALOG)[N]["Config"]>;

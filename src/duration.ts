@@ -43,7 +43,7 @@ function unitOf(word: string): string | undefined {
 }
 
 /** What to write in place of a text that is no duration, as a sentence. */
-export function durationComplaint(text: string): string {
+function durationComplaint(text: string): string {
   const given = text.trim();
   if (/^\d+(\.\d+)?$/.test(given)) {
     return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;

@@ -143,7 +143,7 @@ function tenureOf({ leftMs, source }: Lease, fleet: string, time: DatabaseTime, 
 }
 
 /** The configuration as if there were no other source. */
-export function onlySource(config: Config, source: string): Config {
+function onlySource(config: Config, source: string): Config {
   const { commands, sinks, sources } = config;
   const entry = sources[source];
   if (entry === undefined) throw new Error(`The source ${source} is not configured.`);

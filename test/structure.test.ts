@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { importsIn, importsOfAll, programs, textOf } from "./structure/imports.ts";
+import { importsIn, importsOfAll, programs, testPrograms, textOf } from "./structure/imports.ts";
 import { roomsOf } from "./structure/rooms.ts";
 import { unused, violations } from "./structure/violations.ts";
 
@@ -387,3 +387,33 @@ describe("the files keep the house rules", () => {
     }
   });
 });
+
+describe("nothing is dead", () => {
+  test("every program is imported, but where one begins", () => {
+    const imported = new Set([...imports.values()].flat());
+    const isEntry = (file: string) => file === "src/cli/main.ts" || /\/page\/[a-z]+\.mjs$/.test(file);
+    expect(files.filter((file) => !imported.has(file) && !isEntry(file))).toEqual([]);
+  });
+
+  test("what is exported is used elsewhere, and a type at least in what its file exports", () => {
+    const wordsIn = new Map([...files, ...testPrograms()].map((file) => [file, countWords(textOf(file))]));
+    const filesWith = new Map<string, number>();
+    for (const words of wordsIn.values())
+      for (const word of words.keys()) filesWith.set(word, (filesWith.get(word) ?? 0) + 1);
+    const declared = /^export (?:async )?(const|let|class|function\*?|type|interface) (\w+)/gm;
+    const dead = files.flatMap((file) =>
+      [...textOf(file).matchAll(declared)].flatMap(([, kind, name = ""]) => {
+        const isType = kind === "type" || kind === "interface";
+        const isUsed = (filesWith.get(name) ?? 0) > 1 || (isType && (wordsIn.get(file)?.get(name) ?? 0) > 1);
+        return isUsed ? [] : [`${file}: ${name}`];
+      }),
+    );
+    expect(dead).toEqual([]);
+  });
+});
+
+function countWords(text: string): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const [word] of text.matchAll(/\w+/g)) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return counts;
+}

@@ -5,7 +5,7 @@ import { RECEIVER } from "../../src/receiver/config.ts";
 import { SecretRef } from "../../src/secret.ts";
 
 /** What an alert is known by; a label of the user's own cannot stand in for one. */
-export const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
+const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
 
 /** Alertmanager before 0.27 takes no other names, and `__…` is kept for Prometheus itself. */
 const LabelName = z

@@ -102,7 +102,7 @@ function rowsIn(body: string): readonly (readonly Record<string, unknown>[])[] {
 }
 
 /** `720h0m0s`, as Go writes a duration; 0 stands for ever. */
-export function goDurationMs(text: string): number | null {
+function goDurationMs(text: string): number | null {
   const parts = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?$/.exec(text);
   if (parts === null || text === "") return null;
   const [, hours = "0", minutes = "0", seconds = "0"] = parts;

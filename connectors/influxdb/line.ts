@@ -83,7 +83,7 @@ export function valueFields(name: string, value: TagValue): PointParts["fields"]
  * Milliseconds of an ISO 8601 text; null when there is no such moment. A text without an offset, where the
  * service stated none, is read as UTC: the same everywhere, whatever zone this machine is in.
  */
-export function millisecondsOf(text: string): number | null {
+function millisecondsOf(text: string): number | null {
   const ms = Date.parse(/(Z|[+-]\d{2}:?\d{2})$/i.test(text) ? text : `${text}Z`);
   return Number.isNaN(ms) ? null : ms;
 }

@@ -105,7 +105,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
 const MAY_NOT_WRITE = 29;
 
 /** In commit order: everything before the first record that is still open is settled. */
-export function receiptOf(fates: readonly Fate[]): Receipt {
+function receiptOf(fates: readonly Fate[]): Receipt {
   const first = fates.findIndex(({ is }) => is === "open");
   const from = first < 0 ? fates.length : first;
   const rejected = fates

@@ -38,7 +38,7 @@ export function keyOf(table: Table, { timescale }: Pick<Place, "timescale">): re
  */
 export type Winner = "first" | "newer" | "last";
 
-export function winnerOf(table: Table): Winner {
+function winnerOf(table: Table): Winner {
   if (table.keeping === "versions") return "last";
   return table.key.includes("event_id") ? "first" : "newer";
 }
@@ -78,6 +78,6 @@ where (excluded."observed_at", excluded."position") > (held."observed_at", held.
 }
 
 /** JSON goes as text: what jsonb takes in binary is a text too, with a byte in front. */
-export function sentAs({ type }: Pick<Column, "type">): string {
+function sentAs({ type }: Pick<Column, "type">): string {
   return type === "json" ? "text" : TYPES[type].name;
 }

@@ -30,7 +30,7 @@ export interface DemoMember extends Child {
   readonly statusUrl: string;
 }
 
-export const FLEET_CONFIG = fileURLToPath(new URL("../../config/demo-fleet.yaml", import.meta.url));
+const FLEET_CONFIG = fileURLToPath(new URL("../../config/demo-fleet.yaml", import.meta.url));
 
 /** Two minutes of the recording pass in a second, as in the demo of one worker. */
 const SPEED = 120;

@@ -8,7 +8,7 @@ import { type ToldFailure, toldFailure } from "./failure.ts";
 import { connectTo } from "./socket.ts";
 
 /** How long a worker may take to say that it is there, milliseconds; a busy small machine takes seconds. */
-export const PING_WITHIN_MS = 5_000;
+const PING_WITHIN_MS = 5_000;
 
 /** How long it may take over an answer that asks nobody else, milliseconds. */
 const ANSWER_WITHIN_MS = 15_000;

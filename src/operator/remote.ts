@@ -118,13 +118,6 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
   }
 }
 
-/** The door of a worker that answers; null when none is running. Rejects when one is there and does not answer. */
-export async function openDoor(stateFolder: string, signal: AbortSignal): Promise<OperatorDoor | null> {
-  const found = await findWorker(stateFolder, signal);
-  if (found.kind === "silent") throw found.trouble;
-  return found.kind === "open" ? found.door : null;
-}
-
 /** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
 export function askReload(door: OperatorDoor, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
   return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });

@@ -22,7 +22,7 @@ export interface AddressParts {
 }
 
 /** TLS, verified by name and authority, or none. */
-export const SSL_MODES = ["verify-full", "disable"] as const;
+const SSL_MODES = ["verify-full", "disable"] as const;
 export type SslMode = (typeof SSL_MODES)[number];
 
 const PORT = 5432;

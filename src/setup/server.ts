@@ -63,7 +63,7 @@ function asset(file: string, type: string) {
   return { file: fileURLToPath(new URL(file, import.meta.url)), type };
 }
 
-export function setupRoutes({ setup, entry, clock, onStart }: SetupServerOptions): Hono {
+function setupRoutes({ setup, entry, clock, onStart }: SetupServerOptions): Hono {
   const app = new Hono();
   app.use(securityHeaders);
   app.use(guard({ config: { host: HOST }, credentials: null, clock }));

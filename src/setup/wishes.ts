@@ -31,7 +31,7 @@ export type Group = keyof Wishes["every"];
 const METERS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
 
 /** The tags by what one usually wants of them: measured values, counters, and what has no unit (states, modes). */
-export function groupOf(unit: string): Group {
+function groupOf(unit: string): Group {
   if (unit === "") return "rest";
   return METERS.test(unit) ? "meters" : "readings";
 }

@@ -9,7 +9,7 @@ export interface ErrorEntry {
 }
 
 /** Errors come with HTTP status 200; only 429 and 503 carry the real one (interface, Errors). */
-export function errorsReply(errors: readonly ErrorEntry[], httpStatus = 200): SimReply {
+function errorsReply(errors: readonly ErrorEntry[], httpStatus = 200): SimReply {
   return jsonReply(httpStatus, { errors });
 }
 

@@ -7,7 +7,7 @@ import { zoneComplaint } from "../time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
 /** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
-export const REQUESTS_PER_MINUTE = 20;
+const REQUESTS_PER_MINUTE = 20;
 
 const BaseUrl = z.string().superRefine((text, context) => {
   const complain = (message: string) => context.addIssue({ code: "custom", message });

@@ -30,7 +30,7 @@ export interface ConnectionLimits {
   readonly near: number;
 }
 
-export const CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
+const CONNECTION_LIMITS: ConnectionLimits = { total: 200, others: 150, perAddress: 32, near: 150 };
 
 /** Closes at once what is beyond the limits. `nearAddress` is the proxy's, where there is one. */
 export function limitConnections(

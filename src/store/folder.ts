@@ -107,7 +107,7 @@ function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
  * Throws ConfigError for a folder in which somebody else could put what we then read, write or speak to: one that
  * others may write, or that belongs to another user.
  */
-export function refuseSharedFolder(folder: string): void {
+function refuseSharedFolder(folder: string): void {
   refuseWritableByOthers(folder);
   const { uid } = statSync(folder);
   const own = process.geteuid?.() ?? uid;

@@ -2,7 +2,7 @@ import { ConfigError } from "../errors.ts";
 import { type Database, openDatabase } from "./sqlite.ts";
 
 /** "PLNM": tells our files from other SQLite files. */
-export const APPLICATION_ID = 0x504c4e4d;
+const APPLICATION_ID = 0x504c4e4d;
 
 /** The tables whose rows got a checksum with step 4, and the columns that it covered then. */
 const FIRST_CHECKED = {

@@ -43,8 +43,7 @@ const Schedules = z.strictObject({
 });
 
 /** What happens with the alarms that are active when the worker starts. */
-export const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
-export type StartupMode = (typeof STARTUP_MODES)[number];
+const STARTUP_MODES = ["reconcile", "announce", "silent"] as const;
 
 const Alarms = z.strictObject({
   startup: z.enum(STARTUP_MODES).default("reconcile").meta({
@@ -69,7 +68,6 @@ const Alarms = z.strictObject({
       "Most pages of resolved alarms that one sweep reads; at 30 requests a minute 200 pages take 7 minutes.",
   }),
 });
-export type AlarmsConfig = z.infer<typeof Alarms>;
 
 const Inventory = z.strictObject({
   sites: z.array(z.int()).min(1).optional().meta({
@@ -84,7 +82,6 @@ const Inventory = z.strictObject({
       "Learn which tags belong to which system, for selections by system and for `tag-systems-changed`; one listing per system with every poll of tags.",
   }),
 });
-export type InventoryConfig = z.infer<typeof Inventory>;
 
 /** When one source is asked what, and how its answers are believed. */
 export const SyncConfig = z.strictObject({
@@ -102,4 +99,3 @@ export const SyncConfig = z.strictObject({
   }),
 });
 export type SyncConfig = z.infer<typeof SyncConfig>;
-export type JobName = keyof SyncConfig["schedules"];

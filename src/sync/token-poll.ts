@@ -8,7 +8,7 @@ import type { PollParts } from "./poll-parts.ts";
 import type { HeldToken } from "./snapshot.ts";
 
 /** Days before the expiry of the token at which it is told, each once for one expiry. */
-export const WARNING_DAYS = [30, 14, 7, 1] as const;
+const WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;
 

@@ -59,8 +59,7 @@ export type Remove = z.infer<typeof Remove>;
 export const Txn = z.object({ appId: z.string(), version: whole, lastUpdated: whole.nullish() });
 export type Txn = z.infer<typeof Txn>;
 
-export const CommitInfo = z.looseObject({ txnId: z.string().nullish() });
-export type CommitInfo = z.infer<typeof CommitInfo>;
+const CommitInfo = z.looseObject({ txnId: z.string().nullish() });
 
 /** One of them, the others absent or null. */
 export const Action = z.object({

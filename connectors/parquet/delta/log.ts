@@ -118,4 +118,3 @@ export function createLog(store: ObjectStore, prefix: string) {
     },
   };
 }
-export type DeltaLog = ReturnType<typeof createLog>;

@@ -9,7 +9,7 @@ import { believed, type MetaData, type Protocol } from "./actions.ts";
  */
 
 /** The columns that a table may be divided by; their values stand in the log, not in the files. */
-export const PARTITION_TYPES = { date: "date", site: "string" } as const;
+const PARTITION_TYPES = { date: "date", site: "string" } as const;
 export type PartitionColumn = keyof typeof PARTITION_TYPES;
 
 /**

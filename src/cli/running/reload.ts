@@ -29,7 +29,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-export function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
+function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
   if (changes.length === 0 && pending.length === 0 && failures.length === 0)
     return [`${file} says what is in force; nothing changes.`];
   return [

@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 import type { Approvals, Pinned } from "./approval.ts";
 
 /** Name of the file inside the state folder that remembers who approved last. */
-export const PIN_FILE = "approvers.json";
+const PIN_FILE = "approvers.json";
 
 const Time = z.iso.datetime();
 const ApprovalsFile = z.strictObject({

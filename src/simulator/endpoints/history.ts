@@ -7,7 +7,7 @@ import type { Tag } from "../world.ts";
 import { findTags } from "./asked-tags.ts";
 import type { Call, Endpoint } from "./endpoint.ts";
 
-export const STORE_UNAVAILABLE = "Historical data could not be retrieved.";
+const STORE_UNAVAILABLE = "Historical data could not be retrieved.";
 
 export const history: Endpoint = {
   name: "history",

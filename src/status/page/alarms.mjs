@@ -95,7 +95,7 @@ function Row({ row, silenced }) {
 }
 
 /** Where people find an alarm at a receiver. */
-export function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
+function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
   const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
   return link === null
     ? html`<span class="ticket">${name}</span> `

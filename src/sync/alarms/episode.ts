@@ -32,7 +32,7 @@ export function contradictsItself(alarm: Alarm): boolean {
 }
 
 /** Whether a time of resolution belongs to the present episode, as far as the times can be compared. */
-export function statesItsEnd(alarm: Alarm): boolean {
+function statesItsEnd(alarm: Alarm): boolean {
   if (alarm.resolvedAt === null) return false;
   const end = instant(alarm.resolvedAt);
   const starts = [alarm.triggeredAt, alarm.lastActiveEvent?.triggeredAt ?? null].map(instant);

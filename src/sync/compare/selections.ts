@@ -26,12 +26,6 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   ];
 }
 
-/** How many tags a selection has. */
-export function selectedCount(selection: Selection, { tags }: Pick<SeenBuilding, "tags">): number {
-  const isSelected = selects(selection);
-  return tags.reduce((sum, tag) => sum + (isSelected(tag) ? 1 : 0), 0);
-}
-
 /** Entries of each field that fit no tag by themselves. */
 function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
   return [

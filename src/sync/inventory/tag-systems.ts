@@ -132,7 +132,7 @@ function systemsEvent(told: {
 }
 
 /** Systems by id, as far as they are known, in the words of an event. */
-export function namedSystems(
+function namedSystems(
   ids: readonly string[],
   systemOf: (id: string) => System | undefined,
 ): TagSystemsFact["systems"] {
