@@ -113,24 +113,28 @@ export function wantedSeries(
     RESOLUTIONS.map((resolution) => [resolution, orderRules(resolution, timeZone)]),
   );
   return (placed, orders) => {
-    const wanted = lists.flatMap((entryOf): readonly WantedSeries[] => {
+    // Of 50,000 tags each is asked every minute, and most buildings follow the history of a few.
+    if (lists.length === 0 && orders.length === 0) return NONE;
+    const wanted: WantedSeries[] = [];
+    for (const entryOf of lists) {
       const entry = entryOf(placed);
-      if (entry === undefined) return [];
+      if (entry === undefined) continue;
       const rules = rulesByClass.get(entry) ?? rulesOf(entry, timeZone);
       const { total, name } = entry;
-      return [{ key: historyKey(placed.tag.id, entry), rules, total, className: name }];
-    });
-    const known = new Set(wanted.map(({ key }) => key));
+      wanted.push({ key: historyKey(placed.tag.id, entry), rules, total, className: name });
+    }
     for (const order of orders) {
-      const key = historyKey(placed.tag.id, { resolution: order.resolution, total: false });
       const rules = rulesByOrder.get(order.resolution);
-      if (rules === undefined || known.has(key) || !order.matches(placed)) continue;
-      known.add(key);
+      if (rules === undefined) continue;
+      const key = historyKey(placed.tag.id, { resolution: order.resolution, total: false });
+      if (wanted.some((series) => series.key === key) || !order.matches(placed)) continue;
       wanted.push({ key, rules, total: false, className: null });
     }
     return wanted;
   };
 }
+
+const NONE: readonly WantedSeries[] = [];
 
 /** The ledger to go on with: the one there is, adapted to the rules, or that of a first sight. */
 export function ledgerFor(

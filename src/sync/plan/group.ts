@@ -127,7 +127,7 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   const apart = planApart(tags, needs, ordinary, rules, order);
   if (apart !== null) return apart;
   if (needs.length > 0)
-    return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.worse : order.sooner) };
+    return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.isWorse : order.isSooner) };
   // A tag that was never read takes any slot that the promises to the others leave.
   if (ordinaryCount === 0 || !(rules.eager || worstOf(ordinary) === Number.POSITIVE_INFINITY))
     return { group: [] };
@@ -194,8 +194,9 @@ function turnAmongPatient(a: Grouped, b: Grouped): number {
 
 /** The largest age relative to the interval; 0 where there is no tag. */
 function worstOf(places: Places): number {
+  const { index } = lent;
   let worst = 0;
-  for (const place of places) worst = Math.max(worst, lent.index[place] as number);
+  for (let n = 0; n < places.length; n++) worst = Math.max(worst, index[places[n] as number] as number);
   return worst;
 }
 
@@ -280,13 +281,13 @@ function countDemand(places: Places): void {
   }
 }
 
-/** The ids of a request: at first those that meet the needs, then in the order of `compare` as many as fit. */
+/** The ids of a request: at first those that meet the needs, then in the order of `isBefore` as many as fit. */
 function fill(
   places: Places,
   needs: readonly Need[],
   size: number,
   order: Order,
-  compare = order.worse,
+  isBefore = order.isWorse,
 ): readonly string[] {
   const chosen = new Set<number>();
   for (const need of needs) {
@@ -298,10 +299,10 @@ function fill(
     const helpers =
       need.slotsLeft === 0
         ? bunchesTorn(places, order).filter(helps).slice(0, missing)
-        : firstOf(places, missing, order.worse, helps);
+        : firstOf(places, missing, order.isWorse, helps);
     for (const place of helpers) chosen.add(place);
   }
-  const riders = firstOf(places, size - chosen.size, compare, (place) => !chosen.has(place));
+  const riders = firstOf(places, size - chosen.size, isBefore, (place) => !chosen.has(place));
   return [...chosen, ...riders].map(order.idOf);
 }
 
@@ -309,19 +310,20 @@ function fill(
 function firstOf(
   places: Places,
   count: number,
-  compare: Compare,
+  isBefore: IsBefore,
   fits: (place: number) => boolean,
 ): readonly number[] {
   const first: number[] = [];
   if (count <= 0) return first;
-  for (const candidate of places) {
-    const last = first[count - 1];
-    if (last !== undefined && compare(candidate, last) >= 0) continue;
+  for (let n = 0; n < places.length; n++) {
+    const candidate = places[n] as number;
+    const isFull = first.length === count;
+    if (isFull && !isBefore(candidate, first[count - 1] as number)) continue;
     if (!fits(candidate)) continue;
-    let at = Math.min(first.length, count - 1);
+    let at = isFull ? count - 1 : first.length;
     for (; at > 0; at--) {
       const before = first[at - 1] as number;
-      if (compare(candidate, before) >= 0) break;
+      if (!isBefore(candidate, before)) break;
       first[at] = before;
     }
     first[at] = candidate;
@@ -334,11 +336,11 @@ function firstOf(
  * have no slot left, so with 20 places 10 of each go. When there are more than fit, some of the largest bunch are late
  * by a slot, and the bunch is torn: whole, it would meet the others again, and the same tags could be late for ever.
  */
-function bunchesTorn(places: Places, order: Order): readonly number[] {
+function bunchesTorn(places: Places, { isWorse }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = lent;
   const taken = new Map<number, number>();
   return [...places.filter((place) => slotsLeft[place] === 0)]
-    .sort(order.worse)
+    .sort((a, b) => (isWorse(a, b) ? -1 : 1))
     .map((place) => {
       const period = periodSlots[place] as number;
       const turn = taken.get(period) ?? 0;
@@ -359,36 +361,42 @@ function relieves(place: number, slot: number): boolean {
   return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
 }
 
-type Compare = (a: number, b: number) => number;
+/**
+ * Whether the tag at place `a` goes before the one at `b`; of two tags one does, and none before itself. A yes or no and
+ * not a difference, which would be an object for each of 50,000 tags.
+ */
+type IsBefore = (a: number, b: number) => boolean;
 
 interface Order {
   /** The largest age relative to the interval first; ties by interval and id, so that it is repeatable. */
-  readonly worse: Compare;
+  readonly isWorse: IsBefore;
   /**
    * For riding along when a later slot shall become free: first the tags without a value, then by `earlinessOf`, the least
    * first, so that the hourly tag with 0.05 goes before the one of a minute with 1.06. A tag that is not half way to its
    * next reading comes by its age instead: more would be lost than won.
    */
-  readonly sooner: Compare;
+  readonly isSooner: IsBefore;
   readonly idOf: (place: number) => string;
 }
 
 function orderOf({ ids }: PlannedTags): Order {
   const { index, periodSlots } = lent;
   const idOf = (place: number) => ids[place] as string;
-  const worse: Compare = (a, b) => {
-    const [older, than] = [index[b] as number, index[a] as number];
-    if (older !== than) return older - than;
-    const [shorter, longer] = [periodSlots[a] as number, periodSlots[b] as number];
-    if (shorter !== longer) return shorter - longer;
-    return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;
+  const isWorse: IsBefore = (a, b) => {
+    const age = index[a] as number;
+    const otherAge = index[b] as number;
+    if (age !== otherAge) return age > otherAge;
+    const period = periodSlots[a] as number;
+    const otherPeriod = periodSlots[b] as number;
+    return period === otherPeriod ? idOf(a) < idOf(b) : period < otherPeriod;
   };
   const isByAge = (place: number) =>
     (index[place] as number) < HALF_WAY || index[place] === Number.POSITIVE_INFINITY;
-  return {
-    idOf,
-    worse,
-    sooner: (a, b) =>
-      isByAge(a) || isByAge(b) ? worse(a, b) : earlinessOf(a) - earlinessOf(b) || worse(a, b),
+  const isSooner: IsBefore = (a, b) => {
+    if (isByAge(a) || isByAge(b)) return isWorse(a, b);
+    const earliness = earlinessOf(a);
+    const otherEarliness = earlinessOf(b);
+    return earliness === otherEarliness ? isWorse(a, b) : earliness < otherEarliness;
   };
+  return { idOf, isWorse, isSooner };
 }
