@@ -111,27 +111,48 @@ function urgenciesFor(count: number): Urgencies {
 }
 
 export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
-  const { count, underWay } = tags;
+  const { count } = tags;
   if (count === 0) return { group: [] };
   if (lent.index.length < count) lent = urgenciesFor(count);
-  judge(tags, nowMs, rules);
-  let ordinaryCount = 0;
-  let comingCount = 0;
-  for (let place = 0; place < count; place++) {
-    if (underWay[place] === 1) lent.comingRound[comingCount++] = place;
-    else if (tags.apart.size === 0 || !tags.apart.has(place)) lent.ordinary[ordinaryCount++] = place;
-  }
+  judge(lent, tags, nowMs, rules);
+  const ordinaryCount = takeOrdinary(lent.ordinary, tags);
   const ordinary = lent.ordinary.subarray(0, ordinaryCount);
-  const needs = needsByDeadline(ordinary, lent.comingRound.subarray(0, comingCount), rules);
+  const comingRound = lent.comingRound.subarray(0, takeUnderWay(lent.comingRound, tags));
+  const needs = needsByDeadline(ordinary, comingRound, rules);
   const order = orderOf(tags);
   const apart = planApart(tags, needs, ordinary, rules, order);
   if (apart !== null) return apart;
-  if (needs.length > 0)
-    return { group: fill(ordinary, needs, rules.size, order, rules.eager ? order.isWorse : order.isSooner) };
+  if (needs.length > 0) {
+    const riders = rules.eager ? order.isWorse : order.isSooner;
+    return { group: fill(ordinary, needs, rules.size, order, riders) };
+  }
   // A tag that was never read takes any slot that the promises to the others leave.
   if (ordinaryCount === 0 || !(rules.eager || worstOf(ordinary) === Number.POSITIVE_INFINITY))
     return { group: [] };
   return { group: fill(ordinary, [], rules.size, order) };
+}
+
+/** Fills in the places of the tags that travel with all others, and says how many they are. */
+function takeOrdinary(into: Places, { count, underWay, apart }: PlannedTags): number {
+  const anyApart = apart.size > 0;
+  let taken = 0;
+  for (let place = 0; place < count; place++) {
+    if (underWay[place] === 1 || (anyApart && apart.has(place))) continue;
+    into[taken] = place;
+    taken += 1;
+  }
+  return taken;
+}
+
+/** The same of those that are being read, apart or not. */
+function takeUnderWay(into: Places, { count, underWay }: PlannedTags): number {
+  let taken = 0;
+  for (let place = 0; place < count; place++) {
+    if (underWay[place] !== 1) continue;
+    into[taken] = place;
+    taken += 1;
+  }
+  return taken;
 }
 
 /** The group of those that travel apart whose turn it is; null when the slot is for the others. */
@@ -200,19 +221,22 @@ function worstOf(places: Places): number {
   return worst;
 }
 
-function judge(tags: PlannedTags, nowMs: number, rules: PlanRules): void {
+function judge(urgencies: Urgencies, tags: PlannedTags, nowMs: number, rules: PlanRules): void {
+  const { slotsLeft, periodSlots, index } = urgencies;
   const { count, intervalMs: intervals, lastMs, sinceMs, underWay } = tags;
   const { slotMs, leadMs, jitterMs = leadMs } = rules;
   for (let place = 0; place < count; place++) {
     const intervalMs = intervals[place] as number;
+    const readMs = lastMs[place] as number;
     // As if the reply of one that is being read came just now.
-    const readMs = underWay[place] === 1 ? nowMs : (lastMs[place] as number);
-    const isNew = readMs === NEVER_MS;
+    const isAsked = underWay[place] === 1;
+    const isNew = !isAsked && readMs === NEVER_MS;
     // What has no value yet rides along in the first round; only where it could not it is due.
-    const ageMs = isNew ? Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS) : nowMs - readMs;
-    lent.periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
-    lent.slotsLeft[place] = Math.max(0, Math.floor((intervalMs - leadMs - ageMs) / slotMs));
-    lent.index[place] = isNew ? Number.POSITIVE_INFINITY : ageMs / intervalMs;
+    const newMs = Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS);
+    const ageMs = isAsked ? 0 : isNew ? newMs : nowMs - readMs;
+    periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
+    slotsLeft[place] = Math.max(0, Math.floor((intervalMs - leadMs - ageMs) / slotMs));
+    index[place] = isNew ? Number.POSITIVE_INFINITY : ageMs / intervalMs;
   }
 }
 
