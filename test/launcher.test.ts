@@ -398,6 +398,18 @@ describe("the flags of Node.js", () => {
     expect(read("Dockerfile")).toContain(`CMD ["node", ${quoted.join(", ")}, `);
   });
 
+  test("are left to a Node.js that is newer than those which are known to have them", () => {
+    const tell =
+      "data:text/javascript,if(process.argv[1].endsWith('main.js')){process.stdout.write(JSON.stringify(process.execArgv));process.exit()}";
+    const flagsOn = (version: string) => {
+      const command = pretend(version).replace('"$@"', `"${join(ROOT, "tools/start.cjs")}" run`);
+      const env = { ...process.env, NODE_OPTIONS: `--import=${tell}` };
+      return JSON.parse(spawnSync("sh", ["-c", command], { env, encoding: "utf8" }).stdout);
+    };
+    expect(flagsOn("26.10.0")).toEqual(FLAGS.split(" "));
+    expect(flagsOn("27.0.0")).toEqual([]);
+  });
+
   test.each([
     ["run", FLAGS.split(" ")],
     ["check", FLAGS.split(" ").slice(0, 2)],

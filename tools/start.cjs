@@ -21,8 +21,14 @@ const floor = manifest.engines.node.replace(/^>=/, "");
 const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
 const FLAGS_OF_A_WORKER =
   "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge";
+/** The newest Node.js of which is known that it has these flags: with one that it lacks it would not start. */
+const NEWEST_KNOWN = 26;
+
 /** @param {string | undefined} command */
-const flagsOf = (command) => (command === "run" || command === "demo" ? FLAGS_OF_A_WORKER : FLAGS);
+function flagsOf(command) {
+  if (reaches(process.versions.node, [NEWEST_KNOWN + 1, 0])) return "";
+  return command === "run" || command === "demo" ? FLAGS_OF_A_WORKER : FLAGS;
+}
 
 /** As in the script `plenum`: compiled code is kept where this user may write, and freed memory is given back. */
 const ENVIRONMENT = {
