@@ -1,3 +1,4 @@
+import { firstOf, type IsBefore } from "./first-of.ts";
 import { type Apart, NEVER_MS, type PlannedTags } from "./planned.ts";
 
 /**
@@ -330,31 +331,6 @@ function fill(
   return [...chosen, ...riders].map(order.idOf);
 }
 
-/** The first `count` in an order, of those that fit: of 50,000 tags 20, without sorting them all. */
-function firstOf(
-  places: Places,
-  count: number,
-  isBefore: IsBefore,
-  fits: (place: number) => boolean,
-): readonly number[] {
-  const first: number[] = [];
-  if (count <= 0) return first;
-  for (let n = 0; n < places.length; n++) {
-    const candidate = places[n] as number;
-    const isFull = first.length === count;
-    if (isFull && !isBefore(candidate, first[count - 1] as number)) continue;
-    if (!fits(candidate)) continue;
-    let at = isFull ? count - 1 : first.length;
-    for (; at > 0; at--) {
-      const before = first[at - 1] as number;
-      if (!isBefore(candidate, before)) break;
-      first[at] = before;
-    }
-    first[at] = candidate;
-  }
-  return first;
-}
-
 /**
  * The tags that have to go now, one of each interval in turn, short intervals first: 15 tags of 60 s and 15 of 120 s
  * have no slot left, so with 20 places 10 of each go. When there are more than fit, some of the largest bunch are late
@@ -384,12 +360,6 @@ function relieves(place: number, slot: number): boolean {
   const period = lent.periodSlots[place] as number;
   return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
 }
-
-/**
- * Whether the tag at place `a` goes before the one at `b`; of two tags one does, and none before itself. A yes or no and
- * not a difference, which would be an object for each of 50,000 tags.
- */
-type IsBefore = (a: number, b: number) => boolean;
 
 interface Order {
   /** The largest age relative to the interval first; ties by interval and id, so that it is repeatable. */
