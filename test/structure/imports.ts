@@ -9,6 +9,11 @@ export function programs(): readonly string[] {
   return [...walk("src"), ...walk("connectors")].filter((file) => /\.(ts|mjs)$/.test(file));
 }
 
+/** Every page that a browser is given. */
+export function pages(): readonly string[] {
+  return [...walk("src")].filter((file) => file.endsWith(".html"));
+}
+
 /** Every program that tests it or is made for that, and those that build and check it. */
 export function testPrograms(): readonly string[] {
   return [...walk("test"), ...walk("tools")].filter((file) => /\.(ts|mjs|cjs)$/.test(file));

@@ -113,7 +113,7 @@ export function wantedSeries(
     RESOLUTIONS.map((resolution) => [resolution, orderRules(resolution, timeZone)]),
   );
   return (placed, orders) => {
-    // Of 50,000 tags each is asked every minute, and most buildings follow the history of a few.
+    // Each of 50,000 tags is asked about every minute, also where no history is followed.
     if (lists.length === 0 && orders.length === 0) return NONE;
     const wanted: WantedSeries[] = [];
     for (const entryOf of lists) {

@@ -133,7 +133,10 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   return { group: fill(ordinary, [], rules.size, order) };
 }
 
-/** Fills in the places of the tags that travel with all others, and says how many they are. */
+/**
+ * Fills in the places of the tags that travel with all others, and says how many they are. A function of its own, as each
+ * of these loops: in the midst of `planGroup` it was compiled anew for every plan, because what follows it comes once.
+ */
 function takeOrdinary(into: Places, { count, underWay, apart }: PlannedTags): number {
   const anyApart = apart.size > 0;
   let taken = 0;
@@ -233,6 +236,7 @@ function judge(urgencies: Urgencies, tags: PlannedTags, nowMs: number, rules: Pl
     const isAsked = underWay[place] === 1;
     const isNew = !isAsked && readMs === NEVER_MS;
     // What has no value yet rides along in the first round; only where it could not it is due.
+    // Only numbers that were just worked out: chosen between one of them and `nowMs`, each was made an object of its own.
     const newMs = Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS);
     const ageMs = isAsked ? 0 : isNew ? newMs : nowMs - readMs;
     periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
