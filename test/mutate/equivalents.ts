@@ -78,14 +78,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/sync/plan/group.ts",
-    before: "return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
-    after: "return idOf(a) < idOf(b) ? -1 : idOf(a) >= idOf(b) ? 1 : 0;",
-    reason: "No two tags have the same id.",
-  },
-  {
-    file: "src/sync/plan/group.ts",
-    before: "return idOf(a) < idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
-    after: "return idOf(a) <= idOf(b) ? -1 : idOf(a) > idOf(b) ? 1 : 0;",
+    before: "return period === otherPeriod ? idOf(a) < idOf(b) : period < otherPeriod;",
+    after: "return period === otherPeriod ? idOf(a) <= idOf(b) : period < otherPeriod;",
     reason: "No two tags have the same id.",
   },
   {
@@ -95,7 +89,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Once a whole request must go, no later slot asks for more: the rest is looked at for nothing.",
   },
   {
-    file: "src/sync/plan/group.ts",
+    file: "src/sync/plan/first-of.ts",
     before: "if (count <= 0) return first;",
     after: "if (count < 0) return first;",
     reason: "Of no places none is filled: the list stays empty.",
