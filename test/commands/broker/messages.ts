@@ -134,9 +134,14 @@ export function createMessages(options: {
     };
   }
 
+  /** Written back after a while. */
+  function borrowed(one = unit()): Message {
+    return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
+  }
+
   function lawful(more: Partial<Unit> = {}): Message {
     const one = unit(more);
-    if (chance(0.06)) return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
+    if (chance(0.06)) return borrowed(one);
     if (chance(0.03)) return message({ ...one, expect: FIRST_VALUE });
     if (chance(0.1)) return message({ ...one, issuedAtMs: now() });
     if (chance(0.1)) {
@@ -225,6 +230,7 @@ export function createMessages(options: {
 
   return {
     lawful,
+    borrowed,
     next(): Message {
       if (chance(0.25)) return unlawful();
       return chance(0.05) ? group() : lawful();
