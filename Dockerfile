@@ -49,4 +49,4 @@ VOLUME /var/lib/plenum
 EXPOSE 9850
 HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["node", "program/main.js", "status", "--probe", "--config", "/etc/plenum/plenum.yaml"]
 # Not `npm start`: npm would swallow the SIGTERM that asks for a graceful stop.
-CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "--no-parallel-scavenge", "program/main.js", "run", "--config", "/etc/plenum/plenum.yaml"]
+CMD ["node", "--min-semi-space-size=4", "--max-semi-space-size=4", "--heap-growing-percent=20", "--no-parallel-scavenge", "--no-allocation-site-pretenuring", "program/main.js", "run", "--config", "/etc/plenum/plenum.yaml"]

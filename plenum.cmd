@@ -5,6 +5,6 @@ where node >nul 2>nul || (
   exit /b 1
 )
 rem What the memory of a worker may be traded for is measured in docs/sizing.md; for another size say other flags here.
-if not defined PLENUM_NODE_FLAGS set "PLENUM_NODE_FLAGS=--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge"
+if not defined PLENUM_NODE_FLAGS set "PLENUM_NODE_FLAGS=--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring"
 node "%~dp0tools\run.cjs" %PLENUM_NODE_FLAGS% "%~dp0src\cli\main.ts" %*
 exit /b %errorlevel%

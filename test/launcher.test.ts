@@ -389,7 +389,7 @@ describe("a first command", () => {
 
 describe("the flags of Node.js", () => {
   const FLAGS =
-    "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge";
+    "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
 
   test("are the same wherever a worker is started, and in the page that tells what they cost", () => {
     for (const file of ["plenum", "plenum.cmd", "tools/start.cjs", "docs/sizing.md"])

@@ -20,7 +20,7 @@ const floor = manifest.engines.node.replace(/^>=/, "");
 /** What docs/sizing.md measures; the script `plenum` has the same, and says why a command that ends at once has less. */
 const FLAGS = "--min-semi-space-size=4 --max-semi-space-size=4";
 const FLAGS_OF_A_WORKER =
-  "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge";
+  "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
 /** The newest Node.js of which is known that it has these flags: with one that it lacks it would not start. */
 const NEWEST_KNOWN = 26;
 

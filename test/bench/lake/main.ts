@@ -42,6 +42,7 @@ const FLAGS = [
   "--max-semi-space-size=4",
   "--heap-growing-percent=20",
   "--no-parallel-scavenge",
+  "--no-allocation-site-pretenuring",
 ];
 const MEBIBYTE = 2 ** 20;
 const run = promisify(execFile);
