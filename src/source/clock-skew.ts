@@ -1,5 +1,6 @@
 import type { Clock } from "../clock.ts";
 import { type ClockDoubt, DIFFERENCE_BOUND_MS } from "../clock-doubt.ts";
+import { createLastMedian } from "../last-median.ts";
 
 /**
  * How far our clock is from the service's, by the Date headers of its replies: the median of the last ones, so that
@@ -23,17 +24,14 @@ export function createClockSkew(
   doubt: Pick<ClockDoubt, "look" | "steps"> & { compared(aheadMs: number): void },
   changed: (skewMs: number) => void,
 ): ClockSkew {
-  let seen: number[] = [];
-  /** The median of them: asked for with every request, and worked out once for each reply. */
-  let middle: number | null = null;
+  const aheads = createLastMedian(REMEMBERED);
   let steps = 0;
   /** What was compared with a clock that has been set since says nothing about it. */
   function forgetBeforeStep(): void {
     doubt.look();
     if (doubt.steps.rings() === steps) return;
     steps = doubt.steps.rings();
-    seen = [];
-    middle = null;
+    aheads.forget();
   }
   return {
     observe(date, startedMs) {
@@ -43,14 +41,12 @@ export function createClockSkew(
       forgetBeforeStep();
       const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HALF_A_SECOND_MS);
       doubt.compared(aheadMs);
-      seen.push(aheadMs);
-      if (seen.length > REMEMBERED) seen.shift();
-      middle = seen.toSorted((a, b) => a - b)[Math.floor((seen.length - 1) / 2)] ?? null;
-      changed(middle ?? 0);
+      aheads.add(aheadMs);
+      changed(aheads.value() ?? 0);
     },
     ms() {
       forgetBeforeStep();
-      return middle;
+      return aheads.value();
     },
   };
 }

@@ -1,3 +1,5 @@
+import { createLastMedian } from "../../last-median.ts";
+
 /**
  * Finds the tags that make whole requests slow, because a request waits for its slowest gateway. Deterministic.
  *
@@ -26,15 +28,10 @@ const SLOW = "slow";
 
 export function createSlowTags(): SlowTags {
   const labels = new Map<string, string>();
-  const latencies: number[] = [];
+  const latencies = createLastMedian(REMEMBERED);
   let suspicions = 0;
 
-  /** Asked for several times for each request; null when it has to be worked out anew. */
-  let typical: number | null = null;
-  const typicalMs = () => {
-    typical ??= latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length / 2)] ?? 0;
-    return typical;
-  };
+  const typicalMs = () => latencies.value() ?? 0;
   const suspect = (ids: readonly string[]) => {
     suspicions++;
     for (const id of ids) labels.set(id, `suspects ${suspicions}`);
@@ -45,14 +42,10 @@ export function createSlowTags(): SlowTags {
     labelOf: (id) => labels.get(id) ?? null,
     typicalMs,
     replied(ids, latencyMs) {
-      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.length >= NEEDED;
+      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= NEEDED;
       const wasApart = ids.some((id) => labels.has(id));
       // Slow tags do not make slow typical: only ordinary requests do, and an answer that never came has no time.
-      if (!wasApart && Number.isFinite(latencyMs)) {
-        latencies.push(latencyMs);
-        if (latencies.length > REMEMBERED) latencies.shift();
-        typical = null;
-      }
+      if (!wasApart && Number.isFinite(latencyMs)) latencies.add(latencyMs);
       if (!isSlow) {
         for (const id of ids) labels.delete(id);
         return;

@@ -1,0 +1,28 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { createLastMedian } from "#src/last-median.ts";
+
+test("is the median of the last so many, whatever comes, also after all was forgotten", () => {
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 8 }),
+      fc.array(fc.oneof(fc.integer({ min: -3, max: 3 }), fc.constant(null)), { maxLength: 60 }),
+      (remembered, steps) => {
+        const median = createLastMedian(remembered);
+        let all: number[] = [];
+        for (const step of steps) {
+          if (step === null) {
+            median.forget();
+            all = [];
+          } else {
+            median.add(step);
+            all.push(step);
+          }
+          const last = all.slice(-remembered).toSorted((a, b) => a - b);
+          expect(median.count()).toBe(last.length);
+          expect(median.value()).toBe(last[Math.floor(last.length / 2)] ?? null);
+        }
+      },
+    ),
+  );
+});
