@@ -1,105 +1,105 @@
 import type { Measurement } from "./building.ts";
+import { isoUtc } from "./clock.ts";
+import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./packed-points.ts";
 
 /**
- * Goes through the points in the text of an event of history (`historyText`), without making an object of each where they stand as they are written here.
+ * Goes through the points of an event of history (`historyText`), packed or a JSON list, without making an object of each
+ * where they are packed.
  *
  *     for (const reader = new PointReader(points); reader.next(); ) use(reader.timeMs, reader.value);
  */
 export class PointReader {
-  /** Milliseconds since 1970; NaN where `time` is not in the usual form. */
+  /** Milliseconds since 1970; NaN in a JSON list, where only the text says the time. */
   timeMs = Number.NaN;
   readonly #text: string;
+  /** Behind the value: a separator, or the end. */
   #at = 0;
-  #timeAt = 0;
   #valueAt = 0;
+  #stepMs = 0;
   #count = 0;
-  /** All of them, once one was met that stands otherwise. */
-  #parsed: readonly Measurement[] | null = null;
-  #date = "";
-  #dateMs = Number.NaN;
+  readonly #listed: readonly Measurement[] | null;
 
   constructor(points: string) {
     this.#text = points;
+    this.#listed = points.startsWith("[") ? (JSON.parse(points) as readonly Measurement[]) : null;
   }
 
   /** Goes to the next point; false behind the last. */
   next(): boolean {
-    if (this.#parsed === null && !this.#isUsual()) {
-      if (this.#text.length - this.#at === 1) return false;
-      this.#parsed = JSON.parse(this.#text) as readonly Measurement[];
+    if (this.#listed !== null) return this.#count++ < this.#listed.length;
+    const text = this.#text;
+    if (this.#at >= text.length) return false;
+    if (this.#at > 0 && text.charCodeAt(this.#at) === COMMA) {
+      this.#at++;
+      this.timeMs += this.#stepMs;
+    } else {
+      this.#beginGroup();
     }
-    const other = this.#parsed?.[this.#count];
-    if (this.#parsed !== null && other === undefined) return false;
-    this.#count++;
-    if (other === undefined) return true;
-    this.timeMs = Number.NaN;
+    this.#valueAt = this.#at;
+    let at = this.#at;
+    // Of all that values consist of nothing is a comma or a semicolon.
+    for (let code = text.charCodeAt(at); code !== COMMA && code !== SEMICOLON && at < text.length; )
+      code = text.charCodeAt(++at);
+    this.#at = at;
     return true;
   }
 
   /** The value as JSON: `21.5`, `true` or `null`. */
   get value(): string {
-    const other = this.#parsed?.[this.#count - 1];
-    return other === undefined ? this.#text.slice(this.#valueAt, this.#at - 1) : JSON.stringify(other.value);
+    if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
+    const told = this.#text.slice(this.#valueAt, this.#at);
+    return WORDS[told] ?? told;
   }
 
-  /** False where the value is a number and stands in the usual form. */
+  /** False where the value is a number and `writeNumber` can write it. */
   get isOther(): boolean {
-    return this.#parsed !== null || this.#text.charCodeAt(this.#valueAt) > 57;
+    return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > NINE;
   }
 
   /** Writes the value unless `isOther`, and returns what follows it. */
   writeNumber(into: Buffer, from: number): number {
     const text = this.#text;
     let at = from;
-    for (let n = this.#valueAt; n < this.#at - 1; n++) into[at++] = text.charCodeAt(n);
+    for (let n = this.#valueAt; n < this.#at; n++) into[at++] = text.charCodeAt(n);
     return at;
   }
 
-  /** The time as it stands there. */
+  /** The time as it is told. */
   get time(): string {
-    return this.#parsed?.[this.#count - 1]?.time ?? this.#text.slice(this.#timeAt, this.#timeAt + 24);
+    return this.#listed?.[this.#count - 1]?.time ?? isoUtc(this.timeMs);
   }
 
-  /** `,{"time":"2026-01-01T00:00:00.000Z","value":21.5`, and then a brace. */
-  #isUsual(): boolean {
-    const text = this.#text;
-    const timeAt = this.#at + 10;
-    const isForm =
-      text.startsWith(`{"time":"`, this.#at + 1) &&
-      text.startsWith(`","value":`, timeAt + 24) &&
-      text.charCodeAt(timeAt + 10) === 84 &&
-      text.charCodeAt(timeAt + 23) === 90;
-    if (!isForm) return false;
-    const valueAt = timeAt + 34;
-    const end = text.indexOf("}", valueAt);
-    const timeMs = this.#timeMsAt(timeAt);
-    if (end < 0 || Number.isNaN(timeMs)) return false;
-    this.timeMs = timeMs;
-    this.#valueAt = valueAt;
-    this.#timeAt = timeAt;
-    this.#at = end + 1;
-    return true;
-  }
-
-  #timeMsAt(at: number): number {
-    const text = this.#text;
-    if (!text.startsWith(this.#date, at) || this.#date === "") {
-      this.#date = text.slice(at, at + 11);
-      this.#dateMs = Date.parse(`${this.#date}00:00:00.000Z`);
+  #beginGroup(): void {
+    if (this.#at === 0) {
+      this.timeMs = this.#integer();
+    } else {
+      this.#at++;
+      this.timeMs += this.#integer();
     }
-    const hours = numberAt(text, at + 11, 2);
-    const minutes = numberAt(text, at + 14, 2);
-    const seconds = numberAt(text, at + 17, 2);
-    return this.#dateMs + ((hours * 60 + minutes) * 60 + seconds) * 1_000 + numberAt(text, at + 20, 3);
+    if (this.#text.charCodeAt(this.#at) === PLUS) {
+      this.#at++;
+      this.#stepMs = this.#integer();
+    }
+    if (this.#text.charCodeAt(this.#at) === COLON) this.#at++;
+  }
+
+  #integer(): number {
+    const text = this.#text;
+    const isNegative = text.charCodeAt(this.#at) === MINUS;
+    let at = isNegative ? this.#at + 1 : this.#at;
+    let number = 0;
+    for (
+      let digit = text.charCodeAt(at) - ZERO;
+      digit >= 0 && digit <= 9;
+      digit = text.charCodeAt(at) - ZERO
+    ) {
+      number = number * 10 + digit;
+      at++;
+    }
+    this.#at = at;
+    return isNegative ? -number : number;
   }
 }
 
-function numberAt(text: string, at: number, digits: number): number {
-  let number = 0;
-  for (let n = 0; n < digits; n++) {
-    const digit = text.charCodeAt(at + n) - 48;
-    if (!(digit >= 0 && digit <= 9)) return Number.NaN;
-    number = number * 10 + digit;
-  }
-  return number;
-}
+const ZERO = 48;
+const NINE = 57;

@@ -6,11 +6,12 @@ import {
   cloudEventTexts,
   dataText,
   eventIn,
-  eventText,
   historyEvent,
   historyText,
+  storedText,
 } from "#src/history-event.ts";
 import { PointReader } from "#src/point-reader.ts";
+import { listText } from "#src/point-text.ts";
 import { Points } from "#src/points.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind } from "./sample-events.ts";
 import { seed } from "./seed.ts";
@@ -103,7 +104,8 @@ describe("an event of history as text", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const event = historyEvent(fields);
-        expect(eventText(event)).toBe(JSON.stringify(plain));
+        expect({ ...eventIn(storedText(event)) }).toEqual({ ...eventIn(JSON.stringify(plain)) });
+        expect(JSON.stringify(eventIn(storedText(event)))).toBe(JSON.stringify(plain));
         expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
         expect(event.id).toBe(plain.id);
         expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
@@ -128,7 +130,7 @@ describe("an event of history as text", () => {
         ]) {
           const told = historyText(event);
           expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
-          expect(JSON.parse(told.points)).toEqual(points);
+          expect(listText(told.points)).toBe(JSON.stringify(points));
           expect(read(told.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
         }
       }),
@@ -136,11 +138,27 @@ describe("an event of history as text", () => {
     );
   });
 
+  test("is stored with its points packed, each by what differs from the point before", () => {
+    const points = Points.of([
+      { time: "2026-01-01T00:00:00.000Z", value: 21.5 },
+      { time: "2026-01-01T00:05:00.000Z", value: 21.6 },
+      { time: "2026-01-01T00:10:00.000Z", value: true },
+      { time: "2026-01-01T00:15:00.000Z", value: null },
+      { time: "2026-01-01T02:15:00.000Z", value: -20 },
+    ]);
+    const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
+    const event = historyEvent({ ...(fields as Parameters<typeof historyEvent>[0]), points });
+    const packed = "1767225600000+300000:21.5,21.6,t,n;7200000:-20";
+    expect(historyText(event).points).toBe(packed);
+    expect(storedText(event)).toContain(`,"points":"${packed}",`);
+    expect(event.data.points).toEqual([...points]);
+  });
+
   test("of any other kind is parsed as it is", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
       expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
-      expect(eventText(eventIn(json))).toBe(json);
+      expect(storedText(eventIn(json))).toBe(json);
     }
   });
 });

@@ -1,6 +1,7 @@
 import type { AlarmFact, Event } from "../../src/event.ts";
 import type { HistoryText } from "../../src/history-event.ts";
 import type { TagHistoryFact } from "../../src/history-facts.ts";
+import { listText } from "../../src/point-text.ts";
 
 /**
  * What the messages say, as JSON. Each has `ts`, the time of the fact (ISO 8601 UTC), and `id`, the id of the
@@ -47,7 +48,7 @@ function series(
   };
 }
 
-/** As text, because of the points: they stand in the event as they stand here. */
+/** As text, because of the points: a list of them is written without making an object of each. */
 export function history(
   event: Event<"tag-history">,
   { fact, points }: HistoryText,
@@ -55,7 +56,7 @@ export function history(
 ): string {
   const { origin, revised } = fact;
   const before = JSON.stringify({ ...series(event, fact, source), origin, revised });
-  return `${before.slice(0, -1)},"points":${points},"id":${JSON.stringify(event.id)}}`;
+  return `${before.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
 }
 
 export function total(event: Event<"tag-total">, source: string | null): Body {

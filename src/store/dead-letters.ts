@@ -1,5 +1,5 @@
 import { isoUtc } from "../clock.ts";
-import type { Event } from "../event.ts";
+import { eventIn } from "../history-event.ts";
 import type { Sequence } from "../sequence.ts";
 import { checksumOf } from "./checksum.ts";
 import { letterChecksum } from "./damage.ts";
@@ -32,7 +32,7 @@ export function createDeadLetters(database: Database) {
         const { id, sink: name, reason, at_ms, body } = row;
         const letter = { id, sink: name, reason, at: isoUtc(at_ms) };
         return isSoundLetter(row)
-          ? { ...letter, ...numberOf(row), event: JSON.parse(body) as Event }
+          ? { ...letter, ...numberOf(row), event: eventIn(body) }
           : { ...letter, event: null, bytes: body };
       });
     },

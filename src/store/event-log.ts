@@ -1,6 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
-import { eventIn, eventText } from "../history-event.ts";
+import { eventIn, storedText } from "../history-event.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";
@@ -16,6 +16,19 @@ const ROW_BYTES = 60;
 
 /** No offer holds more than this, unless a single event does, in bytes: 60 events of history, 18,000 points. */
 export const OFFER_BYTES = 1024 ** 2;
+
+/** An event of history is so many times as long when it is sent, because its points are packed: 288 of them are 1.8 to 3.7 kB, and 14. */
+const UNPACKED = 6;
+
+/** Bytes or characters that an event will be in the hands of a sink, from those that it has in the log. */
+export function offeredSize(kind: Kind | string, stored: number): number {
+  return kind === "tag-history" ? stored * UNPACKED : stored;
+}
+
+/** The same in SQL. */
+export function offeredSql(stored: string): string {
+  return `(case when kind = 'tag-history' then ${UNPACKED} else 1 end * ${stored})`;
+}
 
 /** Bytes that an event counts for. */
 export function bytesOf({ id }: Pick<Event, "id">, body: string): number {
@@ -123,7 +136,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       let written = before;
       const repeated: string[] = [];
       for (const event of events) {
-        const body = eventText(event);
+        const body = storedText(event);
         const bytes = bytesOf(event, body);
         const { id, type } = event;
         const telemetry = isTelemetry(type) ? 1 : 0;
@@ -135,9 +148,8 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
         }
         written += bytes;
         // A value is plain data and most of all there is: to read its text again would give the same.
-        tail?.add(
-          type === "tag-value" ? { position, committedAt, body, event } : { position, committedAt, body },
-        );
+        const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
+        tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
       const added = written - before;
       database.prepare("update log_size set bytes = bytes + ?, written = written + ?").run(added, added);
@@ -180,7 +192,9 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     /** The same from the disk. */
     readAfter(position: number, limit: number): readonly LoggedEvent[] {
       const sizes = database
-        .prepare("select position, bytes from event where position > ? order by position limit ?")
+        .prepare(
+          `select position, ${offeredSql("bytes")} as bytes from event where position > ? order by position limit ?`,
+        )
         .all<{ readonly position: number; readonly bytes: number }>(position, limit);
       const last = lastWithin(sizes, OFFER_BYTES);
       if (last === undefined) return [];
@@ -223,7 +237,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       return database
         .prepare(
           `select ${EVENT_COLUMNS} from event
-           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and bytes <= ${RECENT_BYTES}
+           where position > ? and committed_ms >= ? and kind ${oneOf(kinds)} and ${offeredSql("bytes")} <= ${RECENT_BYTES}
              and case when json_valid(body) then
                body ->> '$.source' = ? and body ->> '$.subject' ${oneOf(subjects)} end
            order by position desc limit ?`,

@@ -1,5 +1,5 @@
 import { isoUtc } from "../clock.ts";
-import type { Event } from "../event.ts";
+import { eventIn } from "../history-event.ts";
 import { checksumSql } from "./checksum.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";
@@ -99,7 +99,7 @@ export function createGaps(database: Database, log: EventLog, sinks: Sinks) {
         .map((row) => {
           const { id, sink, body, at_ms } = row;
           removal.run(id);
-          const time = isSoundLetter(row) ? (JSON.parse(body) as Event).time : isoUtc(at_ms);
+          const time = isSoundLetter(row) ? eventIn(body).time : isoUtc(at_ms);
           return { sink, reason: "size", time };
         });
     },

@@ -1,5 +1,5 @@
 import { isoUtc } from "../clock.ts";
-import type { Event } from "../event.ts";
+import { eventIn } from "../history-event.ts";
 import { EVENT_COLUMNS, type EventRow, isSound } from "./event-log.ts";
 import {
   type Count,
@@ -116,7 +116,7 @@ function countRows(database: Database, rows: readonly PendingRow[], wanted: Want
   const matching = ofKind.filter(({ position, kind }) => {
     const row = kind === null ? undefined : whole.get<EventRow>(position);
     // What is damaged will be a dead letter of the sink.
-    return row === undefined || !isSound(row) || wanted.matches(JSON.parse(row.body) as Event);
+    return row === undefined || !isSound(row) || wanted.matches(eventIn(row.body));
   });
   return counted(matching, true);
 }

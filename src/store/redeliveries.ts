@@ -8,6 +8,7 @@ import {
   type EventRow,
   isSound,
   OFFER_BYTES,
+  offeredSize,
   toLoggedEvent,
 } from "./event-log.ts";
 import type { Database } from "./sqlite.ts";
@@ -75,9 +76,10 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
           giveUp(sink, position);
           continue;
         }
-        bytes += row.body.length;
+        const logged = toLoggedEvent(row);
+        bytes += offeredSize(logged.event.type, row.body.length);
         if (offer.length > 0 && bytes > OFFER_BYTES) break;
-        offer.push({ ...toLoggedEvent(row), ...numberBehind(sink, position) });
+        offer.push({ ...logged, ...numberBehind(sink, position) });
       }
       offered.set(
         sink,

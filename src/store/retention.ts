@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import type { Event } from "../event.ts";
+import { eventIn } from "../history-event.ts";
 import { breath } from "../waiting.ts";
 import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
 import type { Loss } from "./gap-sums.ts";
@@ -80,7 +80,7 @@ export function createRetention(database: Database, log: EventLog, sinks: Sinks,
       eventAt(position) {
         const found = row.get<EventRow>(position);
         // Of a damaged event nobody knows who wanted it: it counts as lost to all who had not got it.
-        return found !== undefined && isSound(found) ? (JSON.parse(found.body) as Event) : null;
+        return found !== undefined && isSound(found) ? eventIn(found.body) : null;
       },
       wanted,
     });

@@ -14,6 +14,8 @@ interface Row {
   readonly position: number;
   readonly committedAt: string;
   readonly body: string;
+  /** Those that it will be when a sink gets it. */
+  readonly characters: number;
   event?: Event;
 }
 
@@ -56,7 +58,7 @@ export function createTail(): Tail {
   function shorten(isSo: (row: Row) => boolean): void {
     let count = 0;
     for (let row = rows[0]; row !== undefined && isSo(row); row = rows[count]) {
-      characters -= row.body.length;
+      characters -= row.characters;
       begin = row.position;
       count += 1;
     }
@@ -69,14 +71,14 @@ export function createTail(): Tail {
     },
     committed() {
       if (added.length === 0) return;
-      const large = added.findLastIndex(({ body }) => body.length > LONGEST);
+      const large = added.findLastIndex((row) => row.characters > LONGEST);
       if (large >= 0) {
         clear();
         added.splice(0, large + 1);
       }
       const [first] = added;
       if (first !== undefined) begin ??= first.position - 1;
-      for (const row of added) characters += row.body.length;
+      for (const row of added) characters += row.characters;
       rows.push(...added);
       added.length = 0;
       if (characters > CHARACTERS) shorten(() => characters > CHARACTERS);
@@ -91,7 +93,7 @@ export function createTail(): Tail {
       let sum = 0;
       for (let at = from; at < rows.length && found.length < limit; at += 1) {
         const row = rows[at] as Row;
-        sum += row.body.length;
+        sum += row.characters;
         if (found.length > 0 && sum > maxCharacters) break;
         row.event ??= eventIn(row.body);
         found.push({ position: row.position, committedAt: row.committedAt, event: row.event });

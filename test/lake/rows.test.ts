@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Event, Kind } from "#src/event.ts";
 import { eventId } from "#src/event-ids.ts";
-import { eventIn, eventText } from "#src/history-event.ts";
+import { eventIn, storedText } from "#src/history-event.ts";
 import { dayOf, tellRows } from "#src/lake/rows.ts";
 import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#src/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#src/lake/tables.ts";
@@ -118,7 +118,7 @@ describe("history", () => {
 
   test.each([
     ["as it was made", event],
-    ["as it is read from the log", eventIn(eventText(event))],
+    ["as it is read from the log", eventIn(storedText(event))],
   ])("is one row for each point, %s", (_, each) => {
     const rows = only(each, "history");
     expect(

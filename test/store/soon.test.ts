@@ -182,7 +182,7 @@ describe("the tail of the log in memory", () => {
 
     const tail = createTail();
     const add = (position: number, characters: number) => {
-      tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)).padEnd(characters, " ") });
+      tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(1)), characters });
       tail.committed();
     };
     for (let position = 1; position <= 300; position++) add(position, 4_000);
@@ -203,7 +203,12 @@ describe("the tail of the log in memory", () => {
     const tail = createTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
-        tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)) });
+        tail.add({
+          position,
+          committedAt: "",
+          body: JSON.stringify(valueEvent(position)),
+          characters: 600,
+        });
       tail.committed();
     };
     const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;

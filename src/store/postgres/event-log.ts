@@ -1,8 +1,16 @@
 import { isoUtc } from "../../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../../event.ts";
-import { eventIn, eventText } from "../../history-event.ts";
+import { eventIn, storedText } from "../../history-event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
-import { bytesOf, OFFER_BYTES, RECENT_BYTES, textOf, textsOfSubject } from "../event-log.ts";
+import {
+  bytesOf,
+  OFFER_BYTES,
+  offeredSize,
+  offeredSql,
+  RECENT_BYTES,
+  textOf,
+  textsOfSubject,
+} from "../event-log.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../store.ts";
 import { createTail } from "../tail.ts";
 import type { Ask } from "./documents.ts";
@@ -50,7 +58,8 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       for (const { event, body } of appending.rows) {
         if (told.has(event.id)) continue;
         position += 1;
-        tail.add({ position, committedAt: appending.committedAt, body });
+        const characters = offeredSize(event.type, body.length);
+        tail.add({ position, committedAt: appending.committedAt, body, characters });
       }
       tail.committed();
       end = before + Number(fresh);
@@ -68,7 +77,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
       const rows = events
         .filter((event) => firsts.get(event.id) === event)
-        .map((event) => ({ event, body: eventText(event) }));
+        .map((event) => ({ event, body: storedText(event) }));
       const values = [
         source,
         String(nowMs),
@@ -108,7 +117,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       const { rows } = await ask(
         `select position::double precision, committed_ms::double precision, body from (
            select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
-             select position, committed_ms, body, bytes from event
+             select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
              where source = $1 and position > $2::bigint order by position limit $3::bigint) as next) as summed
          where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
         [source, String(position), String(limit)],
@@ -155,7 +164,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       const { rows } = await ask(
         `select position::double precision, committed_ms::double precision, body from event
          where source = $1 and position > $2::bigint and committed_ms >= $3::bigint and kind = any($4::text[])
-           and bytes <= ${RECENT_BYTES}
+           and ${offeredSql("bytes")} <= ${RECENT_BYTES}
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
          order by position desc limit $6::bigint`,
         [

@@ -2,7 +2,7 @@ import type { Kind } from "../../event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
 import { breath } from "../../waiting.ts";
 import { numberOf } from "../dead-letters.ts";
-import { OFFER_BYTES } from "../event-log.ts";
+import { OFFER_BYTES, offeredSql } from "../event-log.ts";
 import type { LoggedEvent } from "../store.ts";
 import type { Ask } from "./documents.ts";
 import { toLoggedEvent } from "./event-log.ts";
@@ -71,7 +71,7 @@ export function createRedeliveries(source: string, ask: Ask, writer: Writer, isH
            select again.position::double precision, coalesce(event.committed_ms, letter.committed_ms)::double precision
                as committed_ms,
              coalesce(event.body, letter.body) as body, letter.number::double precision, letter.epoch,
-             sum(octet_length(coalesce(event.body, letter.body))) over (order by again.position) as upto,
+             sum(${offeredSql("octet_length(coalesce(event.body, letter.body))")}) over (order by again.position) as upto,
              row_number() over (order by again.position) as place
            from (select position from again where source = $1 and sink = $2 order by position limit $3::bigint) as again
              left join event on event.source = $1 and event.position = again.position
