@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { createServer } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import type { Duplex } from "node:stream";
@@ -5,7 +6,10 @@ import type { Duplex } from "node:stream";
 /** An HTTP proxy whose tunnels open only while it is open itself. */
 export interface Gate {
   readonly url: string;
-  /** Ends all tunnels, and lets those that come wait; resolves once somebody waits. */
+  /**
+   * Ends all tunnels, and lets those that come wait; resolves once whoever had a tunnel has seen its end, so that nothing is
+   * sent through one any more and then tried again.
+   */
   shut(): Promise<void>;
   open(): void;
   close(): void;
@@ -13,13 +17,14 @@ export interface Gate {
 
 export async function startGate(): Promise<Gate> {
   const sockets = new Set<Duplex>();
+  const clients = new Set<Duplex>();
   const waiting: (() => void)[] = [];
   let isShut = false;
-  let someoneWaits = () => {};
 
   const server = createServer();
   server.on("connect", (request, client) => {
     sockets.add(client.on("error", () => client.destroy()));
+    clients.add(client.on("close", () => clients.delete(client)));
     const [host = "", port = ""] = (request.url ?? "").split(":");
     const through = () => {
       const far = connect({ host, port: Number(port) });
@@ -31,7 +36,6 @@ export async function startGate(): Promise<Gate> {
     };
     if (!isShut) return through();
     waiting.push(through);
-    someoneWaits();
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
 
@@ -44,10 +48,14 @@ export async function startGate(): Promise<Gate> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     async shut() {
       isShut = true;
+      await Promise.all(
+        [...clients].map((client) => {
+          const closed = once(client, "close");
+          client.resume().end();
+          return closed;
+        }),
+      );
       endAll();
-      await new Promise<void>((resolve) => {
-        someoneWaits = resolve;
-      });
     },
     open() {
       isShut = false;
