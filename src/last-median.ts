@@ -1,3 +1,5 @@
+import { insertInOrder } from "./in-order.ts";
+
 /**
  * The median of the last so many numbers. They are kept in order, because one more comes with each reply: sorted anew,
  * 15 and 50 of them took a hundredth of all the processor time of 20 sources.
@@ -12,32 +14,29 @@ export interface LastMedian {
 }
 
 export function createLastMedian(remembered: number): LastMedian {
-  /** Oldest first. */
-  let last: number[] = [];
+  /** A ring; the next comes where the oldest is. */
+  const last = new Float64Array(remembered);
   /** The same numbers in order of size. */
-  let sorted: number[] = [];
+  const sorted = new Float64Array(remembered);
+  let next = 0;
+  let count = 0;
   return {
     add(value) {
-      const oldest = last.length === remembered ? last.shift() : undefined;
-      if (oldest !== undefined) sorted.splice(sorted.indexOf(oldest), 1);
-      last.push(value);
-      insert(sorted, value);
+      if (count === remembered) {
+        const place = sorted.indexOf(last[next] as number);
+        sorted.copyWithin(place, place + 1, count);
+        count -= 1;
+      }
+      last[next] = value;
+      next = (next + 1) % remembered;
+      insertInOrder(value, sorted, count);
+      count += 1;
     },
-    count: () => last.length,
-    value: () => sorted[Math.floor(sorted.length / 2)] ?? null,
+    count: () => count,
+    value: () => (count === 0 ? null : (sorted[Math.floor(count / 2)] as number)),
     forget() {
-      last = [];
-      sorted = [];
+      next = 0;
+      count = 0;
     },
   };
-}
-
-/** Puts a number into its place among others that are in order already. */
-function insert(sorted: number[], value: number): void {
-  let place = sorted.length;
-  for (let next = sorted[place - 1]; next !== undefined && next > value; next = sorted[place - 1]) {
-    sorted[place] = next;
-    place -= 1;
-  }
-  sorted[place] = value;
 }

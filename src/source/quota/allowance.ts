@@ -115,8 +115,7 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   };
 
   /** When a request of this lane may leave. One that is overdue may use the reserve. */
-  const readyAt = (lane: Lane, now: number, overdue = false) => {
-    const { slots, everyLanePaced } = terms(now);
+  const readyAt = (lane: Lane, now: number, { slots, everyLanePaced } = terms(now), overdue = false) => {
     const reserved = lane === "write" || overdue ? 0 : reserve;
     const free = spent.freeAt(now, Math.max(1, slots - reserved));
     const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
@@ -127,7 +126,8 @@ export function createAllowance(options: AllowanceOptions): Allowance {
   const release = () => {
     while (!isRetired && queue.pending < options.concurrency) {
       const now = clock.monotonic();
-      const { isOut, lookAtMs } = lanes.letOut(now, (lane, overdue) => readyAt(lane, now, overdue));
+      const allowed = terms(now);
+      const { isOut, lookAtMs } = lanes.letOut(now, (lane, overdue) => readyAt(lane, now, allowed, overdue));
       if (!isOut) {
         void wake(lookAtMs);
         return;

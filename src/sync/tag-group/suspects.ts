@@ -148,6 +148,8 @@ export function createSuspects(siteOf: (id: string) => number | undefined): Susp
       return lookedAtMs === null ? Number.NEGATIVE_INFINITY : lookedAtMs + SECOND_LOOK_MS;
     },
     cleared(ids) {
+      // As nearly always, and asked with every reply.
+      if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
       const siblings = new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null));
       for (const id of ids) {
         suspicions.delete(id);
