@@ -1,3 +1,4 @@
+import { isoUtc } from "./clock.ts";
 import { COMMA } from "./packed-points.ts";
 import { PointReader } from "./point-reader.ts";
 
@@ -6,25 +7,70 @@ import { PointReader } from "./point-reader.ts";
 /** Packed points, or a JSON list, as a JSON list. */
 export function listText(points: string): string {
   if (points.startsWith("[")) return points;
-  const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
-  if (bench.length < most) bench = Buffer.allocUnsafeSlow(2 * most);
-  const bytes = bench;
+  const bytes = roomFor(points);
   const times = new PointTime(POINT);
   let at = 0;
-  bytes[at++] = BRACKET;
   for (const reader = new PointReader(points); reader.next(); ) {
-    if (at > 1) bytes[at++] = COMMA;
-    at = times.write(reader.timeMs, bytes, at);
-    if (reader.isOther) at += bytes.write(reader.value, at, "latin1");
-    else at = reader.writeNumber(bytes, at);
-    bytes[at++] = BRACE;
+    if (at > 0) bytes[at++] = COMMA;
+    at = writePoint(reader, times, bytes, at);
   }
-  bytes[at++] = CLOSING;
-  return bytes.toString("latin1", 0, at);
+  return `[${bytes.toString("latin1", 0, at)}]`;
 }
 
-const BRACKET = 91;
-const CLOSING = 93;
+/** Points of one day (UTC) as JSON, with commas between them. */
+export interface DayText {
+  /** That of the first of them. */
+  readonly time: string;
+  readonly text: string;
+}
+
+/** The points in parts of one day (UTC) each, in their order; those of a list one by one, because their time is only a text. */
+export function* dayTexts(points: string): Generator<DayText> {
+  const reader = new PointReader(points);
+  if (points.startsWith("[")) {
+    for (; reader.next(); ) {
+      const { time, value } = reader;
+      yield { time, text: `{"time":${JSON.stringify(time)},"value":${value}}` };
+    }
+    return;
+  }
+  const times = new PointTime(POINT);
+  let bytes = roomFor(points);
+  let at = 0;
+  let firstMs = Number.NaN;
+  const told = (): DayText => ({
+    time: isoUtc(firstMs),
+    text: bytes.toString("latin1", 0, at),
+  });
+  for (; reader.next(); ) {
+    if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
+      yield told();
+      // Whoever had the turn may have used it.
+      bytes = roomFor(points);
+      at = 0;
+    }
+    if (at > 0) bytes[at++] = COMMA;
+    else firstMs = reader.timeMs;
+    at = writePoint(reader, times, bytes, at);
+  }
+  if (at > 0) yield told();
+}
+
+function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: number): number {
+  let at = times.write(reader.timeMs, bytes, from);
+  if (reader.isOther) at += bytes.write(reader.value, at, "latin1");
+  else at = reader.writeNumber(bytes, at);
+  bytes[at++] = BRACE;
+  return at;
+}
+
+/** For all of a list; a point has two characters at least. */
+function roomFor(points: string): Buffer {
+  const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
+  if (bench.length < most) bench = Buffer.allocUnsafeSlow(2 * most);
+  return bench;
+}
+
 const BRACE = 125;
 
 /** Where lists are put together: what is in it is used up before the next is begun. */

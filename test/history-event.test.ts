@@ -11,7 +11,7 @@ import {
   storedText,
 } from "#src/history-event.ts";
 import { PointReader } from "#src/point-reader.ts";
-import { listText } from "#src/point-text.ts";
+import { dayTexts, listText } from "#src/point-text.ts";
 import { Points } from "#src/points.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind } from "./sample-events.ts";
 import { seed } from "./seed.ts";
@@ -132,6 +132,11 @@ describe("an event of history as text", () => {
           expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
           expect(listText(told.points)).toBe(JSON.stringify(points));
           expect(read(told.points)).toEqual(points.map(({ time, value }) => ({ time, value })));
+          const days = [...dayTexts(told.points)];
+          expect(`[${days.map((day) => day.text).join(",")}]`).toBe(JSON.stringify(points));
+          for (const { time: first, text: list } of days)
+            for (const { time } of JSON.parse(`[${list}]`) as Measurement[])
+              expect(time.slice(0, 10)).toBe(first.slice(0, 10));
         }
       }),
       { seed, numRuns: 300 },

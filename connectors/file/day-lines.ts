@@ -1,6 +1,6 @@
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/event.ts";
 import { cloudEventTexts, historyText } from "../../src/history-event.ts";
-import { PointReader } from "../../src/point-reader.ts";
+import { dayTexts } from "../../src/point-text.ts";
 import { type Sequence, sequenceAttributes } from "../../src/sequence.ts";
 import { dayOf } from "./layout.ts";
 
@@ -18,14 +18,13 @@ export interface DayLine {
  */
 export function dayLines(event: Event, sequence: Sequence | null | undefined): readonly DayLine[] {
   const numbered = sequenceAttributes(sequence);
-  const days =
-    event.type === "tag-history" ? pointsByDay(event as Event<"tag-history">) : new Map<string, string[]>();
+  const told = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
+  const days = told === null ? new Map<string, string[]>() : pointsByDay(told.points);
   const [only] = days.keys();
-  if (days.size <= 1) {
+  if (told === null || days.size <= 1) {
     return [{ date: only ?? dayOf(timeOf(event as AnyEvent)), texts: cloudEventTexts(event, numbered) }];
   }
-  const { fact } = historyText(event as Event<"tag-history">);
-  const { origin, revised, ...before } = fact;
+  const { origin, revised, ...before } = told.fact;
   const attributes = toCloudEvent(withoutData(event), numbered);
   return [...days].map(([date, points], index) => {
     const head = JSON.stringify({ ...attributes, part: index + 1, parts: days.size });
@@ -44,18 +43,13 @@ function timeOf(event: AnyEvent): string {
 }
 
 /** The points of each day as JSON, in their order. */
-function pointsByDay(event: Event<"tag-history">): Map<string, string[]> {
+function pointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
-  let date = "";
-  let points: string[] = [];
-  for (const reader = new PointReader(historyText(event).points); reader.next(); ) {
-    const { time, value } = reader;
-    if (date === "" || !time.startsWith(date)) {
-      date = dayOf(time);
-      points = days.get(date) ?? [];
-      days.set(date, points);
-    }
-    points.push(`{"time":${JSON.stringify(time)},"value":${value}}`);
+  for (const { time, text } of dayTexts(points)) {
+    const date = dayOf(time);
+    const texts = days.get(date);
+    if (texts === undefined) days.set(date, [text]);
+    else texts.push(text);
   }
   return days;
 }
