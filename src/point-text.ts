@@ -10,11 +10,13 @@ export function listText(points: string): string {
   const bytes = roomFor(points);
   const times = new PointTime(POINT);
   let at = 0;
+  bytes[at++] = BRACKET;
   for (const reader = new PointReader(points); reader.next(); ) {
-    if (at > 0) bytes[at++] = COMMA;
+    if (at > 1) bytes[at++] = COMMA;
     at = writePoint(reader, times, bytes, at);
   }
-  return `[${bytes.toString("latin1", 0, at)}]`;
+  bytes[at++] = CLOSING;
+  return bytes.toString("latin1", 0, at);
 }
 
 /** Points of one day (UTC) as JSON, with commas between them. */
@@ -71,6 +73,8 @@ function roomFor(points: string): Buffer {
   return bench;
 }
 
+const BRACKET = 91;
+const CLOSING = 93;
 const BRACE = 125;
 
 /** Where lists are put together: what is in it is used up before the next is begun. */
