@@ -49,7 +49,7 @@ export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
   const site = siteId === null ? {} : { siteid: String(siteId) };
   const head = `${opened(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA}${before}${POINTS}`;
   const text = packing === null ? `${head}${told},${after}}` : packing.between(`${head}"`, `",${after}}`);
-  return eventIn(text) as Event<"tag-history">;
+  return historyIn(text) as Event<"tag-history">;
 }
 
 /** What `eventId` makes of the kind and the facts, from the parts of their JSON. */
@@ -72,18 +72,18 @@ function opened(json: string): string {
 /** The texts of events that have one, as they are stored. */
 const texts = new WeakMap<Event, string>();
 
-/** An event out of its text. Of history the data are left as text until somebody looks at them. */
-export function eventIn(text: string): Event {
+/** An event of history out of its text, its data left as text until somebody looks at them; null where the text is of another kind. */
+export function historyIn(text: string): Event<"tag-history"> | null {
   const at = text.indexOf(DATA);
   const kind = text.indexOf(KIND);
-  if (kind < 0 || kind > at || !text.endsWith("}}")) return JSON.parse(text) as Event;
-  const event = JSON.parse(`${text.slice(0, at)}}`) as Event;
-  let data: Event["data"] | undefined;
+  if (kind < 0 || kind > at || !text.endsWith("}}")) return null;
+  const event = JSON.parse(`${text.slice(0, at)}}`) as Event<"tag-history">;
+  let data: Event<"tag-history">["data"] | undefined;
   Object.defineProperty(event, "data", {
     enumerable: true,
     configurable: true,
     get() {
-      data ??= JSON.parse(dataTexts(text).join("")) as Event["data"];
+      data ??= JSON.parse(dataTexts(text).join("")) as Event<"tag-history">["data"];
       return data;
     },
   });
@@ -91,9 +91,9 @@ export function eventIn(text: string): Event {
   return event;
 }
 
-/** The event as it is stored: JSON, of history with packed points. */
-export function storedText(event: Event): string {
-  return texts.get(event) ?? JSON.stringify(event);
+/** The text of an event of history that was made of columns or of a text, as it is stored; null of any other. */
+export function storedHistory(event: Event): string | null {
+  return texts.get(event) ?? null;
 }
 
 /** The event as a CloudEvents 1.0 JSON object with further attributes, as texts one after the other, so that a long one is not copied first. */

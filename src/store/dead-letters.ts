@@ -1,6 +1,6 @@
 import { isoUtc } from "../clock.ts";
-import { eventIn } from "../history-event.ts";
 import type { Sequence } from "../sequence.ts";
+import { eventIn } from "../stored-event.ts";
 import { checksumOf } from "./checksum.ts";
 import { letterChecksum } from "./damage.ts";
 import type { Database } from "./sqlite.ts";

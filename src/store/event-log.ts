@@ -1,6 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
-import { eventIn, storedText } from "../history-event.ts";
+import { eventIn, storedText } from "../stored-event.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";

@@ -1,5 +1,5 @@
 import { isoUtc } from "../clock.ts";
-import { eventIn } from "../history-event.ts";
+import { eventIn } from "../stored-event.ts";
 import { checksumSql } from "./checksum.ts";
 import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./dead-letters.ts";
 import type { EventLog } from "./event-log.ts";

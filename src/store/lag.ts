@@ -1,5 +1,5 @@
 import { isoUtc } from "../clock.ts";
-import { eventIn } from "../history-event.ts";
+import { eventIn } from "../stored-event.ts";
 import { EVENT_COLUMNS, type EventRow, isSound } from "./event-log.ts";
 import {
   type Count,

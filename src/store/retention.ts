@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import { eventIn } from "../history-event.ts";
+import { eventIn } from "../stored-event.ts";
 import { breath } from "../waiting.ts";
 import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, lastWithin } from "./event-log.ts";
 import type { Loss } from "./gap-sums.ts";

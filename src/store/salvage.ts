@@ -3,6 +3,7 @@ import { resolve } from "node:path";
 import type { Clock } from "../clock.ts";
 import { ConfigError } from "../errors.ts";
 import type { Event } from "../event.ts";
+import { eventIn } from "../stored-event.ts";
 import { breath } from "../waiting.ts";
 import { checksumOf } from "./checksum.ts";
 import { createDamage } from "./damage.ts";
@@ -122,7 +123,7 @@ function eventAt(pages: Pages, page: number, position: number): Event | null {
   const values = pages
     .cells(page)
     .find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
-  return values === undefined ? null : (JSON.parse(String(values[BODY])) as Event);
+  return values === undefined ? null : eventIn(String(values[BODY]));
 }
 
 /** Columns in the order of the table: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */

@@ -1,5 +1,5 @@
 import type { Event } from "../event.ts";
-import { eventIn } from "../history-event.ts";
+import { eventIn } from "../stored-event.ts";
 import type { LoggedEvent } from "./store.ts";
 
 /** The tail takes so many characters of events at most; a batch of 100 values has 60,000. */

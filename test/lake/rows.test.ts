@@ -1,11 +1,11 @@
 import { describe, expect, test } from "vitest";
 import type { Event, Kind } from "#src/event.ts";
 import { eventId } from "#src/event-ids.ts";
-import { eventIn, storedText } from "#src/history-event.ts";
 import { dayOf, tellRows } from "#src/lake/rows.ts";
 import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#src/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#src/lake/tables.ts";
 import { ucumOf } from "#src/lake/ucum.ts";
+import { eventIn, storedText } from "#src/stored-event.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 /** What events say, as rows of tables. */

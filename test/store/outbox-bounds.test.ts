@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { type Event, isTelemetry, KINDS } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store, Wanted } from "#src/store/store.ts";
+import { storedText } from "#src/stored-event.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
@@ -28,10 +29,10 @@ afterEach(async () => {
 
 const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
 
-/** An event whose text has so many bytes. */
+/** An event whose text in the log has so many bytes. */
 function eventOf(bytes: number, n: number): Event {
   const small = { ...valueEvent(n), source: "" };
-  return { ...small, source: "s".repeat(bytes - JSON.stringify(small).length) };
+  return { ...small, source: "s".repeat(bytes - storedText(small).length) };
 }
 
 async function offered(limit = 10) {

@@ -500,7 +500,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit([...values(200, 200), sampleEvent("alarm-resolved"), ...values(400, 20)]);
       const bounds = (maxBytes: number) => ({ ...ROOMY, maxBytes });
 
-      const settledOnly = await prune(bounds(160_000));
+      const settledOnly = await prune(bounds(110_000));
       expect(settledOnly).toMatchObject({ gaps: [] });
       expect(settledOnly.removed).toBeGreaterThan(50);
       const telemetry = await prune(bounds(60_000));
@@ -589,7 +589,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         through: events.at(-1)?.position ?? 0,
         rejected: events.map(({ position }) => ({ position, reason: "no" })),
       });
-      const report = await prune({ ...ROOMY, maxBytes: 200_000 });
+      const report = await prune({ ...ROOMY, maxBytes: 140_000 });
       const left = await store.outbox.deadLetters("a", 1_000);
       expect(left.length).toBeGreaterThan(20);
       expect(left.length).toBeLessThan(80);

@@ -1,6 +1,6 @@
 import { isoUtc } from "../../clock.ts";
-import { eventIn } from "../../history-event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
+import { eventIn } from "../../stored-event.ts";
 import { numberOf } from "../dead-letters.ts";
 import type { DeadLetter, Refusal } from "../store.ts";
 import type { Ask } from "./documents.ts";

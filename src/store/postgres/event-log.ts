@@ -1,7 +1,7 @@
 import { isoUtc } from "../../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../../event.ts";
-import { eventIn, storedText } from "../../history-event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
+import { eventIn, storedText } from "../../stored-event.ts";
 import {
   bytesOf,
   OFFER_BYTES,

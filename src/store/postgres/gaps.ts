@@ -1,7 +1,7 @@
 import { isoUtc } from "../../clock.ts";
 import { ofWorkerFor } from "../../event.ts";
-import { eventIn } from "../../history-event.ts";
 import { plainList } from "../../postgres/lists.ts";
+import { eventIn } from "../../stored-event.ts";
 import { GATHER_MS, gapEvent, type Loss, REMEMBERED_MS } from "../gap-sums.ts";
 import type { StoredGap } from "../store.ts";
 import type { Ask } from "./documents.ts";

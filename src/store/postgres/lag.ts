@@ -1,7 +1,7 @@
 import { isoUtc } from "../../clock.ts";
 import type { Kind } from "../../event.ts";
-import { eventIn } from "../../history-event.ts";
 import { plainList } from "../../postgres/lists.ts";
+import { eventIn } from "../../stored-event.ts";
 import {
   type Count,
   counted,

@@ -1,6 +1,6 @@
 import type { Clock } from "../../clock.ts";
-import { eventIn } from "../../history-event.ts";
 import { plainList } from "../../postgres/lists.ts";
+import { eventIn } from "../../stored-event.ts";
 import { breath } from "../../waiting.ts";
 import { lastWithin } from "../event-log.ts";
 import { createGapSums, type Loss, summed } from "../gap-sums.ts";

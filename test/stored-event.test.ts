@@ -1,0 +1,127 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type Event, makeEvent } from "#src/event.ts";
+import { eventIn, storedText } from "#src/stored-event.ts";
+import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
+import { replay, seed } from "./seed.ts";
+
+const TIME = "2026-01-01T00:00:00.000Z";
+
+const text = fc.oneof(
+  fc.string({ unit: "grapheme" }),
+  fc.constantFrom(...AWKWARD_TEXTS, "/tag/", "site/", `","good":[`, `,"data":{`, `"type":"tag-history"`),
+);
+const value = fc.oneof(
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+  fc.constantFrom(true, false, 0, -0, 21.5),
+);
+
+/** Good values, and such that are otherwise in one thing. */
+const almostGood = fc
+  .record({
+    source: text.map((name) => `/sources/${name}`),
+    siteId: fc.integer({ min: 0, max: 99 }),
+    tag: fc.record({ id: text, displayName: text, description: fc.option(text), unit: fc.option(text) }),
+    value,
+    latencyMs: fc.nat(9_999),
+    time: fc.integer({ min: 0, max: 2 ** 42 }).map((ms) => new Date(ms).toISOString()),
+  })
+  .map(({ source, siteId, tag, value: read, latencyMs, time }) =>
+    makeEvent({
+      ...{ type: "tag-value", source, time, siteId, subject: `site/${siteId}/tag/${tag.id}` },
+      data: {
+        ...{ tag, value: read, quality: "good", time, latencyMs },
+        ...{ lastGood: { value: read, time }, behindGateway: null },
+      },
+      facts: [],
+    }),
+  );
+type Value = Event<"tag-value">;
+const others: Readonly<Record<string, (event: Value) => object>> = {
+  "of no site": ({ siteid: _, ...event }) => event,
+  "of another site": (event) => ({ ...event, siteid: `${event.siteid}1` }),
+  "of another subject": (event) => ({ ...event, subject: `${event.subject}/more` }),
+  "of a snapshot": ({ data, ...event }) => ({ ...event, snapshot: true, data }),
+  "at another time than its event": ({ data, ...event }) => ({ ...event, data: { ...data, time: TIME } }),
+  uncertain: ({ data, ...event }) => ({ ...event, data: { ...data, quality: "uncertain" } }),
+  bad: ({ data, ...event }) => ({ ...event, data: { ...data, quality: "bad", value: null } }),
+  "null and good": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, value: null, lastGood: { ...data.lastGood, value: null } },
+  }),
+  "behind a gateway": ({ data, ...event }) => ({ ...event, data: { ...data, behindGateway: "7" } }),
+  "without a good one before": ({ data, ...event }) => ({ ...event, data: { ...data, lastGood: null } }),
+  "after another one": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, lastGood: { ...data.lastGood, value: "other" } },
+  }),
+  "after one of another time": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, lastGood: { ...data.lastGood, time: TIME } },
+  }),
+  "after one that says more": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, lastGood: { ...data.lastGood, quality: "good" } },
+  }),
+  "of another type": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, type: { before: "number", now: "boolean" } },
+  }),
+  "of a tag that says more": ({ data, ...event }) => ({
+    ...event,
+    data: { ...data, tag: { ...data.tag, building: "A" } },
+  }),
+  "of another kind": (event) => ({ ...event, type: "tag-total" }),
+};
+
+function expectSame(event: Event): void {
+  const stored = storedText(event);
+  const json = JSON.stringify(event);
+  expect(JSON.stringify(eventIn(stored)), replay).toBe(json);
+  expect(JSON.stringify(eventIn(json)), replay).toBe(json);
+  expect(storedText(eventIn(stored)), replay).toBe(stored);
+  // What is looked for in the texts of the log: by whom it is, and what it is about.
+  for (const field of ["id", "source", "type", "subject"] as const)
+    expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
+}
+
+describe("an event as it is stored", () => {
+  test("of a good value says everything once", () => {
+    const event = valueEvent(3, "7", 21.5);
+    const head = `{"id":"${event.id}","source":"${event.source}","type":"tag-value","subject":"site/1/tag/7"`;
+    const { displayName, description, unit } = TAG;
+    expect(storedText(event)).toBe(
+      `${head},"time":"${event.time}","good":["7","${displayName}","${description}","${unit}",21.5,80]}`,
+    );
+    expect(eventIn(storedText(event))).toEqual(event);
+  });
+
+  test("of any good value is to the letter what it was", () => {
+    fc.assert(
+      fc.property(almostGood, (event) => {
+        expect(storedText(event), replay).toContain(`,"good":[`);
+        expectSame(event);
+      }),
+      { seed, numRuns: 500 },
+    );
+  });
+
+  test.each(Object.entries(others))("of a value %s too, and is the JSON of the event", (_, other) => {
+    fc.assert(
+      fc.property(almostGood, (event) => {
+        const changed = other(event) as Event;
+        expectSame(changed);
+        expect(storedText(changed), replay).toBe(JSON.stringify(changed));
+      }),
+      { seed, numRuns: 50 },
+    );
+  });
+
+  test("of any other kind is its JSON", () => {
+    for (const event of sampleOfEveryKind()) {
+      const json = JSON.stringify(event);
+      expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
+      if (event.type !== "tag-value") expect(storedText(eventIn(json))).toBe(json);
+    }
+  });
+});
