@@ -20,6 +20,7 @@ import {
 } from "./folder.ts";
 import { refuseMoved } from "./moved.ts";
 import { createOutbox } from "./outbox.ts";
+import { PAGE_BYTES } from "./pages.ts";
 import { createQuotaMemory } from "./quota-memory.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaTrouble } from "./schema.ts";
 import { createSinks } from "./sinks.ts";
@@ -47,6 +48,9 @@ export interface StoreOptions {
 
 /** The write-ahead log is cut back to this after a checkpoint, in bytes. */
 const WAL_BYTES = 16 * 1024 ** 2;
+
+/** When so much is in the write-ahead log its pages are copied into the file, in bytes: as SQLite does by itself with pages of 4 kB. */
+const CHECKPOINT_BYTES = 4 * 1024 ** 2;
 
 /**
  * Opens the state. Throws `ConfigError` with one sentence when it must not be used: a network file system,
@@ -123,8 +127,10 @@ function openForWriting(file: string): Database {
   preparePrivateFile(file);
   const database = openDatabase(file);
   try {
-    // Before the first page is written: pages that retention frees can then be given back.
-    if (database.number("pragma page_count") === 0) database.exec("pragma auto_vacuum = incremental");
+    // Before the first page is written: its size, and that pages which retention frees can be given back.
+    if (database.number("pragma page_count") === 0) {
+      database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
+    }
     refuseDamage(database);
     prepareSchema(database, true);
     refuseForeignShape(database);
@@ -132,6 +138,7 @@ function openForWriting(file: string): Database {
       pragma journal_mode = wal;
       pragma synchronous = full;
       pragma journal_size_limit = ${WAL_BYTES};
+      pragma wal_autocheckpoint = ${CHECKPOINT_BYTES / PAGE_BYTES};
     `);
     return database;
   } catch (error) {

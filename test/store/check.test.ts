@@ -4,6 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { checkState, isWhole } from "#src/store/check.ts";
 import { openStore } from "#src/store/open.ts";
+import { PAGE_BYTES } from "#src/store/pages.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { CLOCK, furnish } from "./furnished-state.ts";
 
@@ -64,7 +65,7 @@ describe("a check of the state", () => {
   });
 
   test.each([
-    ["a torn page", () => spoil(4_096 * 3)],
+    ["a torn page", () => spoil(PAGE_BYTES * 3)],
     ["a broken header", () => spoil(0)],
     ["no content beside a write-ahead log", () => lose()],
     ["an index that is gone", () => edit("drop index event_by_class")],
@@ -82,7 +83,7 @@ describe("a check of the state", () => {
 
   function spoil(offset: number): void {
     const bytes = readFileSync(file);
-    bytes.fill(0xa5, offset, offset + 4_096);
+    bytes.fill(0xa5, offset, offset + PAGE_BYTES);
     writeFileSync(file, bytes);
   }
 

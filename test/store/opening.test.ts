@@ -19,6 +19,7 @@ import { systemClock } from "#src/clock.ts";
 import { ConfigError, sentence } from "#src/errors.ts";
 import { CHECKED_NAMES } from "#src/store/checksum.ts";
 import { openStore, type StoreOptions } from "#src/store/open.ts";
+import { PAGE_BYTES } from "#src/store/pages.ts";
 import { SCHEMA_VERSION } from "#src/store/schema.ts";
 import type { Store } from "#src/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -168,13 +169,30 @@ describe("a file of an older version", () => {
   });
 });
 
+test("a new state has our pages, and its write-ahead log is copied into it after 4 MiB", async () => {
+  const largest = await withStore(async (store) => {
+    let bytes = 0;
+    for (let n = 0; n < 200; n += 1) {
+      await store.commit({ documents: [{ set: "wide", put: [["key", `${n}`.repeat(50_000)]] }] });
+      bytes = Math.max(bytes, statSync(`${file}-wal`).size);
+    }
+    return bytes;
+  });
+  expect(largest).toBeGreaterThan(4 * 1024 ** 2);
+  expect(largest).toBeLessThan(5 * 1024 ** 2);
+  const database = new DatabaseSync(file);
+  expect({ ...database.prepare("pragma page_size").get() }).toEqual({ page_size: PAGE_BYTES });
+  expect({ ...database.prepare("pragma auto_vacuum").get() }).toEqual({ auto_vacuum: 2 });
+  database.close();
+});
+
 describe("damage", () => {
   test.each([
     [
       "not a database at all",
       () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500)),
     ],
-    ["pages overwritten in the middle", () => spoil(4096 * 2)],
+    ["pages overwritten in the middle", () => spoil(PAGE_BYTES * 2)],
     ["the header overwritten", () => spoil(0)],
   ])("%s: set aside whole, said, and a fresh file begun", async (_, damage) => {
     await withStore((store) =>
@@ -199,7 +217,7 @@ describe("damage", () => {
 
   function spoil(offset: number): void {
     const bytes = readFileSync(file);
-    bytes.fill(0xa5, offset, offset + 4096 * 8);
+    bytes.fill(0xa5, offset, offset + PAGE_BYTES * 8);
     writeFileSync(file, bytes);
   }
 });

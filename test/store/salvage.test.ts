@@ -1,10 +1,12 @@
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import type { Event } from "#src/event.ts";
 import { checkState, isWhole } from "#src/store/check.ts";
 import { openStore } from "#src/store/open.ts";
+import { PAGE_BYTES } from "#src/store/pages.ts";
 import { salvage } from "#src/store/salvage.ts";
 import type { Store } from "#src/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
@@ -12,7 +14,6 @@ import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK } from "./furnished-state.ts";
 
-const PAGE = 4_096;
 let base: string;
 let fresh: Store;
 beforeEach(async () => {
@@ -74,9 +75,13 @@ async function offered(): Promise<readonly Event[]> {
 
 function overwrite(file: string, page: number, pages: number, by: (at: number) => number = () => 0xa5): void {
   const bytes = readFileSync(file);
-  const from = (page - 1) * PAGE;
-  for (let at = from; at < Math.min(from + pages * PAGE, bytes.length); at += 1) bytes[at] = by(at);
+  const from = (page - 1) * PAGE_BYTES;
+  for (let at = from; at < Math.min(from + pages * PAGE_BYTES, bytes.length); at += 1) bytes[at] = by(at);
   writeFileSync(file, bytes);
+}
+
+function spoilHeader(file: string): void {
+  writeFileSync(file, readFileSync(file).fill(0xa5, 0, 100));
 }
 
 test("what the slowest sink had not got comes out of a sound file, in order, and once", async () => {
@@ -110,6 +115,24 @@ test.each([
   for (const each of await offered()) expect(each).toEqual(told.get(each.id));
 });
 
+test.each([512, 1_024, 4_096, 65_536])(
+  "a file with pages of %d bytes, as somebody wrote it anew by hand, gives all it has, header or not",
+  async (bytes) => {
+    const file = await killed();
+    const hand = new DatabaseSync(file);
+    hand.exec(`pragma journal_mode = delete; pragma page_size = ${bytes}; vacuum; pragma journal_mode = wal`);
+    expect({ ...hand.prepare("pragma page_size").get() }).toEqual({ page_size: bytes });
+    // Something is in the log, and stays there, so that it says the size as well.
+    hand.exec("pragma wal_autocheckpoint = 0; create table by_hand (n)");
+    const anew = join(base, "anew.db");
+    for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
+    hand.close();
+    expect(await salvage(join(base, "fresh"), anew, CLOCK)).toMatchObject({ found: 400, taken: 300 });
+    spoilHeader(anew);
+    expect((await salvage(join(base, "fresh"), anew, CLOCK)).found).toBeGreaterThan(350);
+  },
+);
+
 test("an empty file beside its write-ahead log gives what is in the log", async () => {
   const file = await killed();
   writeFileSync(file, "");
@@ -137,7 +160,7 @@ test(`any noise: never a crash, nothing but what was committed (seed ${seed})`, 
   const told = new Map(EVENTS.map((each) => [each.id, each]));
   const sound = readFileSync(file);
   for (let round = 0; round < 40; round += 1) {
-    const pages = sound.length / PAGE;
+    const pages = sound.length / PAGE_BYTES;
     writeFileSync(file, sound);
     for (let wound = 0; wound < 10; wound += 1)
       overwrite(file, 1 + random.below(pages), 1 + random.below(3), () =>
