@@ -203,7 +203,8 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await page.locator(".gone").innerText()).toMatch(
       /^The worker does not answer since .*\.\n?\s*What you see is old/,
     );
-    expect(await page.title()).toBe("✕ no answer – Plenum");
+    // The title follows what is shown, and not in the same moment.
+    await expect.poll(() => page.title()).toBe("✕ no answer – Plenum");
   });
 
   test("hostile names are text and nothing else, wherever they are shown", async () => {
