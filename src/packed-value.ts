@@ -55,8 +55,11 @@ function isGood(event: Event<"tag-value">): boolean {
   );
 }
 
+/** Without the list of names that `Object.keys` makes. */
 function fieldsOf(object: object): number {
-  return Object.keys(object).length;
+  let count = 0;
+  for (const _ in object) count += 1;
+  return count;
 }
 
 const SITE = "site/";
