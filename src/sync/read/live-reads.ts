@@ -7,8 +7,6 @@ import { breathAmong, createBell, loop, WOKEN } from "../../waiting.ts";
 import type { Follower, Stint } from "../follower.ts";
 import { expectedTags, inventorySets } from "../inventory/held.ts";
 import type { Demand } from "../plan/demand.ts";
-import { planGroup } from "../plan/group.ts";
-import type { Apart, PlannedTags } from "../plan/planned.ts";
 import { liveShare } from "../plan/share.ts";
 import type { Stretch } from "../plan/stretch.ts";
 import type { TokenScope } from "../scope.ts";
@@ -21,6 +19,7 @@ import { type Board, type ClassFreshness, createBoard, type TagState } from "./b
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
 import { createControls } from "./controls.ts";
+import { createNextGroup } from "./next-group.ts";
 import { createSlowTags } from "./slow.ts";
 
 /**
@@ -66,12 +65,6 @@ const FIRST_LOOK_MS = 1_000;
 const UNDER_WAY_MAX = 6;
 /** The same after a failure that concerned all, until something is read: the next request only tries. */
 const TRYING_MAX = 1;
-/** Who is searched takes slots that nobody needs, and, so that it ends under full load, one of so many. */
-const SEARCH_EVERY_SLOTS = 20;
-/** And where slots are far apart, one in two minutes: with 3 requests a minute 20 slots are seven (milliseconds). */
-const SEARCH_EVERY_MS = 120_000;
-/** Starving tags take at most every other slot that others need; half a slot for what is not exact. */
-const EVERY_OTHER = 1.5;
 /** A reply that took longer than this, or never came, puts its tags under suspicion of being slow, in milliseconds. */
 const SUSPICIOUS_MS = 15_000;
 
@@ -100,9 +93,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   let watchedVersions: string | null = null;
   let lastStretch: Stretch | null = null;
   let shownClasses: readonly string[] = [];
-  let searchedAtMs = Number.NEGATIVE_INFINITY;
-  /** When starving tags last took a slot that others needed, on the monotonic clock. */
-  let displacedAtMs = Number.NEGATIVE_INFINITY;
 
   const bucket = () => {
     const { buckets } = source.quota();
@@ -116,6 +106,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     return liveShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), buckets.length === 1);
   };
   const replyMs = (spacingMs: number) => Math.min(spacingMs, slow.typicalMs());
+  const nextGroup = createNextGroup({ clock, board, controls, suspects, replyMs });
 
   async function refresh(): Promise<void> {
     await watchTags();
@@ -186,39 +177,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       log.info({ demand: next.demand }, "the live reads fit into the quota again");
     }
     lastStretch = next;
-  }
-
-  /** The tags of the next request; none when the slot is better left to others. */
-  function nextGroup(eager: boolean, spacingMs: number): readonly string[] {
-    const nowMs = clock.monotonic();
-    if (controls.isTrying()) {
-      if (controls.isOut()) return [];
-      const control = controls.next();
-      if (control.length > 0) return control;
-    }
-    const planned = board.planned(nowMs);
-    const isSearchTime =
-      suspects.any() &&
-      nowMs - searchedAtMs >= Math.min(SEARCH_EVERY_SLOTS * spacingMs, SEARCH_EVERY_MS) &&
-      !isDoubtDue(planned, nowMs);
-    const searched = isSearchTime ? searchGroup(planned, nowMs) : [];
-    if (searched.length > 0) {
-      searchedAtMs = nowMs;
-      return searched;
-    }
-    const mayDisplace = nowMs - displacedAtMs >= EVERY_OTHER * spacingMs;
-    const rules = { slotMs: spacingMs, size: TAGS_PER_REQUEST, leadMs: replyMs(spacingMs), mayDisplace };
-    const due = planGroup(planned, nowMs, { ...rules, eager: false });
-    if (due.displaces === true) displacedAtMs = nowMs;
-    if (due.group.length > 0 && due.isSearch !== true) return due.group;
-    // A search among tags that are all refused would find nobody and never end.
-    const control = controls.isWorth(due.isSearch === true ? "search" : "idle") ? controls.next() : [];
-    if (control.length > 0) return control;
-    if (due.group.length > 0) return due.group;
-    const { group } = eager ? planGroup(planned, nowMs, { ...rules, eager }) : { group: [] };
-    if (group.length > 0) return group;
-    const probe = board.nextProbe(nowMs);
-    return probe === undefined ? [] : [probe];
   }
 
   /** Stands in a lane until a slot is free, reads what is due then, and settles it. Throws what concerns all. */
@@ -367,32 +325,6 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
       return state && { ...state, apart: suspects.labelOf(id) ?? slow.labelOf(id) };
     },
   };
-}
-
-/** Whether a tag of a site in doubt waits for the request that clears it. */
-function isDoubtDue({ apart, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number): boolean {
-  for (const [place, { turn }] of apart) {
-    if (turn !== "punctual" || underWay[place] === 1) continue;
-    if (nowMs - (lastMs[place] as number) >= (intervalMs[place] as number) / 2) return true;
-  }
-  return false;
-}
-
-/** Of the tags that are searched and due, the group of the one that waits longest; the sites take turns. */
-function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
-  const ageOf = (place: number) =>
-    (nowMs - (planned.lastMs[place] as number)) / (planned.intervalMs[place] as number);
-  const free = [...planned.apart].filter(([place]) => planned.underWay[place] !== 1);
-  const due = free.filter(([place, { turn }]) => turn === "patient" && ageOf(place) >= 1);
-  // First whoever is not suspected by itself: one answer clears a whole site.
-  const isSuspect = ({ label }: Apart) => (label.startsWith("site ") ? 0 : 1);
-  const [first] = due.toSorted(
-    ([a, one], [b, other]) =>
-      isSuspect(one) - isSuspect(other) || one.siteAskedMs - other.siteAskedMs || ageOf(b) - ageOf(a),
-  );
-  if (first === undefined) return [];
-  const group = free.filter(([, { label }]) => label === first[1].label).slice(0, TAGS_PER_REQUEST);
-  return group.map(([place]) => planned.ids[place] as string);
 }
 
 function worstFactor(stretch: Stretch | null): number {
