@@ -1,10 +1,11 @@
 import { existsSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Event } from "#src/event.ts";
 import { type SeededRandom, seededRandom } from "../seeded-random.ts";
 import { countBy, openBooks } from "./accounts.ts";
 import { calm, type Disturbance, MOMENTS, type Moment, planOf, trouble } from "./disturbances.ts";
 import { createMessages, type Message } from "./messages.ts";
-import { besideTheWorker, isSettled, linesOf, remains } from "./remains.ts";
+import { besideTheWorker, isSettled, linesOf, remains, resultsIn } from "./remains.ts";
 import { FACTOR, type Stage, setStage } from "./stage.ts";
 
 /**
@@ -59,13 +60,37 @@ const STOPPED = 400;
 /** A kill that is armed waits for its moment this long: longer than writing is stopped, when nothing is written or read. */
 const ARMED = 2 * STOPPED;
 
+/** How commands have to have ended, or the campaign did not try what it is about; each more than once in 10,000 messages. */
+export const ENDS = [
+  "clock-skew",
+  "confirmed",
+  "duplicate",
+  "expired",
+  "flood",
+  "invalid",
+  "killed",
+  "loop",
+  "not-allowed",
+  "not-restorable",
+  "out-of-range",
+  "outside-hours",
+  "retained",
+  "stopped",
+  "superseded",
+  "too-large",
+  "too-soon",
+  "unreadable",
+  "wrong-type",
+] as const;
+export const leastOf = (messages: number) => messages / 10_000;
+
 export async function runBrokerCampaign(options: BrokerCampaign): Promise<BrokerReport> {
   const startedAt = performance.now();
   const random = seededRandom(options.seed);
   const stage = await setStage(options.seed, random);
   try {
     const sent = await sendAll(stage, random, options);
-    const complaint = await settle(stage, sent).then(
+    const complaint = await settle(stage, sent, leastOf(options.messages)).then(
       () => null,
       (error: unknown) => String(error),
     );
@@ -203,7 +228,7 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
 }
 
 /** Ends all trouble, and waits until everything that was taken has its end. */
-async function settle(stage: Stage, sent: Sent): Promise<void> {
+async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
   stage.strikeNow();
   calm(stage.simulator);
   if (!stage.isAlive()) await sent.revive();
@@ -211,7 +236,7 @@ async function settle(stage: Stage, sent: Sent): Promise<void> {
     async () => stage.publishers.underWay() === 0 && stage.tap.hears(),
     "everything is published",
   );
-  await tryWhatIsMissing(stage, sent);
+  await tryWhatIsMissing(stage, sent, least);
   // Something fresh gets through after all that, up to somebody who listens at the broker.
   const fresh: string[] = [];
   let latestAt = Number.NEGATIVE_INFINITY;
@@ -235,9 +260,26 @@ async function settle(stage: Stage, sent: Sent): Promise<void> {
 
 /** Longer than a value is borrowed, and than a flood takes to be told. */
 const TRY_AGAIN_MS = 10_000;
+const LOOK_AGAIN_MS = 1_000;
+/** Of every kind there are some among so many. */
+const MORE = 150;
 
-/** Among few messages on a busy machine neither may have come at its moment: a flood is one within a minute. */
-async function tryWhatIsMissing(stage: Stage, sent: Sent): Promise<void> {
+/**
+ * Among few messages on a busy machine not everything may have come at its moment: a flood is one within a minute, and of
+ * what a worker hears while it is killed again and again it answers little.
+ */
+async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promise<void> {
+  const { judge, switchFile } = stage;
+  const ends = async () => endsOf(await besideTheWorker(stage.stateFolder, resultsIn));
+  let tries = 0;
+  /** Twice, so that some of them are known already; every other time while writing is stopped. */
+  const more = () => {
+    tries += 1;
+    if (tries % 2 === 0) writeFileSync(switchFile, "the campaign\n");
+    const messages = Array.from({ length: MORE }, () => sent.messages.next());
+    sent.duplicates += MORE;
+    return [...messages, ...messages];
+  };
   const missing = [
     {
       what: "a flood is refused",
@@ -245,19 +287,30 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent): Promise<void> {
       send: () => sent.messages.flood(),
     },
     {
-      what: "a value is written back",
-      holds: () => [...stage.judge.writes.keys()].some(isRestore),
+      what: "values are written back",
+      holds: () => [...judge.writes.keys()].filter(isRestore).length > least,
       send: () => [sent.messages.borrowed()],
+    },
+    {
+      what: `commands end in every way (${ENDS.join(", ")})`,
+      holds: async () => {
+        const counts = await ends();
+        return ENDS.every((end) => (counts.get(end) ?? 0) > least);
+      },
+      send: more,
     },
   ];
   for (const { what, holds, send } of missing) {
-    let latestAt = Number.NEGATIVE_INFINITY;
+    let triedAt = Number.NEGATIVE_INFINITY;
+    let lookedAt = Number.NEGATIVE_INFINITY;
     await stage.until(
       async () => {
-        if (holds()) return true;
-        if (performance.now() - latestAt < TRY_AGAIN_MS) return false;
-        latestAt = performance.now();
-        rmSync(stage.switchFile, { force: true });
+        if (performance.now() - lookedAt < LOOK_AGAIN_MS) return false;
+        lookedAt = performance.now();
+        if (await holds()) return true;
+        if (performance.now() - triedAt < TRY_AGAIN_MS) return false;
+        triedAt = performance.now();
+        rmSync(switchFile, { force: true });
         for (const message of send()) sent.publish(message);
         return false;
       },
@@ -265,6 +318,11 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent): Promise<void> {
       120_000,
     );
   }
+}
+
+/** How many commands ended how: the reason, or the outcome where it needs none. */
+function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string, number> {
+  return countBy(results, ({ data }) => data.reason ?? data.outcome);
 }
 
 const isRestore = (id: string) => id.endsWith("/restore");
@@ -314,7 +372,7 @@ async function report(
     results: results.length,
     audited: audit.length,
     throttled: simulator.truth.requests().filter(({ limit }) => limit === "refused").length,
-    reasons: byCount(countBy(results, ({ data }) => data.reason ?? data.outcome)),
+    reasons: byCount(endsOf(results)),
     seconds: Math.round((performance.now() - startedAt) / 1000),
     violations,
   };

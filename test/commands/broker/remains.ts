@@ -17,15 +17,20 @@ export async function besideTheWorker<T>(folder: string, look: (store: Store) =>
   }
 }
 
+/** How commands ended so far. */
+export async function resultsIn(store: Store): Promise<readonly Event<"command-result">[]> {
+  const latest = await store.outbox.latest(10_000_000, ["command-result"]);
+  return latest.map(({ event }) => event as Event<"command-result">).toReversed();
+}
+
 /** What the worker leaves behind. */
 export async function remains(store: Store) {
   const verdict = await verifyAudit(store);
   const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 10_000_000)).map((record) => record.body);
-  const latest = await store.outbox.latest(10_000_000, ["command-result"]);
   return {
     verdict,
     audit,
-    results: latest.map(({ event }) => event as Event<"command-result">).toReversed(),
+    results: await resultsIn(store),
     // What is told while it stops may be delivered at its next start.
     waiting: new Set((await store.outbox.next(FILES, 10_000_000)).events.map(({ event }) => event.id)),
   };
