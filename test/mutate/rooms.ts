@@ -29,7 +29,12 @@ export const ROOMS: readonly Room[] = [
   {
     name: "planner",
     files: ["src/sync/plan/*.ts"],
-    tests: ["test/sync/plan-report.test.ts", "test/sync/plan.test.ts", "test/sync/plans/plans.test.ts"],
+    tests: [
+      "test/sync/plan-report.test.ts",
+      "test/sync/plan-advice.test.ts",
+      "test/sync/plan.test.ts",
+      "test/sync/plans/plans.test.ts",
+    ],
   },
   {
     name: "ledger",

@@ -60,6 +60,7 @@ describe("a plan that fits", () => {
     expect(share("history")).toBeCloseTo(0.125, 3);
     expect(share("live")).toBeCloseTo(0.5, 1);
     expect(plan.lanes.reduce((sum, each) => sum + each.share, 0)).toBeCloseTo(1, 3);
+    for (const each of plan.lanes) expect(each.share).toBe(Number(each.share.toFixed(4)));
   });
 
   test("gives the past what is left, and says when it is done", () => {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { PlanRules } from "#src/sync/plan/group.ts";
+import { learningPerMinute } from "#src/sync/plan/share.ts";
 import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
@@ -43,6 +44,21 @@ describe("the next group", () => {
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
+  test("what comes round in every slot is counted in each, also where that is only because a reply may be slow", () => {
+    const one = { ...RULES, size: 1 };
+    const slow = tag("slow", 54_000, 60_000);
+    expect(planGroup([tag("each", 0, 3_000), slow], 0, one).group).toHaveLength(1);
+    const second = tag("second", 3_000, 6_000);
+    expect(planGroup([second, slow], 0, one).group).toEqual([]);
+    expect(planGroup([second, slow], 0, { ...one, jitterMs: 3_000 }).group).toHaveLength(1);
+  });
+
+  test("of those that have no slot left the one with the shorter interval goes, though another is older", () => {
+    const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
+    expect(planGroup(tags, 0, { ...RULES, size: 1 }).group).toEqual(["short"]);
+    expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
+  });
+
   test("lets those ride along of which the least is lost, and the oldest where nobody else wants the slot", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
@@ -54,6 +70,8 @@ describe("the next group", () => {
     const quick = tag("quick", 6_000, 10_000);
     const old = tag("old", 3_240_000, 3_600_000);
     expect(planGroup([old, urgent, quick], 0, two).group).toEqual(["urgent", "quick"]);
+    // Ten of 1,200 are less than one of 3.
+    expect(planGroup([quick, urgent, hourly], 0, two).group).toEqual(["urgent", "hourly"]);
     expect(planGroup([old, urgent, quick], 0, { ...two, eager: true }).group).toEqual(["urgent", "old"]);
     // Not half way to its next reading, or never read: by age.
     for (const [ageMs, expected] of [
@@ -92,6 +110,16 @@ describe("the next group", () => {
     expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(
       ordinary.slice(0, 20).map(({ id }) => id),
     );
+    // As if its reply came now: it is back in the second slot, and leaves the first to the other.
+    const away = { ...tag("away", 6_000, 6_000), underWay: true };
+    expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
+  });
+
+  test("for a later slot goes who leaves a place there, not who would have come round again by then", () => {
+    // Of 4 slots after this one the quick one takes the first and the third, and the others want the fourth.
+    const quick = tag("quick", 3_000, 6_000);
+    const others = crowd(3, 3_000, 15_000);
+    expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
   });
 
   test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
@@ -108,6 +136,18 @@ describe("the next group", () => {
     // Whoever was never asked comes before both, and what is not due yet before nobody.
     expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
+  });
+
+  test("a group of several sites has the turn of the one that waits longest", () => {
+    const searched = (id: string, label: string, siteAskedMs: number): PlannedTag => ({
+      ...tag(id, 61_000, 60_000, label),
+      turn: "patient",
+      siteAskedMs,
+    });
+    const two = [searched("late", "two sites", -1_000), searched("long ago", "two sites", -60_000)];
+    const other = searched("other", "one site", -30_000);
+    expect(planGroup([other, ...two], 0, RULES).group).toEqual(["late", "long ago"]);
+    expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
   });
 
   test("those that travel apart go with the last slot before they are late, where nobody needs it", () => {
@@ -153,8 +193,10 @@ describe("the next group", () => {
   });
 
   test("does not let those that are kept apart starve", () => {
-    const starving = tag("s1", 121_000, 60_000, "slow");
+    const starving = tag("s1", 120_000, 60_000, "slow");
     const inNeed = crowd(5, 58_500, 60_000);
+    const nearly = tag("s1", 119_999, 60_000, "slow");
+    expect(planGroup([nearly, ...inNeed], 0, RULES)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...inNeed], 0, RULES)).toEqual({ group: ["s1"], displaces: true });
     // Nor do they take slot after slot from those in need.
     const after = { ...RULES, mayDisplace: false };
@@ -218,6 +260,13 @@ describe("simulated for hours", () => {
     expect(load).toBeCloseTo(1.35, 2);
     expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
     expect(Math.max(...worst) / Math.min(...worst)).toBeLessThanOrEqual(1.2);
+  });
+});
+
+describe("learning which tags have a log", () => {
+  test("takes what live reads cannot plan with, and nothing where there is nothing to learn", () => {
+    expect(learningPerMinute(0, 20)).toBe(0);
+    expect(learningPerMinute(1, 20)).toBeCloseTo(0.6);
   });
 });
 

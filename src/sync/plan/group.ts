@@ -281,7 +281,7 @@ function needsByDeadline(candidates: Places, comingRound: Places, rules: PlanRul
   let needed = 0;
   let most = 0;
   for (let slot = 0; slot < HORIZON_SLOTS && most < rules.size; slot++) {
-    needed += demand[slot] ?? 0;
+    needed += demand[slot] as number;
     // Without this slot there are `slot` others up to and including slot number `slot`.
     const usable = Math.min(slot, USABLE_SHARE * slot + NEAR_SHARE);
     const tooMany = Math.min(rules.size, Math.ceil(needed - rules.size * usable));

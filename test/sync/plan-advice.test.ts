@@ -1,0 +1,96 @@
+import { describe, expect, test } from "vitest";
+import { type AdviceFacts, changesThatFit } from "#src/sync/plan/advice.ts";
+import { createDemand } from "#src/sync/plan/demand.ts";
+import { slotsPerSlot, stretch, type Wish } from "#src/sync/plan/stretch.ts";
+
+const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
+  name,
+  tags,
+  everyMs: seconds * 1_000,
+  firm: false,
+  importance: 1,
+  ...more,
+});
+
+function changes(wishes: readonly Wish[], more: Partial<AdviceFacts> = {}) {
+  const stretched = stretch(wishes, 3_000, 20);
+  const quota = { size: 20, share: 0.97, replyMs: 0, perMinute: 20, unused: [] };
+  return changesThatFit({ wishes, stretched, ...quota, ...more });
+}
+
+describe("changes after which the wishes fit", () => {
+  // The first alone needs every slot, the second every tenth, important as it is.
+  const often = wish("often", 400, 60);
+  const rare = wish("rare", 200, 300, { importance: 2 });
+
+  test("there are none where they fit", () => {
+    expect(changes([wish("often", 388, 60)])).toEqual([]);
+    expect(changes([wish("often", 389, 60)])).toHaveLength(1);
+  });
+
+  test("of one class: as old as it takes, and what that costs; none where it would not help", () => {
+    const single = changes([often, rare]).filter(({ text }) => text.startsWith("Let the values of class"));
+    // Every 69 s would do, and nobody writes that.
+    expect(single).toEqual([
+      {
+        text: "Let the values of class often become 1m10s old instead of 1m.",
+        yaml: "read: [{name: often, every: 1m10s}]",
+        cost: expect.closeTo(400 * (70 / 60 - 1), 9),
+      },
+    ]);
+    const [important] = changes([{ ...often, importance: 3 }]);
+    expect(important?.cost).toBeCloseTo(3 * 400 * (70 / 60 - 1), 9);
+  });
+
+  test("of all classes: as they are stretched without a change", () => {
+    const stretched = { demand: 1.1, firmKept: true, factors: new Map([["often", 1.5]]) };
+    expect(changes([often, rare], { stretched }).at(-1)).toEqual({
+      text: "Let every class become 1.50 times older, which is what happens without a change.",
+      yaml: "read: [{name: often, every: 1m30s}, {name: rare, every: 5m}]",
+      cost: 400 * 0.5,
+    });
+    const both = { ...stretched, factors: new Map([...stretched.factors, ["rare", 1.25]]) };
+    expect(changes([often, rare], { stretched: both }).at(-1)).toMatchObject({
+      yaml: "read: [{name: often, every: 1m30s}, {name: rare, every: 6m20s}]",
+      cost: 400 * 0.5 + 2 * 200 * 0.25,
+    });
+    // Of a single class it would be the same once more.
+    expect(changes([often])).toHaveLength(1);
+  });
+
+  test("of the quota: for nothing, where there is enough of it", () => {
+    const unused = [21, 24].map((perMinute) => ({ perMinute, text: `${perMinute}`, yaml: "quota" }));
+    expect(changes([often, rare], { unused })[0]).toEqual({ text: "24", yaml: "quota", cost: 0 });
+    expect(changes([often, rare], { unused }).map(({ text }) => text)).not.toContain("21");
+  });
+
+  test.each([
+    ["seconds below a minute", 300, 30, "48s"],
+    ["tens of seconds below ten minutes", 400, 60, "1m10s"],
+    ["minutes below an hour", 4_500, 600, "12m"],
+    ["ten minutes below two hours too", 25_000, 3_600, "1h10m"],
+    ["ten minutes beyond", 50_000, 3_600, "2h10m"],
+  ])("say an interval in %s", (_, tags, seconds, every) => {
+    expect(changes([wish("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
+  });
+});
+
+describe("what rooms ask of one quota", () => {
+  test("is nothing before history has said it", () => {
+    const demand = createDemand();
+    expect(demand.followingPerMinute()).toBe(0);
+    demand.setFollowing(4);
+    expect(demand.followingPerMinute()).toBe(4);
+  });
+
+  test("is counted in whole slots, and earlier by what a reply takes", () => {
+    expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20)).toBe(1);
+    expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
+    expect(slotsPerSlot(wish("all", 400, 1), 1, 3_000, 20)).toBe(20);
+  });
+
+  test("is kept for firm classes up to four fifths", () => {
+    const kept = (tags: number) => stretch([wish("firm", tags, 60, { firm: true })], 3_000, 20).firmKept;
+    expect([kept(320), kept(321)]).toEqual([true, false]);
+  });
+});
