@@ -91,9 +91,9 @@ export function historyIn(text: string): Event<"tag-history"> | null {
   return event;
 }
 
-/** The text of an event of history that was made of columns or of a text, as it is stored; null of any other. */
-export function storedHistory(event: Event): string | null {
-  return texts.get(event) ?? null;
+/** The text of an event of history that was made of columns or of a text, as it is stored; undefined of any other. */
+export function storedHistory(event: Event): string | undefined {
+  return texts.get(event);
 }
 
 /** The event as a CloudEvents 1.0 JSON object with further attributes, as texts one after the other, so that a long one is not copied first. */

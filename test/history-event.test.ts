@@ -112,6 +112,40 @@ describe("an event of history as text", () => {
     );
   });
 
+  /** Some event with these points. */
+  function fieldsWith(list: readonly Measurement[]): Parameters<typeof historyEvent>[0] {
+    const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
+    return { ...(fields as Parameters<typeof historyEvent>[0]), points: Points.of(list) };
+  }
+
+  test.each([
+    ["-000001-12-31T23:59:59.999Z", false],
+    ["0000-01-01T00:00:00.000Z", true],
+    ["9999-12-31T23:59:59.999Z", true],
+    ["+010000-01-01T00:00:00.000Z", false],
+  ])(
+    "is the same at the ends of the years of four digits, of which alone points are packed (%s)",
+    (end, isPacked) => {
+      const fields = fieldsWith([{ time: end, value: 1 }]);
+      const event = historyEvent(fields);
+      expect(JSON.stringify(eventIn(storedText(event)))).toBe(JSON.stringify(plainEvent(fields)));
+      expect(event.id).toBe(plainEvent(fields).id);
+      expect(storedText(event).includes(`,"points":"`)).toBe(isPacked);
+    },
+  );
+
+  test("is the same with 20,000 points, each as long as they come", () => {
+    const list = Array.from({ length: 20_000 }, (_, n) => ({
+      time: new Date(n * n).toISOString(),
+      value: -1.2345678901234568e-300 / (n + 1),
+    }));
+    const fields = fieldsWith(list);
+    const event = historyEvent(fields);
+    expect(event.id).toBe(plainEvent(fields).id);
+    expect(storedText(event).length).toBeGreaterThan(500_000);
+    expect(eventIn(storedText(event)).data).toMatchObject({ points: list });
+  });
+
   test("gives its points and the rest, whether it was made of text or not", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
@@ -138,19 +172,18 @@ describe("an event of history as text", () => {
   });
 
   test("is stored with its points packed, each by what differs from the point before", () => {
-    const points = Points.of([
+    const points = [
       { time: "2026-01-01T00:00:00.000Z", value: 21.5 },
       { time: "2026-01-01T00:05:00.000Z", value: 21.6 },
       { time: "2026-01-01T00:10:00.000Z", value: true },
       { time: "2026-01-01T00:15:00.000Z", value: null },
       { time: "2026-01-01T02:15:00.000Z", value: -20 },
-    ]);
-    const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
-    const event = historyEvent({ ...(fields as Parameters<typeof historyEvent>[0]), points });
+    ];
+    const event = historyEvent(fieldsWith(points));
     const packed = "1767225600000+300000:21.5,21.6,t,n;7200000:-20";
     expect(historyText(event).points).toBe(packed);
     expect(storedText(event)).toContain(`,"points":"${packed}",`);
-    expect(event.data.points).toEqual([...points]);
+    expect(event.data.points).toEqual(points);
   });
 });
 

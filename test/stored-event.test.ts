@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Event, makeEvent } from "#src/event.ts";
+import { historyIn } from "#src/history-event.ts";
 import { eventIn, storedText } from "#src/stored-event.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
 import { replay, seed } from "./seed.ts";
@@ -122,6 +123,7 @@ describe("an event as it is stored", () => {
       const json = JSON.stringify(event);
       expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
       if (event.type !== "tag-value") expect(storedText(eventIn(json))).toBe(json);
+      expect(historyIn(json) !== null).toBe(event.type === "tag-history");
     }
   });
 });

