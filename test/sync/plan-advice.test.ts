@@ -2,15 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type AdviceFacts, changesThatFit } from "#src/sync/plan/advice.ts";
 import { createDemand } from "#src/sync/plan/demand.ts";
 import { slotsPerSlot, stretch, type Wish } from "#src/sync/plan/stretch.ts";
-
-const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
-  name,
-  tags,
-  everyMs: seconds * 1_000,
-  firm: false,
-  importance: 1,
-  ...more,
-});
+import { wish } from "./wish.ts";
 
 function changes(wishes: readonly Wish[], more: Partial<AdviceFacts> = {}) {
   const stretched = stretch(wishes, 3_000, 20);

@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 import type { PlanRules } from "#src/sync/plan/group.ts";
 import { learningPerMinute } from "#src/sync/plan/share.ts";
-import { backedOff, stretch, type Wish } from "#src/sync/plan/stretch.ts";
+import { backedOff, stretch } from "#src/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
+import { wish } from "./wish.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
@@ -284,15 +285,6 @@ describe("when the wishes exceed the quota", () => {
       for (const id of group) lastMs.set(id, nowMs);
     }
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
-  });
-
-  const wish = (name: string, tags: number, seconds: number, more: Partial<Wish> = {}): Wish => ({
-    name,
-    tags,
-    everyMs: seconds * 1_000,
-    firm: false,
-    importance: 1,
-    ...more,
   });
 
   test("nothing stretches while they fit", () => {
