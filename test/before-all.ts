@@ -1,11 +1,11 @@
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { build } from "../tools/bundle.ts";
+import { forgetKilled, RUN_FOLDER, removeWhole } from "./leftovers.ts";
 import { swiftPlace } from "./swift-place.ts";
 
-const NAME = "plenum-tests-";
 const ROOT = join(import.meta.dirname, "..");
 
 /**
@@ -18,7 +18,7 @@ export async function setup(project: TestProject): Promise<void> {
   project.onTestsRerun(() => build(ROOT));
   const place = swiftPlace();
   forgetKilled(place);
-  process.env.TMPDIR = mkdtempSync(join(place, `${NAME}${process.pid}-`));
+  process.env.TMPDIR = mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
   // Of code that comes from there it is not known which parts ran.
   if (!project.config.coverage.enabled)
     process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
@@ -26,27 +26,5 @@ export async function setup(project: TestProject): Promise<void> {
 
 export function teardown(): void {
   const folder = tmpdir();
-  if (basename(folder).startsWith(NAME)) remove(folder);
-}
-
-/** Takes away what a run has left that was killed: in memory it would stay until the machine is started anew. */
-function forgetKilled(place: string): void {
-  for (const name of readdirSync(place)) {
-    const pid = new RegExp(`^${NAME}(\\d+)-`).exec(name)?.[1];
-    if (pid !== undefined && !isAlive(Number(pid))) remove(join(place, name));
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // Somebody else's.
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
-}
-
-function remove(folder: string): void {
-  rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
+  if (basename(folder).startsWith(RUN_FOLDER)) removeWhole(folder);
 }

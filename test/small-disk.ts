@@ -7,12 +7,20 @@ import { temporaryFolder } from "./real-servers.ts";
 export function smallDisk(megabytes: number): string | null {
   const folder = temporaryFolder("disk");
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-  try {
-    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
-  } catch {
+  if (!mounted(folder, megabytes)) {
     process.stderr.write("A small disk cannot be mounted here: that test is skipped.\n");
     return null;
   }
   onTestFinished(() => void execFileSync("umount", ["-l", folder]));
   return folder;
+}
+
+/** Whether a disk of so many megabytes could be mounted at that folder. */
+export function mounted(folder: string, megabytes: number): boolean {
+  try {
+    execFileSync("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", folder], { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -1,0 +1,51 @@
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { forgetKilled, RUN_FOLDER } from "./leftovers.ts";
+import { temporaryFolder } from "./real-servers.ts";
+import { mounted } from "./small-disk.ts";
+
+/** No process has it: Linux counts to 4 million at most. */
+const DEAD = 99_999_999;
+
+function placeOfRuns(): string {
+  const place = temporaryFolder("runs");
+  onTestFinished(() => rmSync(place, { recursive: true, force: true }));
+  for (const name of [`${RUN_FOLDER}${DEAD}-a`, `${RUN_FOLDER}${process.pid}-b`, "of somebody else"]) {
+    mkdirSync(join(place, name, "a folder"), { recursive: true });
+    writeFileSync(join(place, name, "a folder", "file"), "");
+  }
+  return place;
+}
+
+const LEFT = ["of somebody else", `${RUN_FOLDER}${process.pid}-b`];
+
+test("of runs that were killed nothing stays, of others all", () => {
+  const place = placeOfRuns();
+  forgetKilled(place);
+  expect(readdirSync(place).toSorted()).toEqual(LEFT);
+  expect(existsSync(join(place, LEFT[1] ?? "", "a folder", "file"))).toBe(true);
+});
+
+test("a small disk that was mounted then is in nobody's way", ({ skip }) => {
+  const place = placeOfRuns();
+  const disk = join(place, `${RUN_FOLDER}${DEAD}-a`, "a folder");
+  skip(!mounted(disk, 1), "a disk cannot be mounted here");
+  onTestFinished(() => {
+    if (existsSync(disk)) execFileSync("umount", ["-l", disk]);
+  });
+  writeFileSync(join(disk, "file"), "");
+  forgetKilled(place);
+  expect(readdirSync(place).toSorted()).toEqual(LEFT);
+});
+
+test("what cannot be removed is said, and stops nobody", () => {
+  const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  onTestFinished(() => said.mockRestore());
+  const place = placeOfRuns();
+  forgetKilled(place, () => {
+    throw new Error("resource busy");
+  });
+  expect(said.mock.calls.flat().join()).toMatch(/-a, of a test run that was killed, .*resource busy/);
+});
