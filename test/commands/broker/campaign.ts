@@ -289,7 +289,7 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
     {
       what: "values are written back",
       holds: () => [...judge.writes.keys()].filter(isRestore).length > least,
-      send: () => [sent.messages.borrowed()],
+      send: () => Array.from({ length: Math.ceil(least) + 1 }, () => sent.messages.borrowed()),
     },
     {
       what: `commands end in every way (${ENDS.join(", ")})`,
