@@ -54,6 +54,14 @@ describe("the setbacks of a sink", () => {
     expect(waitMs(judge(refused, "1", true))).toBe(5_000);
   });
 
+  test("holds without a word of how long grow too, and begin anew with what was taken", () => {
+    const { judge, over } = setbacks();
+    const hold = () => waitMs(judge(new Throttled("Slower.", null), "1", true));
+    expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);
+    over();
+    expect(hold()).toBe(1_000);
+  });
+
   test("a far end that orders a wait gets it, up to a day, and what is open stays open", () => {
     const { judge } = setbacks();
     expect(judge(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({

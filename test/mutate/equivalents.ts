@@ -11,6 +11,42 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/store/outbox.ts",
+    before: "if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);",
+    after: "if (moved >= (ahead.get(sink)?.through)) ahead.delete(sink);",
+    reason: "Where there is none, none is taken away.",
+  },
+  {
+    file: "src/store/outbox.ts",
+    before: "const last = events.at(-1)?.position ?? 0;",
+    after: "const last = events.at(-1)?.position ?? 1;",
+    reason: "Compared with a hundred.",
+  },
+  {
+    file: "src/store/outbox.ts",
+    before: "if (report.told > 0) changes.ring();",
+    after: "if (report.told >= 0) changes.ring();",
+    reason: "Who is woken for nothing looks, and waits again.",
+  },
+  {
+    file: "src/store/event-log.ts",
+    before: 'if (damage.setAside("event", where, ...values) > 0) database.exec(RECOUNT);',
+    after: 'if (damage.setAside("event", where, ...values) >= 0) database.exec(RECOUNT);',
+    reason: "What is counted anew comes to the same.",
+  },
+  {
+    file: "src/store/event-log.ts",
+    before: "return JSON.stringify({ [field]: value }).slice(1, -1);",
+    after: "return JSON.stringify({ [field]: value }).slice((1 * 2), -1);",
+    reason: "No other field ends in the same word.",
+  },
+  {
+    file: "src/store/redeliveries.ts",
+    before: "for (; from < end; from += MARK_SLICE) {",
+    after: "for (; from <= end; from += MARK_SLICE) {",
+    reason: "A slice of nothing.",
+  },
+  {
     file: "src/history-event.ts",
     before: 'if (kind < 0 || kind > at || !text.endsWith("}}")) return null;',
     after: 'if (kind < 0 || kind >= at || !text.endsWith("}}")) return null;',

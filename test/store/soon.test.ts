@@ -57,6 +57,16 @@ describe("a cursor that may wait", () => {
     expect(await comesAgain()).toBe(1);
   });
 
+  test("takes its number along", async () => {
+    await commit(0, 20);
+    const { counted } = await store.outbox.next("sink", 10);
+    const later = counted && { ...counted, number: counted.number + 10 };
+    await settle(10, { counted: later });
+    expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
+    await commit(20, 1);
+    expect(await afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
+  });
+
   test("is on the disk after five seconds, though nothing else is written, and when the store closes", async () => {
     await commit(0, 20);
     await offered();

@@ -307,6 +307,11 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const marked = store.outbox.changed(stop.signal);
       expect(await store.outbox.replay("a", "2026-11-02T00:00:00Z")).toBe(1);
       await marked;
+      const { position } = await lagOf("a");
+      await drain("a");
+      const stretch = store.outbox.changed(stop.signal);
+      expect(await store.outbox.replayBetween("a", position - 1, position)).toBe(1);
+      await stretch;
       const aborted = store.outbox.changed(stop.signal);
       stop.abort();
       await aborted;
@@ -368,6 +373,39 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.replay("a", "2026-11-02T00:00:00Z");
       await prune({ ...ROOMY, maxBytes: 1 });
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
+    });
+
+    test("a sink that has ended is sent nothing once more, and one that goes on keeps what was marked", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 3));
+      await rejectAll("a", "no");
+      await store.outbox.replay("a", "2026-11-02T00:00:00Z");
+      await store.outbox.resendDeadLetters("a", "all");
+      await store.outbox.setEnded("a", null);
+      expect(await lagOf("a")).toMatchObject({ again: 3, deadLetters: 0 });
+      await commit(values(3, 1));
+      await store.outbox.setEnded("a", "410 Gone");
+      const before = (await store.outbox.next("a", 1)).counted;
+      await store.outbox.setEnded("a", null);
+      expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 3 });
+      // It may have missed something meanwhile, so its numbers begin anew.
+      const after = (await store.outbox.next("a", 1)).counted;
+      expect(after === undefined).toBe(before === undefined);
+      if (after !== undefined) expect(after.epoch).not.toBe(before?.epoch);
+      expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
+    });
+
+    test("what is settled by its number moves the sink, also after a restart", async () => {
+      await store.outbox.register("a", "beginning");
+      await commit(values(0, 3));
+      const offer = await store.outbox.next("a", 2);
+      const counted = offer.counted && { ...offer.counted, number: offer.counted.number + 2 };
+      const through = offer.events.at(-1)?.position ?? 0;
+      await store.outbox.settle("a", { again: false, through, rejected: [], counted });
+      store = await subject.reopen();
+      const left = await store.outbox.next("a", 10);
+      expect(ids(left.events.map(({ event }) => event))).toEqual(ids(values(2, 1)));
+      expect(left.counted).toEqual(counted);
     });
 
     test("what is marked between two positions is offered again, also after a restart", async () => {

@@ -1,0 +1,100 @@
+import { describe, expect, test } from "vitest";
+import { outcomeOf, type Portion, portionOf, sequenceOf } from "#src/delivery/offer.ts";
+import { Retryable } from "#src/errors.ts";
+import type { LoggedEvent, Offer } from "#src/store/store.ts";
+import { valueEvent } from "../sample-events.ts";
+
+/** Events at the positions 11, 12, … of the log. */
+const logged = (count: number): readonly LoggedEvent[] =>
+  Array.from({ length: count }, (_, n) => ({
+    position: 11 + n,
+    committedAt: "2026-11-02T06:00:00.000Z",
+    event: valueEvent(n),
+  }));
+const offer = (count: number): Offer => ({
+  again: false,
+  events: logged(count),
+  counted: { epoch: "e", number: 100 },
+});
+const portion = (count: number): Portion => portionOf(offer(count), () => true, count);
+const AWAY = new Retryable("It is away.");
+
+describe("a portion of an offer", () => {
+  test("ends before what no longer fits, and goes past what the filter leaves out", () => {
+    const even = portionOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
+    expect(even).toMatchObject({ batch: [{ position: 11 }, { position: 13 }], through: 14, seen: 4 });
+    expect(portionOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
+  });
+
+  test("numbers its events from the one before the first", () => {
+    expect([0, 2].map((index) => sequenceOf(portion(3), index)?.number)).toEqual([101, 103]);
+  });
+});
+
+describe("a receipt", () => {
+  test("for all of it settles all of it, and what was rejected is not accepted", () => {
+    expect(outcomeOf("a", portion(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
+      settlement: {
+        again: false,
+        through: 13,
+        rejected: [{ position: 12, reason: "No.", sequence: { epoch: "e", number: 102 } }],
+        counted: { epoch: "e", number: 103 },
+        documents: [],
+      },
+      accepted: 2,
+      gathered: null,
+      kept: null,
+    });
+  });
+
+  test("that keeps a tail settles what comes before it, and rejects nothing of the tail", () => {
+    const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
+    expect(outcomeOf("a", portion(4), { rejected, kept: { from: 2, error: AWAY } })).toMatchObject({
+      settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
+      accepted: 1,
+      kept: { head: { position: 13 }, count: 2, error: AWAY },
+    });
+  });
+
+  test("that keeps all settles nothing", () => {
+    expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 0, error: AWAY } })).toMatchObject({
+      settlement: null,
+      accepted: 0,
+      kept: { head: { position: 11 }, count: 2 },
+    });
+  });
+
+  test("of what is only gathered settles nothing yet, and says what was rejected", () => {
+    const rejected = [{ index: 0, reason: "No." }];
+    expect(outcomeOf("a", portion(2), { rejected, gathered: true })).toMatchObject({
+      settlement: null,
+      accepted: 0,
+      gathered: [{ position: 11 }],
+      kept: null,
+    });
+  });
+
+  test.each([
+    ["nothing", undefined],
+    ["no list", { rejected: "all" }],
+    ["an event beyond the last", { rejected: [{ index: 2, reason: "No." }] }],
+    ["an event before the first", { rejected: [{ index: -1, reason: "No." }] }],
+    ["half an event", { rejected: [{ index: 0.5, reason: "No." }] }],
+    ["a tail beyond the end", { rejected: [], kept: { from: 3, error: AWAY } }],
+    ["gathered and kept", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
+  ])("that does not fit keeps everything: %s", (_, receipt) => {
+    expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
+      settlement: null,
+      accepted: 0,
+      kept: { head: { position: 11 }, count: 2, error: expect.any(Retryable) },
+    });
+  });
+
+  test("may keep a tail of nothing, which is all of it settled", () => {
+    expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 2, error: AWAY } })).toMatchObject({
+      settlement: { through: 12 },
+      accepted: 2,
+      kept: null,
+    });
+  });
+});
