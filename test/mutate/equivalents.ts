@@ -11,6 +11,38 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/delivery/restart-watch.ts",
+    before: "const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];",
+    after: "const from = points.findLast(({ atMs }) => atMs < sinceMs) ?? points[0];",
+    reason: "A millisecond of a window of a minute at least.",
+  },
+  {
+    file: "src/delivery/restart-watch.ts",
+    before: "again: life.again.filter(({ atMs }) => atMs > sinceMs).slice(-MOST),",
+    after: "again: life.again.filter(({ atMs }) => atMs >= sinceMs).slice(-MOST),",
+    reason: "The same.",
+  },
+  {
+    file: "src/delivery/pruning.ts",
+    before:
+      "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;",
+    after:
+      "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 1;",
+    reason: "A millisecond of a minute.",
+  },
+  {
+    file: "src/delivery/pruning.ts",
+    before: "const MOST_RAN_MS = 2 * PRUNE_EVERY_MS;",
+    after: "const MOST_RAN_MS = (2 * 2) * PRUNE_EVERY_MS;",
+    reason: "A bound for a process that stood still for days; any number of that size is one.",
+  },
+  {
+    file: "src/delivery/pruning.ts",
+    before: "looks: true,",
+    after: "looks: false,",
+    reason: "At another moment of the second.",
+  },
+  {
     file: "src/store/outbox.ts",
     before: "if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);",
     after: "if (moved >= (ahead.get(sink)?.through)) ahead.delete(sink);",
