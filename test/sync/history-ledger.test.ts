@@ -54,6 +54,28 @@ const whys = (held: HeldHistory) => held.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
+describe("a bucket that has closed", () => {
+  test("is told once its grace is over as well, whatever was asked for", () => {
+    const held: HeldHistory = { ...firstSight(RULES, at(-1)), state: "following" };
+    const lastHour = hours(-1, 0);
+    const settled = (nowMs: number) =>
+      settleFollowing(
+        held,
+        RULES,
+        points(lastHour, () => 1),
+        lastHour,
+        new Map(),
+        nowMs,
+      );
+    const early = settled(START + RULES.graceMs - 1);
+    expect([...early.fresh]).toHaveLength(11);
+    expect(early.held.spans.at(-1)).toMatchObject({ to: isoUtc(START - FIVE_MS) });
+    const inTime = settled(START + RULES.graceMs);
+    expect([...inTime.fresh]).toHaveLength(12);
+    expect(inTime.held.spans.at(-1)).toMatchObject({ to: isoUtc(START) });
+  });
+});
+
 describe("whatever comes, a ledger says only what was so", () => {
   type Step = {
     readonly kind: string;

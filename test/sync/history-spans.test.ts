@@ -207,6 +207,18 @@ describe("a ledger has a bound", () => {
     expect(hadIn(kept)).toEqual([{ fromMs: START, toMs: spans.at(-1)?.toMs }]);
   });
 
+  test.each([
+    ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
+    ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
+  ])("above which only a silence that touches a value counts, one %s it too", (_, one, other) => {
+    const apart = Array.from({ length: SPANS_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+    const shorter = span(8_000, 8_001, "null");
+    const kept = withSpans([], [...apart, shorter, one, other], "5m");
+    expect(kept).toEqual(
+      heldSpans([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
+    );
+  });
+
   test("above which the shortest refusal is forgotten, where no silence touches a value", () => {
     const apart = Array.from({ length: SPANS_MAX }, (_, n) =>
       n % 2 === 0

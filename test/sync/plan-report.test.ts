@@ -63,6 +63,12 @@ describe("a plan that fits", () => {
     for (const each of plan.lanes) expect(each.share).toBe(Number(each.share.toFixed(4)));
   });
 
+  test("asks nothing for a class that selects no tag, and does for one of a single tag", () => {
+    const { classes } = planReport(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
+    // A place of twenty, once a minute.
+    expect(classes.map(({ requestsPerMinute }) => requestsPerMinute)).toEqual([0, 0.05]);
+  });
+
   test("gives the past what is left, and says when it is done", () => {
     const past = planReport(
       facts([readClass("all", 2_000, 600)], {

@@ -137,6 +137,8 @@ describe("the next group", () => {
     // Whoever was never asked comes before both, and what is not due yet before nobody.
     expect(planGroup([refused, searched("new", 61_000)], 0, RULES).group).toEqual(["new"]);
     expect(planGroup([refused, searched("early", 59_000, -59_000)], 0, RULES).group).toEqual(["refused"]);
+    expect(planGroup([searched("due", 60_000)], 0, RULES).group).toEqual(["due"]);
+    expect(planGroup([searched("nearly", 59_999)], 0, RULES).group).toEqual([]);
   });
 
   test("a group of several sites has the turn of the one that waits longest", () => {
