@@ -366,7 +366,7 @@ export function sourceName({ source }: Pick<Event, "source">): string | null {
 export type Noun = "site" | "gateway" | "host" | "system" | "tag" | "alarm";
 
 /** `site/1` for a site, `site/1/tag/4711` for everything inside one. */
-export function subjectOf(noun: Noun, siteId: number | null, id: string): string {
+export function subjectOf(noun: Noun, siteId: number | string | null, id: string): string {
   if (noun === "site") return `site/${id}`;
   return siteId === null ? `${noun}/${id}` : `site/${siteId}/${noun}/${id}`;
 }

@@ -1,4 +1,4 @@
-import type { Event } from "./event.ts";
+import { type Event, subjectOf } from "./event.ts";
 
 /**
  * A live value as the text that it is stored as. An event of a good value says its time three times, its value twice, and
@@ -49,7 +49,7 @@ function isGood(event: Event<"tag-value">): boolean {
     data.time === time &&
     data.behindGateway === null &&
     event.siteid !== undefined &&
-    event.subject === subjectOf(event.siteid, tag.id) &&
+    event.subject === subjectOf("tag", event.siteid, tag.id) &&
     fieldsOf(tag) === FIELDS.tag &&
     fieldsOf(lastGood) === FIELDS.lastGood
   );
@@ -60,13 +60,6 @@ function fieldsOf(object: object): number {
   let count = 0;
   for (const _ in object) count += 1;
   return count;
-}
-
-const SITE = "site/";
-const TAG = "/tag/";
-
-function subjectOf(siteid: string, tagId: string): string {
-  return `${SITE}${siteid}${TAG}${tagId}`;
 }
 
 /** What JSON made of the text of an event: the event, or of a value that was packed what it stands for. */
@@ -80,7 +73,7 @@ export function unpacked(parsed: Event | PackedValue): Event {
     type,
     subject,
     time,
-    siteid: subject.slice(SITE.length, -(TAG.length + tagId.length)),
+    siteid: subject.slice("site/".length, -`/tag/${tagId}`.length),
     data: {
       tag: { id: tagId, displayName, description, unit },
       value,

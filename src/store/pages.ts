@@ -121,8 +121,9 @@ function pageBytesOf(main: number, wal: number | null): number {
   const inFile = bytesAt(main, 0, FILE_HEADER);
   if (inFile?.toString("latin1", 0, FILE_MAGIC.length) === FILE_MAGIC) {
     // 65,536 does not fit there, and stands as 1.
-    const bytes = inFile.readUInt16BE(16);
-    if (isPageSize(bytes === 1 ? 65_536 : bytes)) return bytes === 1 ? 65_536 : bytes;
+    const stated = inFile.readUInt16BE(16);
+    const bytes = stated === 1 ? 65_536 : stated;
+    if (isPageSize(bytes)) return bytes;
   }
   const inLog = wal === null ? null : bytesAt(wal, 0, WAL_HEADER);
   if (inLog !== null && isLog(inLog) && isPageSize(inLog.readUInt32BE(8))) return inLog.readUInt32BE(8);

@@ -2,7 +2,7 @@ import type { Event } from "../event.ts";
 import { eventIn } from "../stored-event.ts";
 import type { LoggedEvent } from "./store.ts";
 
-/** The tail takes so many characters of events at most; a batch of 100 values has 60,000. */
+/** The tail takes so many characters of events at most; a batch of 100 good values has 26,000. */
 const CHARACTERS = 1_000_000;
 /**
  * Behind an event of more characters the tail begins anew. A backfill writes 12 MB of them at a time, of which the tail
