@@ -29,7 +29,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of none that is missing none is chosen.",
   },
   {
-    file: "src/sync/plan/group.ts",
+    file: "src/sync/plan/apart.ts",
     before: "const [first = 0, second = 0] = [a, b].map((each) =>",
     after: "const [first = 1, second = 0] = [a, b].map((each) =>",
     reason: "For the type checker: there are two.",
@@ -259,7 +259,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of no places none is filled: the list stays empty.",
   },
   {
-    file: "src/sync/plan/group.ts",
+    file: "src/sync/plan/apart.ts",
     before: "const turn = group[0]?.[1].turn ?? null;",
     after: "const turn = group[0]?.[1].turn;",
     reason: "It is compared with words only.",
@@ -277,7 +277,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Every interval's turns begin one later.",
   },
   {
-    file: "src/sync/plan/group.ts",
+    file: "src/sync/plan/apart.ts",
     before: "if (patience(a) === 0 || patience(b) === 0) return 0;",
     after: "if (patience(a) === 0 || patience(b) === 0) return 1;",
     reason: "An order that says of each pair that it is the other way round leaves all as they are.",

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { PlanRules } from "#src/sync/plan/group.ts";
+import type { PlanRules } from "#src/sync/plan/planned.ts";
 import { learningPerMinute } from "#src/sync/plan/share.ts";
 import { backedOff, stretch } from "#src/sync/plan/stretch.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";

@@ -1,47 +1,7 @@
+import { turnOfApart } from "./apart.ts";
 import { firstOf, type IsBefore } from "./first-of.ts";
-import { type Apart, NEVER_MS, type PlannedTags } from "./planned.ts";
-
-/**
- * The freshness planner: which tags the next live read takes, and when. Pure and deterministic.
- *
- * Time is divided into slots: the quota lets one request of `size` tags leave per slot. With 20 requests a minute a
- * slot is 3 s, with 20 tags a request it has 20 places. In each slot there are two questions.
- *
- * 1. *Which tags must go now?* Take the tags by due time and suppose that this slot were left out. If some
- *    later slot then had more tags due than places up to there (tags that come round again counted each time),
- *    as many as are too many must go now. A tag that would be late before the next slot is the simplest case.
- * 2. *Who rides along?* A request costs the same with 20 tags as with one, so the free places go to the tags
- *    that are worst off: largest age relative to their interval.
- *
- * When nothing must go, the slot is left to history, or, when history does not want it (`eager`), it is spent
- * on the tags that are worst off, so that all ages shrink alike.
- */
-export interface PlanRules {
-  /** Milliseconds from one request to the next that the quota leaves to live reads. */
-  readonly slotMs: number;
-  /** Tags in one request. */
-  readonly size: number;
-  /** How long a request takes from this decision until its reply, milliseconds: network, gateway. */
-  readonly leadMs: number;
-  /** By how much two readings may come further apart than meant, milliseconds: one reply was quick, the next slow. */
-  readonly jitterMs?: number;
-  /** Nobody else wants the slot. */
-  readonly eager: boolean;
-  /**
-   * False after a slot that starving tags took from the ordinary ones: seven that travel each alone would otherwise take
-   * seven slots in a row, 42 s where one lasts 6 s, and make everybody late.
-   */
-  readonly mayDisplace?: boolean;
-}
-
-/** The tags of the next request, most urgent first; empty when the slot is free for others. */
-export interface Plan {
-  readonly group: readonly string[];
-  /** It is a search among those that are `patient`, in a slot that no promise needs. */
-  readonly isSearch?: true;
-  /** It takes a slot that ordinary tags need. */
-  readonly displaces?: true;
-}
+import type { Plan, PlannedTags, PlanRules } from "./planned.ts";
+import { HALF_WAY, judge, type Places, urgenciesFor, worstOf } from "./urgency.ts";
 
 /** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
@@ -61,56 +21,24 @@ const USABLE_SHARE = 0.975;
  */
 const NEAR_SHARE = 0.25;
 
-/**
- * Age as a multiple of the interval, up to which tags that travel apart wait for a slot that nobody needs: one of 60 s
- * takes a slot from the others once its value is 120 s old.
- */
-const STARVING = 2;
-
-/**
- * How long a tag may be without its first value before that is due, beside its interval, milliseconds: the first round of
- * 4,000 tags takes 10 minutes of the whole quota, and everything that is new is equally late in it.
- */
-const FIRST_ROUND_MS = 600_000;
-
-/**
- * Age as a part of the interval, from which on a tag may ride along for the sake of a later slot: one of 60 s may when
- * it was read 30 s ago, not when it was read 25 s ago.
- */
-const HALF_WAY = 0.5;
-
-/**
- * How urgent each tag is, in columns as the tags themselves, and lent to one plan after the other: a building of 50,000
- * tags is planned twice in each slot, and new objects for all of them would cost more than everything else that the worker
- * does.
- */
-interface Urgencies {
-  /** Slots that may still be left out before it is late; 0 = it must go now. */
-  readonly slotsLeft: Float64Array;
-  /** Slots from one reading to the next. */
-  readonly periodSlots: Float64Array;
-  /** Age relative to the interval: 1 = due; infinite where it has no value yet. */
-  readonly index: Float64Array;
-  /** Places of the tags that travel with all others, and of those that are being read. */
-  readonly ordinary: Uint32Array;
-  readonly comingRound: Uint32Array;
-}
-
-/** Some of the tags, by their places. */
-type Places = Uint32Array;
-
+/** Lent to one plan after the other. */
 let lent = urgenciesFor(0);
 
-function urgenciesFor(count: number): Urgencies {
-  return {
-    slotsLeft: new Float64Array(count),
-    periodSlots: new Float64Array(count),
-    index: new Float64Array(count),
-    ordinary: new Uint32Array(count),
-    comingRound: new Uint32Array(count),
-  };
-}
-
+/**
+ * The freshness planner: which tags the next live read takes, and when. Pure and deterministic.
+ *
+ * Time is divided into slots: the quota lets one request of `size` tags leave per slot. With 20 requests a minute a
+ * slot is 3 s, with 20 tags a request it has 20 places. In each slot there are two questions.
+ *
+ * 1. *Which tags must go now?* Take the tags by due time and suppose that this slot were left out. If some
+ *    later slot then had more tags due than places up to there (tags that come round again counted each time),
+ *    as many as are too many must go now. A tag that would be late before the next slot is the simplest case.
+ * 2. *Who rides along?* A request costs the same with 20 tags as with one, so the free places go to the tags
+ *    that are worst off: largest age relative to their interval.
+ *
+ * When nothing must go, the slot is left to history, or, when history does not want it (`eager`), it is spent
+ * on the tags that are worst off, so that all ages shrink alike.
+ */
 export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
   const { count } = tags;
   if (count === 0) return { group: [] };
@@ -121,14 +49,17 @@ export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): P
   const comingRound = lent.comingRound.subarray(0, takeUnderWay(lent.comingRound, tags));
   const needs = needsByDeadline(ordinary, comingRound, rules);
   const order = orderOf(tags);
-  const apart = planApart(tags, needs, ordinary, rules, order);
-  if (apart !== null) return apart;
+  const turn = turnOfApart(tags, lent, { needSlot: needs.length > 0, places: ordinary }, rules);
+  if (turn !== null) {
+    const { places, ...how } = turn;
+    return { group: fill(places, [], rules.size, order), ...how };
+  }
   if (needs.length > 0) {
     const riders = rules.eager ? order.isWorse : order.isSooner;
     return { group: fill(ordinary, needs, rules.size, order, riders) };
   }
   // A tag that was never read takes any slot that the promises to the others leave.
-  if (ordinaryCount === 0 || !(rules.eager || worstOf(ordinary) === Number.POSITIVE_INFINITY))
+  if (ordinaryCount === 0 || !(rules.eager || worstOf(ordinary, lent) === Number.POSITIVE_INFINITY))
     return { group: [] };
   return { group: fill(ordinary, [], rules.size, order) };
 }
@@ -157,92 +88,6 @@ function takeUnderWay(into: Places, { count, underWay }: PlannedTags): number {
     taken += 1;
   }
   return taken;
-}
-
-/** The group of those that travel apart whose turn it is; null when the slot is for the others. */
-function planApart(
-  tags: PlannedTags,
-  needs: readonly Need[],
-  ordinary: Places,
-  rules: PlanRules,
-  order: Order,
-): Plan | null {
-  if (tags.apart.size === 0) return null;
-  const free = [...tags.apart].filter(([place]) => tags.underWay[place] !== 1);
-  // Who is searched comes last, and in turn.
-  const groups = [...Map.groupBy(free, ([, { label }]) => label).values()].sort(
-    (a, b) => patience(a) - patience(b) || turnAmongPatient(a, b),
-  );
-  const worstOrdinary = worstOf(ordinary);
-  for (const group of groups) {
-    const places = Uint32Array.from(group, ([place]) => place);
-    // One that was never read rides along and makes nobody wait.
-    const aged = places.filter((place) => tags.lastMs[place] !== NEVER_MS);
-    const worst = worstOf(aged.length === 0 ? places : aged);
-    // They do not displace an ordinary tag in need, but they do not starve either; what never had a value is not
-    // starving before every ordinary tag has its first.
-    const isUnread = worst === Number.POSITIVE_INFINITY;
-    const isFree = needs.length === 0 && !(isUnread && worstOrdinary === Number.POSITIVE_INFINITY);
-    const turn = group[0]?.[1].turn ?? null;
-    // The sooner a site in doubt is answered, the sooner its tags share requests with others again.
-    const isLastSlot = places.some((place) => lent.slotsLeft[place] === 0);
-    const isDue = isLastSlot && worst >= worstOrdinary;
-    const isSoonDue = needs.length === 0 && worst >= HALF_WAY;
-    const hasTurn = turn === "punctual" && !isUnread && (isDue || isSoonDue);
-    // Nobody wants the slot: what is oldest goes, and who is slow is found before the next promise is due.
-    const isOldest = rules.eager && isSoonDue && worst >= worstOrdinary && turn !== "patient";
-    const mayDisplace = needs.length === 0 || rules.mayDisplace !== false;
-    const isStarving = worst >= STARVING && !isUnread && turn !== "patient" && mayDisplace;
-    const isWaiting = worst >= 1 || (isLastSlot && turn !== "patient");
-    if (!(hasTurn || isOldest || isStarving || (isWaiting && isFree))) continue;
-    const ids = fill(places, [], rules.size, order);
-    if (turn === "patient") return { group: ids, isSearch: true };
-    return needs.length > 0 && !hasTurn ? { group: ids, displaces: true } : { group: ids };
-  }
-  return null;
-}
-
-type Grouped = readonly (readonly [place: number, apart: Apart])[];
-
-function patience([first]: Grouped): number {
-  return first?.[1].turn === "patient" ? 1 : 0;
-}
-
-/** An order: whose site has not been asked for longest. */
-function turnAmongPatient(a: Grouped, b: Grouped): number {
-  if (patience(a) === 0 || patience(b) === 0) return 0;
-  const [first = 0, second = 0] = [a, b].map((each) =>
-    Math.min(...each.map(([, { siteAskedMs }]) => siteAskedMs)),
-  );
-  return first - second;
-}
-
-/** The largest age relative to the interval; 0 where there is no tag. */
-function worstOf(places: Places): number {
-  const { index } = lent;
-  let worst = 0;
-  for (let n = 0; n < places.length; n++) worst = Math.max(worst, index[places[n] as number] as number);
-  return worst;
-}
-
-function judge(urgencies: Urgencies, tags: PlannedTags, nowMs: number, rules: PlanRules): void {
-  const { slotsLeft, periodSlots, index } = urgencies;
-  const { count, intervalMs: intervals, lastMs, sinceMs, underWay } = tags;
-  const { slotMs, leadMs, jitterMs = leadMs } = rules;
-  for (let place = 0; place < count; place++) {
-    const intervalMs = intervals[place] as number;
-    const readMs = lastMs[place] as number;
-    // As if the reply of one that is being read came just now.
-    const isAsked = underWay[place] === 1;
-    const isNew = !isAsked && readMs === NEVER_MS;
-    // What has no value yet rides along in the first round; only where it could not it is due.
-    // Only numbers that were just worked out: chosen between one of them and `nowMs`, each was made an object of its own.
-    const newMs = Math.max(0, nowMs - (sinceMs[place] as number) - FIRST_ROUND_MS);
-    const ageMs = isAsked ? 0 : isNew ? newMs : nowMs - readMs;
-    periodSlots[place] = Math.max(1, Math.floor((intervalMs - jitterMs) / slotMs));
-    slotsLeft[place] = Math.max(0, Math.floor((intervalMs - leadMs - ageMs) / slotMs));
-    index[place] = isNew ? Number.POSITIVE_INFINITY : ageMs / intervalMs;
-  }
 }
 
 /**

@@ -38,3 +38,31 @@ export interface Apart {
 
 /** Stands for the time of what never was; finite, so that the difference of two is a number. */
 export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
+
+/** What a plan has to go by, beside the tags. */
+export interface PlanRules {
+  /** Milliseconds from one request to the next that the quota leaves to live reads. */
+  readonly slotMs: number;
+  /** Tags in one request. */
+  readonly size: number;
+  /** How long a request takes from this decision until its reply, milliseconds: network, gateway. */
+  readonly leadMs: number;
+  /** By how much two readings may come further apart than meant, milliseconds: one reply was quick, the next slow. */
+  readonly jitterMs?: number;
+  /** Nobody else wants the slot. */
+  readonly eager: boolean;
+  /**
+   * False after a slot that starving tags took from the ordinary ones: seven that travel each alone would otherwise take
+   * seven slots in a row, 42 s where one lasts 6 s, and make everybody late.
+   */
+  readonly mayDisplace?: boolean;
+}
+
+/** The tags of the next request, most urgent first; empty when the slot is free for others. */
+export interface Plan {
+  readonly group: readonly string[];
+  /** It is a search among those that are `patient`, in a slot that no promise needs. */
+  readonly isSearch?: true;
+  /** It takes a slot that ordinary tags need. */
+  readonly displaces?: true;
+}

@@ -1,4 +1,4 @@
-import type { PlanRules } from "#src/sync/plan/group.ts";
+import type { PlanRules } from "#src/sync/plan/planned.ts";
 import { NEVER_MS } from "#src/sync/plan/planned.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
