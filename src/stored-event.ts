@@ -8,7 +8,7 @@ import { packedText, unpacked } from "./packed-value.ts";
  */
 
 /** The event as it is stored: JSON, in which points of history and good values are packed. */
-export function storedText(event: Event): string {
+export function eventText(event: Event): string {
   return storedHistory(event) ?? packedText(event) ?? JSON.stringify(event);
 }
 

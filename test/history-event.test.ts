@@ -6,7 +6,7 @@ import { cloudEventTexts, dataText, historyEvent, historyText } from "#src/histo
 import { PointReader } from "#src/point-reader.ts";
 import { dayTexts, listText } from "#src/point-text.ts";
 import { Points } from "#src/points.ts";
-import { eventIn, storedText } from "#src/stored-event.ts";
+import { eventIn, eventText } from "#src/stored-event.ts";
 import { AWKWARD_TEXTS } from "./sample-events.ts";
 import { seed } from "./seed.ts";
 
@@ -98,8 +98,8 @@ describe("an event of history as text", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const event = historyEvent(fields);
-        expect({ ...eventIn(storedText(event)) }).toEqual({ ...eventIn(JSON.stringify(plain)) });
-        expect(JSON.stringify(eventIn(storedText(event)))).toBe(JSON.stringify(plain));
+        expect({ ...eventIn(eventText(event)) }).toEqual({ ...eventIn(JSON.stringify(plain)) });
+        expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plain));
         expect(JSON.stringify(event)).toBe(JSON.stringify(plain));
         expect(event.id).toBe(plain.id);
         expect({ ...event }).toEqual({ ...(JSON.parse(JSON.stringify(plain)) as Event) });
@@ -128,9 +128,9 @@ describe("an event of history as text", () => {
     (end, isPacked) => {
       const fields = fieldsWith([{ time: end, value: 1 }]);
       const event = historyEvent(fields);
-      expect(JSON.stringify(eventIn(storedText(event)))).toBe(JSON.stringify(plainEvent(fields)));
+      expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
       expect(event.id).toBe(plainEvent(fields).id);
-      expect(storedText(event).includes(`,"points":"`)).toBe(isPacked);
+      expect(eventText(event).includes(`,"points":"`)).toBe(isPacked);
     },
   );
 
@@ -142,8 +142,8 @@ describe("an event of history as text", () => {
     const fields = fieldsWith(list);
     const event = historyEvent(fields);
     expect(event.id).toBe(plainEvent(fields).id);
-    expect(storedText(event).length).toBeGreaterThan(500_000);
-    expect(eventIn(storedText(event)).data).toMatchObject({ points: list });
+    expect(eventText(event).length).toBeGreaterThan(500_000);
+    expect(eventIn(eventText(event)).data).toMatchObject({ points: list });
   });
 
   test("gives its points and the rest, whether it was made of text or not", () => {
@@ -182,7 +182,7 @@ describe("an event of history as text", () => {
     const event = historyEvent(fieldsWith(points));
     const packed = "1767225600000+300000:21.5,21.6,t,n;7200000:-20";
     expect(historyText(event).points).toBe(packed);
-    expect(storedText(event)).toContain(`,"points":"${packed}",`);
+    expect(eventText(event)).toContain(`,"points":"${packed}",`);
     expect(event.data.points).toEqual(points);
   });
 });

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Event, makeEvent } from "#src/event.ts";
 import { historyIn } from "#src/history-event.ts";
-import { eventIn, storedText } from "#src/stored-event.ts";
+import { eventIn, eventText } from "#src/stored-event.ts";
 import { AWKWARD_TEXTS, sampleOfEveryKind, TAG, valueEvent } from "./sample-events.ts";
 import { replay, seed } from "./seed.ts";
 
@@ -76,11 +76,11 @@ const others: Readonly<Record<string, (event: Value) => object>> = {
 };
 
 function expectSame(event: Event): void {
-  const stored = storedText(event);
+  const stored = eventText(event);
   const json = JSON.stringify(event);
   expect(JSON.stringify(eventIn(stored)), replay).toBe(json);
   expect(JSON.stringify(eventIn(json)), replay).toBe(json);
-  expect(storedText(eventIn(stored)), replay).toBe(stored);
+  expect(eventText(eventIn(stored)), replay).toBe(stored);
   // What is looked for in the texts of the log: by whom it is, and what it is about.
   for (const field of ["id", "source", "type", "subject"] as const)
     expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
@@ -91,16 +91,16 @@ describe("an event as it is stored", () => {
     const event = valueEvent(3, "7", 21.5);
     const head = `{"id":"${event.id}","source":"${event.source}","type":"tag-value","subject":"site/1/tag/7"`;
     const { displayName, description, unit } = TAG;
-    expect(storedText(event)).toBe(
+    expect(eventText(event)).toBe(
       `${head},"time":"${event.time}","good":["7","${displayName}","${description}","${unit}",21.5,80]}`,
     );
-    expect(eventIn(storedText(event))).toEqual(event);
+    expect(eventIn(eventText(event))).toEqual(event);
   });
 
   test("of any good value is to the letter what it was", () => {
     fc.assert(
       fc.property(almostGood, (event) => {
-        expect(storedText(event), replay).toContain(`,"good":[`);
+        expect(eventText(event), replay).toContain(`,"good":[`);
         expectSame(event);
       }),
       { seed, numRuns: 500 },
@@ -112,7 +112,7 @@ describe("an event as it is stored", () => {
       fc.property(almostGood, (event) => {
         const changed = other(event) as Event;
         expectSame(changed);
-        expect(storedText(changed), replay).toBe(JSON.stringify(changed));
+        expect(eventText(changed), replay).toBe(JSON.stringify(changed));
       }),
       { seed, numRuns: 50 },
     );
@@ -122,7 +122,7 @@ describe("an event as it is stored", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
       expect({ ...eventIn(json) }).toEqual(JSON.parse(json));
-      if (event.type !== "tag-value") expect(storedText(eventIn(json))).toBe(json);
+      if (event.type !== "tag-value") expect(eventText(eventIn(json))).toBe(json);
       expect(historyIn(json) !== null).toBe(event.type === "tag-history");
     }
   });

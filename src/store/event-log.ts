@@ -1,6 +1,6 @@
 import { type Clock, isoUtc } from "../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../event.ts";
-import { eventIn, storedText } from "../stored-event.ts";
+import { eventIn, eventText } from "../stored-event.ts";
 import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import type { Damage } from "./damage.ts";
 import { beginEpoch } from "./epoch.ts";
@@ -137,7 +137,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       let written = before;
       const repeated: string[] = [];
       for (const event of events) {
-        const body = storedText(event);
+        const body = eventText(event);
         const bytes = bytesOf(event, body);
         const { id, type } = event;
         const telemetry = isTelemetry(type) ? 1 : 0;

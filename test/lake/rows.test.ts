@@ -5,7 +5,7 @@ import { dayOf, tellRows } from "#src/lake/rows.ts";
 import { type Cell, type ColumnType, placeOf, type Row, type Table } from "#src/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#src/lake/tables.ts";
 import { ucumOf } from "#src/lake/ucum.ts";
-import { eventIn, storedText } from "#src/stored-event.ts";
+import { eventIn, eventText } from "#src/stored-event.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
 /** What events say, as rows of tables. */
@@ -118,7 +118,7 @@ describe("history", () => {
 
   test.each([
     ["as it was made", event],
-    ["as it is read from the log", eventIn(storedText(event))],
+    ["as it is read from the log", eventIn(eventText(event))],
   ])("is one row for each point, %s", (_, each) => {
     const rows = only(each, "history");
     expect(

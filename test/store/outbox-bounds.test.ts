@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { type Event, isTelemetry, KINDS } from "#src/event.ts";
 import { openStore } from "#src/store/open.ts";
 import type { Store, Wanted } from "#src/store/store.ts";
-import { storedText } from "#src/stored-event.ts";
+import { eventText } from "#src/stored-event.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
@@ -32,7 +32,7 @@ const values = (count: number) => Array.from({ length: count }, (_, n) => valueE
 /** An event whose text in the log has so many bytes. */
 function eventOf(bytes: number, n: number): Event {
   const small = { ...valueEvent(n), source: "" };
-  return { ...small, source: "s".repeat(bytes - storedText(small).length) };
+  return { ...small, source: "s".repeat(bytes - eventText(small).length) };
 }
 
 async function offered(limit = 10) {

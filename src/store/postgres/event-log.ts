@@ -1,7 +1,7 @@
 import { isoUtc } from "../../clock.ts";
 import { type Event, isTelemetry, type Kind } from "../../event.ts";
 import { plainList, textList } from "../../postgres/lists.ts";
-import { eventIn, storedText } from "../../stored-event.ts";
+import { eventIn, eventText } from "../../stored-event.ts";
 import {
   bytesOf,
   OFFER_BYTES,
@@ -77,7 +77,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
       const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
       const rows = events
         .filter((event) => firsts.get(event.id) === event)
-        .map((event) => ({ event, body: storedText(event) }));
+        .map((event) => ({ event, body: eventText(event) }));
       const values = [
         source,
         String(nowMs),

@@ -3,7 +3,7 @@ import { systemClock } from "#src/clock.ts";
 import type { Sink } from "#src/connector.ts";
 import type { Event } from "#src/event.ts";
 import { OFFER_BYTES } from "#src/store/event-log.ts";
-import { eventIn, storedText } from "#src/stored-event.ts";
+import { eventIn, eventText } from "#src/stored-event.ts";
 import { contextFor, never } from "../../connectors/context.ts";
 import { usedBy } from "../process-use.ts";
 import { type Contestant, contestant } from "./contestants.ts";
@@ -49,7 +49,7 @@ function* offers(events: Workload): Generator<{ readonly batch: readonly Event[]
   let values = 0;
   let bytes = 0;
   for (const each of events) {
-    const text = storedText(each.event);
+    const text = eventText(each.event);
     if (batch.length === BATCH || (batch.length > 0 && bytes + text.length > OFFER_BYTES)) {
       yield { batch, values };
       [batch, values, bytes] = [[], 0, 0];
