@@ -1,9 +1,8 @@
-import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { build } from "../tools/bundle.ts";
-import { forgetKilled, RUN_FOLDER, removeWhole } from "./leftovers.ts";
+import { RUN_FOLDER, removeWhole, runFolder } from "./leftovers.ts";
 import { swiftPlace } from "./swift-place.ts";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -16,9 +15,7 @@ const ROOT = join(import.meta.dirname, "..");
 export async function setup(project: TestProject): Promise<void> {
   await build(ROOT);
   project.onTestsRerun(() => build(ROOT));
-  const place = swiftPlace();
-  forgetKilled(place);
-  process.env.TMPDIR = mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
+  process.env.TMPDIR = runFolder(swiftPlace());
   // Of code that comes from there it is not known which parts ran.
   if (!project.config.coverage.enabled)
     process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");

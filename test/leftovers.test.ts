@@ -1,8 +1,8 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { forgetKilled, RUN_FOLDER } from "./leftovers.ts";
+import { forgetKilled, RUN_FOLDER, runFolder } from "./leftovers.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { mounted } from "./small-disk.ts";
 
@@ -26,6 +26,13 @@ test("of runs that were killed nothing stays, of others all", () => {
   forgetKilled(place);
   expect(readdirSync(place).toSorted()).toEqual(LEFT);
   expect(existsSync(join(place, LEFT[1] ?? "", "a folder", "file"))).toBe(true);
+});
+
+test("whoever takes a folder there takes it by its own name, and what others left is gone", () => {
+  const place = placeOfRuns();
+  const own = runFolder(place);
+  expect(basename(own)).toMatch(new RegExp(`^${RUN_FOLDER}${process.pid}-`));
+  expect(readdirSync(place).toSorted()).toEqual([...LEFT, basename(own)].toSorted());
 });
 
 test("a small disk that was mounted then is in nobody's way", ({ skip }) => {

@@ -1,9 +1,15 @@
 import { execFileSync } from "node:child_process";
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
-/** How the folder of a whole test run is called: this, its process, and something random. */
+/** How the folder of a whole test run or campaign is called: this, its process, and something random. */
 export const RUN_FOLDER = "plenum-tests-";
+
+/** A folder for this process, in a place where what others left who were killed is taken away first. */
+export function runFolder(place: string): string {
+  forgetKilled(place);
+  return mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
+}
 
 /**
  * Takes away what a run has left that was killed: in memory it would stay until the machine is started anew. What cannot be

@@ -1,8 +1,8 @@
 import { fork } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { runFolder } from "../leftovers.ts";
 import { swiftPlace } from "../swift-place.ts";
 import type { CampaignResult } from "./campaign.ts";
 
@@ -26,7 +26,7 @@ export async function playAll(
   wanted: readonly Wanted[],
   take: (report: Report) => void,
 ): Promise<void> {
-  const folder = mkdtempSync(join(swiftPlace(), "plenum-campaign-"));
+  const folder = runFolder(swiftPlace());
   const left = [...wanted];
   try {
     await Promise.all(

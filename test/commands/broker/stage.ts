@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { KILL_FILE } from "#src/commands/kill-switch.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
+import { runFolder } from "../../leftovers.ts";
 import { freePort, type RealServer } from "../../real-servers.ts";
 import { swiftPlace } from "../../swift-place.ts";
 import type { SeededRandom } from "../seeded-random.ts";
@@ -92,7 +93,7 @@ async function built(
   const clock = hurriedClock(hurry);
   const now = () => clock.now();
   // Whether state survives the machine is not tried here, and the hurried clock would make a slow disk eight times slower.
-  const folder = mkdtempSync(join(swiftPlace(), "plenum-campaign-"));
+  const folder = runFolder(swiftPlace());
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const stateFolder = join(folder, "state");
   const bell = createBell();

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, realpathSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "#src/clock.ts";
 import { verifyAudit } from "#src/commands/audit/audit.ts";
@@ -8,6 +8,7 @@ import { openStore } from "#src/store/open.ts";
 import { FileConfig } from "../../../connectors/file/config.ts";
 import { createFileSink } from "../../../connectors/file/sink.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
+import { runFolder } from "../../leftovers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { swiftPlace } from "../../swift-place.ts";
 import { createDisk } from "./disk.ts";
@@ -36,7 +37,7 @@ const SUBJECTS: Readonly<Record<"store" | "file sink", Subject>> = {
 /** Cuts the power at every step of a recorded run, several times each, until so many states were looked at. */
 export async function cutPower(of: keyof typeof SUBJECTS, states: number, seed: number): Promise<PowerCuts> {
   const { child, problemOf } = SUBJECTS[of];
-  const base = realpathSync(mkdtempSync(join(swiftPlace(), "plenum-power-")));
+  const base = realpathSync(runFolder(swiftPlace()));
   try {
     const steps = record(child, join(base, "state"), join(base, "trace"));
     const random = seededRandom(seed);
