@@ -1,5 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { rmSync } from "node:fs";
 import { pino } from "pino";
 import type { z } from "zod";
 import { createClockDoubt } from "#src/clock-doubt.ts";
@@ -24,6 +23,7 @@ import type { Source } from "#src/source/source.ts";
 import type { Transport } from "#src/source/transport.ts";
 import { openStore } from "#src/store/open.ts";
 import { documentSet, type Store } from "#src/store/store.ts";
+import { runFolder } from "../leftovers.ts";
 import { simulatedTransport } from "../simulated-transport.ts";
 import { swiftPlace } from "../swift-place.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
@@ -117,7 +117,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => service.now() },
   );
-  const folder = mkdtempSync(join(options.place ?? swiftPlace(), "plenum-commands-"));
+  const folder = runFolder(options.place ?? swiftPlace());
   const log = options.log ?? pino({ level: process.env.PLENUM_TEST_LOG ?? "silent" });
   const posts: (readonly Written[])[] = [];
   const tags = tagsOf(simulator, 25);
