@@ -17,7 +17,10 @@ import type { AllowedTag } from "./config.ts";
 import { acceptedEvent, type Notice, noticeEvent, resultEvent } from "./result-event.ts";
 import {
   isLost,
+  isWritten,
   notRestoredEvent,
+  promiseOf,
+  promisesAfter,
   RESTORES,
   type Restore,
   restoreId,
@@ -25,6 +28,7 @@ import {
   UNRESTORED,
   type Unrestored,
   unrestored,
+  withOlder,
 } from "./timed.ts";
 import { createWearCount, WEAR, type Wear, type WearCount } from "./wear.ts";
 
@@ -45,7 +49,8 @@ export interface Journal {
   unseconded(id: string): Command | undefined;
   /**
    * The one terminal outcome; false when the command had ended before, and then nothing is changed. The end of a
-   * restore ends its promise too, and is told as `command-not-restored` where the old value does not hold again.
+   * restore ends its promise too, and is told as `command-not-restored` where the old value does not hold again; the end
+   * of a command that was written ends the promises that were made for its tag before.
    */
   finish(command: Command, finish: Finish): Promise<boolean>;
   /** Tells and audits what never became a command; its id stays free. */
@@ -158,16 +163,10 @@ export async function openJournal({
     auditSize.add(records.map(({ body }) => body));
   }
 
-  /** What a write does to an older promise to put a value back: it ends it, or takes its old value over. */
-  function restoreAfter({ command, before }: Leaving): Restore | null {
-    if (command.forMs === null || before === null) return null;
-    const older = restores.get(tagKey(command));
-    const original = older !== undefined && older.command.value === before ? older.before : before;
-    return { command, before: original, dueAt: isoUtc(clock.now() + command.forMs) };
-  }
-
   function restoreBy(commandId: string): Restore | undefined {
-    return [...restores.values()].find(({ command }) => restoreId(command.id) === commandId);
+    return [...restores.values()]
+      .flatMap(withOlder)
+      .find(({ command }) => restoreId(command.id) === commandId);
   }
 
   function unseconded(id: string): Command | undefined {
@@ -198,38 +197,22 @@ export async function openJournal({
         const commands = leaving.map(({ command }) => command);
         const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
         const wearing = wear.writing(commands);
-        // What puts a value back keeps its promise only once it has ended.
-        const writes = leaving.filter(({ command }) => restoreBy(command.id) === undefined);
-        const kept = new Map(writes.map((each) => [tagKey(each.command), restoreAfter(each)]));
-        const ended = [...kept.keys()].flatMap((key) => {
-          const older = restores.get(key);
-          return older === undefined ? [] : [takenOver(older)];
+        const promised = leaving.flatMap(({ command, before }) => {
+          // What puts a value back keeps its promise until it has ended.
+          if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
+          const key = tagKey(command);
+          return [[key, promiseOf(command, before, restores.get(key), clock.now())] as const];
         });
-        const endedIds = ended.map(({ command }) => command.id).filter((id) => open.has(id));
         await commit(
-          [
-            ...leaving.map(({ command, before }) =>
-              audited(command, "sending", changedAt, { before, group: commands.map(({ id }) => id) }),
-            ),
-            ...ended.map((each) => audited(each.command, "superseded", changedAt, { ...each.finish })),
-          ],
+          leaving.map(({ command, before }) =>
+            audited(command, "sending", changedAt, { before, group: commands.map(({ id }) => id) }),
+          ),
           [
             { set: COMMANDS, put: entries.map((entry) => [entry.command.id, entry] as const) },
-            {
-              set: COMMANDS,
-              put: endedIds.map(
-                (id) => [id, { state: "superseded", changedAt } satisfies StoredEntry] as const,
-              ),
-            },
             { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
-            {
-              set: RESTORES,
-              remove: [...kept.keys()],
-              put: [...kept].flatMap(([key, value]) => (value === null ? [] : [[key, value] as const])),
-            },
+            { set: RESTORES, put: promised },
           ],
           (hashes) => [
-            ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
             auditHeadEvent(
               { records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip },
               changedAt,
@@ -237,15 +220,8 @@ export async function openJournal({
           ],
         );
         for (const entry of entries) open.set(entry.command.id, entry);
-        for (const id of endedIds) {
-          open.delete(id);
-          finished.set(id, changedAt);
-        }
         wear.remember(wearing);
-        for (const [key, value] of kept) {
-          if (value === null) restores.delete(key);
-          else restores.set(key, value);
-        }
+        for (const [key, promise] of promised) restores.set(key, promise);
       }),
 
     second: (id, by) =>
@@ -266,30 +242,45 @@ export async function openJournal({
         const done: StoredEntry = { state: finish.outcome, changedAt };
         const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
         const key = tagKey(command);
-        const isOver =
-          promise !== undefined ||
-          (restores.get(key)?.command.id === command.id &&
-            (finish.outcome === "rejected" || finish.outcome === "mismatch"));
+        const held = restores.get(key);
+        const { kept, over } = promisesAfter(command, finish, held, clock.now());
+        const ended = over.map(takenOver);
+        const endedIds = ended.map((each) => each.command.id).filter((id) => open.has(id));
         const news = promise !== undefined && isLost(finish) ? unrestored(promise, finish, changedAt) : null;
-        const isSettled = news === null && lost.has(key) && SETTLING.has(finish.outcome);
+        const isSettled = news === null && lost.has(key) && isWritten(finish);
         await commit(
           [
+            ...ended.map((each) => audited(each.command, "superseded", changedAt, { ...each.finish })),
             audited(command, finish.outcome, changedAt, { ...finish }),
             ...(news === null ? [] : [audited(command, "not-restored", changedAt, { ...news })]),
           ],
           [
-            { set: COMMANDS, put: [[command.id, done]] },
+            {
+              set: COMMANDS,
+              put: [[command.id, done], ...endedIds.map((id) => [id, supersededAt(changedAt)] as const)],
+            },
             { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
-            { set: RESTORES, remove: isOver ? [key] : [] },
+            {
+              set: RESTORES,
+              put: kept === null ? [] : [[key, kept]],
+              remove: kept === null && held !== undefined ? [key] : [],
+            },
             { set: UNRESTORED, put: news === null ? [] : [[key, news]], remove: isSettled ? [key] : [] },
           ],
-          () => [resultEvent(command, finish, changedAt), ...(news === null ? [] : [notRestoredEvent(news)])],
+          () => [
+            ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
+            resultEvent(command, finish, changedAt),
+            ...(news === null ? [] : [notRestoredEvent(news)]),
+          ],
         );
-        open.delete(command.id);
-        finished.set(command.id, changedAt);
+        for (const id of [command.id, ...endedIds]) {
+          open.delete(id);
+          finished.set(id, changedAt);
+        }
         seconded.delete(command.id);
         wear.remember(wearing);
-        if (isOver) restores.delete(key);
+        if (kept === null) restores.delete(key);
+        else restores.set(key, kept);
         if (news !== null) lost.set(key, news);
         if (isSettled) lost.delete(key);
         return true;
@@ -351,8 +342,9 @@ export async function openJournal({
   };
 }
 
-/** Ends of a command after which a value that could not be taken back before is known to be over. */
-const SETTLING: ReadonlySet<CommandState> = new Set(["confirmed", "accepted-unverified", "mismatch"]);
+function supersededAt(changedAt: string): StoredEntry {
+  return { state: "superseded", changedAt };
+}
 
 /** What was asked, by whom, and within which limits it was let through. */
 function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> {

@@ -4,7 +4,7 @@ import type { Log } from "../log.ts";
 import { createBell, loop } from "../waiting.ts";
 import type { AllowList } from "./allow-list.ts";
 import type { BuildingView } from "./building-view.ts";
-import type { Command, Finish } from "./command.ts";
+import { type Command, type Finish, tagKey } from "./command.ts";
 import type { Endings } from "./endings.ts";
 import { isLawful, sameValue } from "./gate.ts";
 import type { Accepted, Journal } from "./journal.ts";
@@ -16,12 +16,13 @@ import {
   restoringCommand,
   type Unrestored,
   unrestoredLine,
+  withOlder,
 } from "./timed.ts";
 
 /**
  * "22 °C for two hours": puts the old value back once, by an ordinary command that expects the tag to still hold
  * ours. The promise is in the journal until that command has ended, so it outlives restarts; a later write of the tag
- * through Plenum ends it.
+ * through Plenum ends it, once it is known to be one.
  *
  * What is in the way before it has left may pass: then it is tried again, for a day. Once it has left it is never
  * sent again. Whatever keeps the old value from holding in the end is told as `command-not-restored`.
@@ -126,16 +127,10 @@ export function createRestores(options: {
     }
   }
 
-  function isTaken({ command }: Restore): boolean {
-    const own = restoreId(command.id);
-    return journal
-      .open()
-      .some(
-        (entry) =>
-          entry.command.tagId === command.tagId &&
-          entry.command.source === command.source &&
-          entry.command.id !== own,
-      );
+  function isTaken(restore: Restore): boolean {
+    const own = new Set(withOlder(restore).map(({ command }) => restoreId(command.id)));
+    const key = tagKey(restore.command);
+    return journal.open().some(({ command }) => tagKey(command) === key && !own.has(command.id));
   }
 
   function refusal(restore: Restore): Finish | null {
@@ -167,7 +162,12 @@ export function createRestores(options: {
       nextMs = Math.min(nextMs, (await look(restore, endings, signal)) ?? nextMs);
     }
     for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
-    const kept = new Set(journal.restores().map(({ command }) => restoreId(command.id)));
+    const kept = new Set(
+      journal
+        .restores()
+        .flatMap(withOlder)
+        .map(({ command }) => restoreId(command.id)),
+    );
     for (const id of attempts.keys()) if (!kept.has(id)) attempts.delete(id);
     for (const id of deadlines.keys()) if (!kept.has(id)) deadlines.delete(id);
     return Math.max(1, nextMs);

@@ -2,6 +2,7 @@ import type { TagScalar, TagValue } from "../building.ts";
 import { isoUtc } from "../clock.ts";
 import { type Event, makeEvent, sourceUri } from "../event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
+import { sameValue } from "./gate.ts";
 
 /** Sets of documents by source and tag: what waits to be put back, and what could not be. */
 export const RESTORES = "command-restore";
@@ -12,6 +13,78 @@ export interface Restore {
   readonly command: Command;
   readonly before: TagScalar;
   readonly dueAt: string;
+  /** The promise whose place this one takes, kept until it is known that its own write happened. */
+  readonly older?: Restore;
+}
+
+/** Of the promises of a tag: the one that holds now, null when none does, and those that a newer command ended. */
+export interface Promises {
+  readonly kept: Restore | null;
+  readonly over: readonly Restore[];
+}
+
+/** The promise of a write for a time that is about to leave. Of a value that was itself for a time the old one is kept. */
+export function promiseOf(
+  command: Command,
+  before: TagScalar,
+  older: Restore | undefined,
+  nowMs: number,
+): Restore {
+  const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
+  if (older === undefined) return { command, before, dueAt };
+  return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
+}
+
+/**
+ * What the end of a command leaves of the promises of its tag. Only what was written ends an older promise: 22 for two
+ * hours, then 23, which the service refuses, and after two hours 22 ends all the same. Where nobody knows whether 23 was
+ * written both are kept, for each puts back only what it finds as it left it.
+ */
+export function promisesAfter(
+  command: Command,
+  finish: Finish,
+  held: Restore | undefined,
+  nowMs: number,
+): Promises {
+  if (held === undefined) return { kept: null, over: [] };
+  if (command.id === restoreId(held.command.id)) {
+    // Another value than its own is there: perhaps the one that was there before.
+    const isOlders = finish.reason === "unexpected-value" && held.older !== undefined;
+    return isOlders ? { kept: held.older, over: [] } : { kept: null, over: olderThan(held) };
+  }
+  const isOwn = command.id === held.command.id;
+  if (isWritten(finish)) {
+    const { older: _older, ...alone } = held;
+    if (isOwn) return { kept: alone, over: olderThan(held) };
+    const kept = prolonged(command, finish, held, nowMs);
+    // A value that somebody else had put there already was no write of ours, so nothing is promised for it.
+    if (kept === null && command.forMs !== null && finish.reason === "already-set")
+      return { kept: held, over: [] };
+    return { kept, over: withOlder(held) };
+  }
+  if (!isOwn || finish.outcome === "unknown") return { kept: held, over: [] };
+  return { kept: held.older ?? null, over: [] };
+}
+
+/** "22 for two hours" while 22 is there for an hour yet: nothing is written, and two hours count from now. */
+function prolonged(command: Command, { before, reason }: Finish, held: Restore, nowMs: number) {
+  const isSame = before !== undefined && before !== null && sameValue(before, held.command.value);
+  if (command.forMs === null || reason !== "already-set" || !isSame) return null;
+  return { command, before: held.before, dueAt: isoUtc(nowMs + command.forMs) };
+}
+
+/** Whether a command ended with its value in the building: written by it, or there already. */
+export function isWritten({ outcome, rehearsal }: Finish): boolean {
+  return (outcome === "confirmed" || outcome === "accepted-unverified") && rehearsal !== true;
+}
+
+/** A promise and those whose place it takes, the newest first. */
+export function withOlder(held: Restore): readonly Restore[] {
+  return held.older === undefined ? [held] : [held, ...withOlder(held.older)];
+}
+
+function olderThan({ older }: Restore): readonly Restore[] {
+  return older === undefined ? [] : withOlder(older);
 }
 
 /**
@@ -139,7 +212,7 @@ export function notRestoredEvent(lost: Unrestored): Event<"command-not-restored"
 /** The end of a promise to put a value back that a newer command took the place of. */
 export function takenOver(restore: Restore): { readonly command: Command; readonly finish: Finish } {
   const { command, before } = restore;
-  const message = `A newer command for the tag was sent, so ${before} is not put back by this one.`;
+  const message = `A newer command for the tag took its place, so ${before} is not put back by this one.`;
   return {
     command: { ...command, id: restoreId(command.id), value: before },
     finish: { outcome: "superseded", reason: "superseded", message },

@@ -135,3 +135,133 @@ test("only where the entry allows it", async () => {
   await rig.clock.advance(10_000);
   expect(await outcomes()).toEqual([["a", "rejected", "not-restorable"]]);
 });
+
+/** A second write, of the tag whose first one is to end in two hours, that meets this. */
+async function secondMeets(fault: object, forS: number | null) {
+  const trial = await rigWith(
+    {},
+    {
+      simulator: {
+        faults: [{ match: { endpoints: ["write"] }, when: { skip: 1, count: 1 }, fault }] as never,
+      },
+    },
+  );
+  const { rig, tag } = trial;
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "b", tag, value: 23, ...(forS === null ? {} : { for_s: forS }) });
+  await rig.clock.advance(4 * HOUR_MS);
+  return { ...trial, back: { tag_id: tag, value: 20 } };
+}
+
+test.each([
+  ["422", { kind: "error", status: 422 }, "rejected"],
+  ["429", { kind: "throttled", retry_after_s: 5 }, "rejected"],
+  ["a reset connection", { kind: "reset" }, "mismatch"],
+])("what was not written (%s) ends no older promise", async (_name, fault, outcome) => {
+  for (const forS of [null, 7200]) {
+    const { rig, outcomes, back } = await secondMeets(fault, forS);
+    expect((await outcomes()).map(([id, how]) => [id, how])).toEqual([
+      ["a", "confirmed"],
+      ["b", outcome],
+      ["a/restore", "confirmed"],
+    ]);
+    expect(rig.posts.at(-1)).toEqual([back]);
+    expect(rig.commands.notices()).toEqual([]);
+  }
+});
+
+test("where nobody knows whether the second was written, what is there is put back", async () => {
+  for (const wasWritten of [false, true]) {
+    const trial = await rigWith();
+    const { rig, tag, outcomes } = trial;
+    await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+    await rig.clock.advance(HOUR_MS);
+    const effect = wasWritten ? "applied" : "none";
+    rig.simulator.control.setFaults([
+      { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset", effect } },
+      // The one before the write shows what is there.
+      { match: { endpoints: ["read"] }, when: { skip: 1, for_s: 600 }, fault: { kind: "null_values" } },
+    ] as never);
+    await rig.send({ id: "b", tag, value: 23, for_s: 7200 });
+    await rig.clock.advance(4 * HOUR_MS);
+    expect((await outcomes()).map(([id, how]) => [id, how])).toEqual([
+      ["a", "confirmed"],
+      ["b", "unknown"],
+      ...(wasWritten
+        ? [
+            ["a/restore", "superseded"],
+            ["b/restore", "confirmed"],
+          ]
+        : [
+            ["b/restore", "rejected"],
+            ["a/restore", "confirmed"],
+          ]),
+    ]);
+    expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
+  }
+});
+
+test("a write that became too old while it was being recorded promises nothing", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  rig.slowDown("sending", 40_000);
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(120_000);
+  rig.slowDown("none", 0);
+  rig.simulator.control.setTag(tag, 22);
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(await outcomes()).toEqual([["a", "expired", "expired"]]);
+  expect(rig.posts).toEqual([]);
+});
+
+test("a device of single precision does not hide the first old value", async () => {
+  const { rig, tag } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22.1, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  rig.simulator.control.setTag(tag, Math.fround(22.1));
+  await rig.send({ id: "b", tag, value: 23, for_s: 7200 });
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
+});
+
+test("the same value again, for longer or for good, needs no request and is kept", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "b", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS + 60_000);
+  expect(rig.posts).toEqual([[{ tag_id: tag, value: 22 }]]);
+  await rig.clock.advance(HOUR_MS);
+  expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
+
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "c", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  await rig.send({ id: "d", tag, value: 22, expect: 22 });
+  await rig.clock.advance(3 * HOUR_MS);
+  expect(rig.posts).toHaveLength(3);
+  expect(await outcomes()).toEqual([
+    ["a", "confirmed", null],
+    ["a/restore", "superseded", "superseded"],
+    ["b", "confirmed", "already-set"],
+    ["b/restore", "confirmed", null],
+    ["c", "confirmed", null],
+    ["c/restore", "superseded", "superseded"],
+    ["d", "confirmed", "already-set"],
+  ]);
+});
+
+test("what somebody else had put there already is promised nothing, and the older promise stays", async () => {
+  const { rig, tag, outcomes } = await rigWith();
+  await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
+  await rig.clock.advance(HOUR_MS);
+  rig.simulator.control.setTag(tag, 24);
+  await rig.send({ id: "b", tag, value: 24, for_s: 7200 });
+  await rig.clock.advance(4 * HOUR_MS);
+  expect(await outcomes()).toEqual([
+    ["a", "confirmed", null],
+    ["b", "confirmed", "already-set"],
+    ["a/restore", "rejected", "unexpected-value"],
+  ]);
+  expect(rig.posts).toHaveLength(1);
+});

@@ -151,12 +151,14 @@ export function createPostJudge(options: {
       if (tags.length > 20) complain(`${tags.length} tags in one request`);
       if (isStopped()) complain("written although the kill switch is thrown");
       const sending = audited();
+      const promisedBefore = new Map([...states].map(([id, { promised }]) => [id, promised]));
       for (const { tag_id, value } of tags) judge(tag_id, value, sending);
       const reply = simulator.handle(request);
-      // What did not reach the device is not put back either.
+      // What did not reach the device is not put back either, and ends no older promise.
       for (const { tag_id, value } of tags) {
         const state = states.get(tag_id);
-        if (state !== undefined && !sameValue(present(tag_id), Number(value))) state.promised = null;
+        if (state !== undefined && !sameValue(present(tag_id), Number(value)))
+          state.promised = promisedBefore.get(tag_id) ?? null;
       }
       return reply;
     },
