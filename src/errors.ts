@@ -44,14 +44,23 @@ export class Throttled extends Meaningful {
   readonly retryAfterMs: number | null;
   /** `bucket`: the shared rate limit (429). `everything`: the whole far end is in maintenance (503). */
   readonly scope: "allowance" | "everything";
+  /**
+   * False when somebody on the way may have said it, and the request may have been carried out: a proxy answers 503 also
+   * when the far end broke off after it had the request.
+   */
+  readonly isOwnWord: boolean;
   constructor(
     message: string,
     retryAfterMs: number | null,
-    options: FailureOptions & { readonly scope?: "allowance" | "everything" } = {},
+    options: FailureOptions & {
+      readonly scope?: "allowance" | "everything";
+      readonly isOwnWord?: boolean;
+    } = {},
   ) {
     super(message, options);
     this.retryAfterMs = retryAfterMs;
     this.scope = options.scope ?? "allowance";
+    this.isOwnWord = options.isOwnWord ?? true;
   }
 }
 

@@ -209,6 +209,11 @@ export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
   return Date.parse(time) > nowMs + AHEAD_MS;
 }
 
+/** Two steps of a number in single precision, as a part of it: 22.1 is 22.100000381 there. */
+const SINGLE = 2 ** -22;
+/** What a conversion of units leaves of 0: 4e-15 of 32 °F. */
+const NOTHING = 1e-9;
+
 /**
  * Whether two values are the same to a building: a device may hold a number in single precision (about seven
  * digits), and true as 1.
@@ -216,9 +221,18 @@ export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
 export function sameValue(a: TagValue, b: TagValue): boolean {
   if (a === null || b === null || (typeof a === "boolean") === (typeof b === "boolean")) {
     if (typeof a !== "number" || typeof b !== "number") return a === b;
-    return Math.abs(a - b) <= 1e-6 * Math.max(1, Math.abs(a), Math.abs(b));
+    return Math.abs(a - b) <= Math.max(NOTHING, SINGLE * Math.max(Math.abs(a), Math.abs(b)));
   }
   return Number(a) === Number(b);
+}
+
+/**
+ * Whether writing would change nothing. Narrower than `sameValue`: of 1,000,000 and 1,000,000.2 one may be written over the
+ * other, if the device can hold both.
+ */
+export function isSetAlready(present: TagValue, value: TagScalar): boolean {
+  if (typeof present !== "number" || typeof value !== "number") return sameValue(present, value);
+  return present === value || present === Math.fround(value);
 }
 
 function checkStep(facts: DispatchFacts): Refusing | null {

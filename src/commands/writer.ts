@@ -11,7 +11,7 @@ import type { Finish } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
-import { checkDispatch, freshValue, type Refusing, sameValue } from "./gate.ts";
+import { checkDispatch, freshValue, isSetAlready, type Refusing } from "./gate.ts";
 import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
@@ -110,7 +110,7 @@ export function createWriter(options: WriterOptions): Writer {
       nowMs,
     });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
-    if (before !== null && sameValue(before, command.value)) {
+    if (isSetAlready(before, command.value)) {
       const message = `The tag held ${before} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
     }
@@ -257,10 +257,11 @@ export function createWriter(options: WriterOptions): Writer {
     const failure = meaningOf(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
     const isRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
-    if (failure.kind === "throttled" || (isRefused && leaving.length === 1)) {
+    const isThrottled = failure.kind === "throttled" && failure.isOwnWord;
+    if (isThrottled || (isRefused && leaving.length === 1)) {
       // A throttled request was counted and not carried out. It is not sent again: one id, one request.
-      const reason = failure.kind === "throttled" ? "throttled" : "refused-by-service";
-      const hint = failure.kind === "throttled" ? " Send a new command." : "";
+      const reason = isThrottled ? "throttled" : "refused-by-service";
+      const hint = isThrottled ? " Send a new command." : "";
       const message = `The service refused the write: ${sentence(failure)}${hint}`;
       for (const { command, before } of leaving) {
         await endings.end(command, { outcome: "rejected", reason, message, before }, cutting);

@@ -19,7 +19,7 @@ export function answerInFront(fault: Fault): SimReply | undefined {
     case "maintenance":
       return maintenance(fault);
     case "html":
-      return htmlReply(fault.status, fault.title);
+      return fault.effect === "none" ? htmlReply(fault.status, fault.title) : undefined;
     case "redirect":
       return htmlReply(fault.status, "Redirecting", { location: fault.location });
     case "raw":
@@ -47,6 +47,8 @@ export function spoiled(reply: SimReply, fault: Fault, world: World): SimReply {
   switch (fault.kind) {
     case "error":
       return fault.effect === "applied" ? failure(fault) : reply;
+    case "html":
+      return fault.effect === "applied" ? htmlReply(fault.status, fault.title) : reply;
     case "null_values":
       return withNullValues(reply, (id) => fault.tags?.includes(id) ?? true);
     case "gateway_offline":

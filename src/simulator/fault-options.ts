@@ -76,6 +76,7 @@ export const Fault = z.discriminatedUnion("kind", [
     kind: z.literal("html").meta({ description: "A page, as a log-in or a proxy would send." }),
     status: z.int().min(200).max(599).default(200).meta({ description: "HTTP status." }),
     title: z.string().default("Log in").meta({ description: "Title of the page." }),
+    effect: Effect,
   }),
   z.strictObject({
     kind: z.literal("redirect").meta({ description: "A redirect." }),

@@ -12,7 +12,8 @@ import { throttleMs } from "./throttle.ts";
  * | ------------------------------------------------ | ---------------------------------------------- |
  * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
  * | 429                                              | `Throttled` allowance, always with a time      |
- * | 503, whatever its body                           | `Throttled` everything, null when nobody said  |
+ * | 503, whatever its body                           | `Throttled` everything, null when nobody said; |
+ * |                                                  | the service's own word only in its errors      |
  * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
  * | 404 in the body: of history, about a log         | `NoLog`                                        |
  * | 404 in the body: of a tag of read, write, history | `Rejected`                                    |
@@ -164,7 +165,9 @@ function failureOf(
   }
   if (status === 503) {
     const waitMs = retryAfterMs(reply.headers["retry-after"], context.nowMs, reply.headers.date);
-    return new Throttled(text, waitMs, { scope: "everything" });
+    // The service's own has the errors array with this status (interface, Errors).
+    const isOwnWord = complaints.some((complaint) => complaint.status === 503);
+    return new Throttled(text, waitMs, { scope: "everything", isOwnWord });
   }
   if (status === 404) {
     if (context.missing === "no-log" && isAboutLog(complaints)) return new NoLog(text);

@@ -12,6 +12,7 @@ import {
   freshValue,
   needsFreshValue,
   type PastWrites,
+  isSetAlready,
   sameValue,
 } from "#src/commands/gate.ts";
 import type { Held } from "#src/sync/snapshot.ts";
@@ -295,14 +296,18 @@ describe("before sending", () => {
 
   test("a value is the expected one up to the seventh digit, and true is 1", () => {
     const same: readonly (readonly [FreshValue["value"], FreshValue["value"], boolean])[] = [
-      [20, 20.00001, true],
-      [20, 20.0001, false],
-      [1_000_000, 1_000_001, true],
-      [1_000_000, 1_000_001.1, false],
-      [0, 0.000_001, true],
-      [0, 0.000_002, false],
+      [20, 20.000_004, true],
+      [20, 20.000_005, false],
+      [22.1, Math.fround(22.1), true],
+      [22.1, 22.1 + 5e-6, true],
+      [1_000_000, 1_000_000.2, true],
+      [1_000_000, 1_000_000.3, false],
+      [0, 1e-9, true],
+      [0, 1.1e-9, false],
+      [5e-7, 0, false],
       [-5, 5, false],
-      [-1_000_000, -1_000_001, true],
+      [-1_000_000, -1_000_000.2, true],
+      [-1_000_000, -1_000_000.3, false],
       [true, 1, true],
       [0, false, true],
       [true, 0, false],
@@ -317,6 +322,22 @@ describe("before sending", () => {
       [false, null, false],
     ];
     for (const [a, b, expected] of same) expect(sameValue(a, b), `${a} and ${b}`).toBe(expected);
+  });
+
+  test("only what is there already need not be written, also as single precision holds it", () => {
+    const set: readonly (readonly [FreshValue["value"], number | boolean, boolean])[] = [
+      [20, 20, true],
+      [20, 20.000_001, false],
+      [Math.fround(22.1), 22.1, true],
+      [22.1, Math.fround(22.1), false],
+      [1_764_266_400, 1_764_268_140, false],
+      [1_000_000, 1_000_000.2, false],
+      [1, true, true],
+      [false, true, false],
+      [null, 20, false],
+    ];
+    for (const [present, value, expected] of set)
+      expect(isSetAlready(present, value), `${present} and ${value}`).toBe(expected);
   });
 
   test("hours are those of the building and may run over midnight", () => {
