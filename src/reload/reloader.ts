@@ -154,7 +154,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
 
   async function tell({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
     const lines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
-    log.info({ by, ...lines }, "the configuration was changed");
+    log.info({ by, ...lines }, newsOf(lines));
     const event = makeEvent({
       type: "configuration-changed",
       source: "/plenum",
@@ -236,4 +236,17 @@ function refusedNotice(file: string, refused: readonly string[]): string {
 function linesOf(error: unknown): readonly string[] {
   const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
   return lines.map(withoutCredentials);
+}
+
+function newsOf({
+  changes,
+  pending,
+}: {
+  readonly changes: readonly string[];
+  readonly pending: readonly string[];
+}): string {
+  if (changes.length > 0) return "the configuration was changed";
+  return pending.length > 0
+    ? "the configuration file was changed, and a restart has to follow"
+    : "the configuration file says what is in force again";
 }

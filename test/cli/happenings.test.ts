@@ -42,6 +42,38 @@ test("a line of the log becomes a sentence; the same one is not said again for f
   ]);
 });
 
+test("what is wrong with a changed configuration is said, what changed, and what waits for a restart", () => {
+  const { lines, log } = told();
+  const problems = [
+    "plenum.yaml:9:22 evry: unknown. Did you mean every?",
+    "plenum.yaml:12:3 a port is a number",
+  ];
+  log.warn({ file: "plenum.yaml", problems }, "the configuration file is wrong and changes nothing");
+  log.info({ changes: ["a: 1 → 2 (at once)"], pending: [] }, "the configuration was changed");
+  log.info({ changes: [], pending: ["b: 1 → 2 (needs a restart: it)"] }, "a restart has to follow");
+  expect(lines).toEqual([
+    "! The configuration file is wrong and changes nothing. plenum.yaml:9:22 evry: unknown. Did you mean every? plenum.yaml:12:3 a port is a number.",
+    "  The configuration was changed. a: 1 → 2 (at once).",
+    "  A restart has to follow. b: 1 → 2 (needs a restart: it).",
+  ]);
+});
+
+test("while a sink takes nothing, all is not well", () => {
+  const { lines, log, happenings } = told();
+  log.warn({ sink: "hook", problem: "ENOTFOUND" }, "The sink does not accept events.");
+  happenings.readiness([]);
+  log.info({ sink: "hook" }, "The sink accepts events again.");
+  happenings.readiness(["The polls stand still."]);
+  happenings.readiness([]);
+  expect(lines).toEqual([
+    "! hook: The sink does not accept events. ENOTFOUND",
+    "  All is well but for what was said of hook.",
+    "  hook: The sink accepts events again.",
+    "! The polls stand still.",
+    "  All is well again.",
+  ]);
+});
+
 test("alarms, gateways and writes are told, values and inventory are not; the first look is one line", () => {
   const { lines, happenings } = told();
   const kinds: string[] = [];

@@ -10,9 +10,9 @@ import {
   type DispatchFacts,
   type FreshValue,
   freshValue,
+  isSetAlready,
   needsFreshValue,
   type PastWrites,
-  isSetAlready,
   sameValue,
 } from "#src/commands/gate.ts";
 import type { Held } from "#src/sync/snapshot.ts";

@@ -25,6 +25,8 @@ const SAID_ANYWAY = ["started", "Plenum is running"];
 
 export function createHappenings(print: (line: string) => void, now: () => number): Happenings {
   const said = new Map<string, number>();
+  /** Sinks that do not take events, as the log says; `/readyz` speaks of one only after a while. */
+  const troubled = new Set<string>();
   let wasReady: boolean | null = null;
   let initial = 0;
 
@@ -46,6 +48,8 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
     destination: {
       write(line) {
         const { level, msg, ...fields } = JSON.parse(line) as LogLine;
+        if (fields.sink !== undefined && level < WARN) troubled.delete(fields.sink);
+        if (fields.sink !== undefined && fields.problem !== undefined) troubled.add(fields.sink);
         if (!SAID_ANYWAY.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
       },
     },
@@ -63,8 +67,7 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
     readiness(reasons) {
       sayInitial();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true)
-        say(" ", wasReady === null ? "All is well: polls, state, sinks." : "All is well again.");
+      if (isReady && wasReady !== true) say(" ", wellText(wasReady === null, [...troubled]));
       for (const reason of reasons) say("!", reason);
       if (isReady !== wasReady)
         for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
@@ -72,6 +75,12 @@ export function createHappenings(print: (line: string) => void, now: () => numbe
     },
     say: (text) => say(" ", text),
   };
+}
+
+/** What is ready, and what is not yet, though it has time. */
+function wellText(isFirst: boolean, troubled: readonly string[]): string {
+  if (troubled.length > 0) return `All is well but for what was said of ${troubled.join(", ")}.`;
+  return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
 }
 
 interface LogLine extends LogFields {
@@ -86,14 +95,20 @@ interface LogFields {
   readonly problem?: string;
   readonly reason?: string;
   readonly err?: { readonly message?: string; readonly hint?: string };
+  /** What is wrong with a configuration, what changed in it, and what of that waits for a restart. */
+  readonly problems?: readonly string[];
+  readonly changes?: readonly string[];
+  readonly pending?: readonly string[];
 }
 
 /** Who, what, and why as far as the line says so. */
-function logText(msg: string, { sink, source, job, problem, reason, err }: LogFields): string {
+function logText(msg: string, fields: LogFields): string {
+  const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");
   const first = who === "" ? msg : `${who}: ${msg}`;
-  const why = [problem, reason, err?.message, err?.hint].filter((each) => typeof each === "string");
-  return sentence([ended(first), ...why].join(" "));
+  const { problems = [], changes = [], pending = [] } = fields;
+  const why = [problem, reason, err?.message, err?.hint, ...[...problems, ...changes, ...pending].map(ended)];
+  return sentence([ended(first), ...why.filter((each) => typeof each === "string")].join(" "));
 }
 
 function ended(text: string): string {
