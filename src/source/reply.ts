@@ -186,7 +186,8 @@ function failureOf(
 
 /**
  * Whether a 404 of history says that a log is missing ("message advises that all tags must have logs", interface,
- * Errors), and not that a tag is unknown or hidden. One without a word means what the interface says of it.
+ * Errors), and not that a tag is unknown or hidden. One without a word means what the interface says of it; the language
+ * of the words it does not say. What is not understood here costs more requests, and comes to the same end.
  */
 function isAboutLog(complaints: readonly Complaint[]): boolean {
   const words = complaints
@@ -194,7 +195,7 @@ function isAboutLog(complaints: readonly Complaint[]): boolean {
     .map(({ message }) => message)
     .join(" ")
     .trim();
-  return words === "" || /\blog(s|ged|ging)?\b|histor/i.test(words);
+  return words === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(words);
 }
 
 /** 401 > 403 > 429 > 503 > 422 > 404 > other 4xx > the rest. */

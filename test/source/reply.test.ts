@@ -163,9 +163,10 @@ describe("a real HTTP status without errors in the body", () => {
     expect(outcome(200, { errors: [{ status: 404, message: "" }] }, {}, history)).toMatchObject({
       kind: "no-log",
     });
-    expect(outcome(404, { errors: [{ status: 404, message: "No log." }] }, {}, history)).toMatchObject({
-      kind: "no-log",
-    });
+    for (const message of ["No log.", "Alle tagger må ha logger.", "Alla taggar måste ha loggar."])
+      expect(outcome(404, { errors: [{ status: 404, message }] }, {}, history)).toMatchObject({
+        kind: "no-log",
+      });
   });
 });
 

@@ -227,6 +227,29 @@ describe("a 403", () => {
     expect(tags.flatMap(missing)).toEqual([]);
   });
 
+  test("is explained once for a group, and no tag of it is asked for nothing", async () => {
+    const tags = ids(33);
+    logged(tags);
+    const bad = ["103", "104", "121"];
+    // As the service answers that says nothing of a log: `GET me` may be asked once a minute.
+    service.trouble = ({ tagIds }) =>
+      bad.some((id) => tagIds.includes(id)) ? new Rejected("history: 404, Not found.") : null;
+    let answeredMs = Number.NEGATIVE_INFINITY;
+    const explain: TokenScope["explain"] = async ({ atMs }) => {
+      if (answeredMs < atMs && clock.monotonic() - answeredMs >= MINUTE_MS) answeredMs = clock.monotonic();
+      return answeredMs >= atMs ? "unexplained" : "unknown";
+    };
+    Object.assign(scope, { explain });
+    const history = await pull({ 1: tags });
+    await follow(history, 30 * MINUTE_MS, MINUTE_MS);
+    const good = tags.filter((id) => !bad.includes(id));
+    expect(good.flatMap(missing)).toEqual([]);
+    for (const id of bad) expect(await ledger(id)).toMatchObject({ state: "unproven", spans: [] });
+    const refused = service.asked.filter(({ tagIds }) => bad.some((id) => tagIds.includes(id)));
+    // Five for each, when it is found, and one more after ten minutes.
+    expect(refused.length).toBeLessThanOrEqual(22);
+  });
+
   test("of everything ends the run after a handful of requests", async () => {
     const tags = ids(60);
     logged(tags);

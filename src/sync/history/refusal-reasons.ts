@@ -13,9 +13,16 @@ import type { Series } from "./book.ts";
 export interface RefusalReasons {
   /**
    * What a refusal means for a group of series. Throws what is no refusal of them: trouble that passes, an ability that
-   * is gone, or a refusal that nobody can explain yet.
+   * is gone, or a refusal that nobody can explain yet. `first`: the refusal of a group that they are part of; what explained
+   * that one explains this one too, because `GET me` is asked once a minute, and to divide a group takes nine requests.
    */
-  of(error: unknown, asked: readonly Series[], what: string, signal: AbortSignal): Promise<Refusal>;
+  of(
+    error: unknown,
+    asked: readonly Series[],
+    what: string,
+    signal: AbortSignal,
+    first?: Refusal | null,
+  ): Promise<Refusal>;
   /** Whether the sites of some series can still be seen, now that they seem to have no log. */
   seen(asked: readonly Series[], signal: AbortSignal): Promise<readonly Series[]>;
   /** Something was answered. */
@@ -32,6 +39,8 @@ export interface Refusal {
   readonly said: string;
   /** Nothing at all was answered lately: it is not about these tags, and to ask on is of no use now. */
   readonly isLast: boolean;
+  /** On the monotonic clock, milliseconds. */
+  readonly atMs: number;
 }
 
 /** A refusal that says nothing of the tags that were asked for; it may pass by itself. */
@@ -63,9 +72,10 @@ export function createRefusalReasons(options: {
   async function explained(
     error: ConfigError | Rejected,
     asked: readonly Series[],
+    atMs: number,
     signal: AbortSignal,
   ): Promise<"site" | "unexplained"> {
-    const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs: clock.monotonic() };
+    const refusal = { siteIds: siteIdsOf(asked), ability: ABILITY, atMs };
     const why = await scope.explain(refusal, signal);
     if (why === "ability") throw error;
     // Nobody is to blame so far: it is tried again when the service has said what the token may.
@@ -74,13 +84,14 @@ export function createRefusalReasons(options: {
   }
 
   return {
-    async of(error, asked, what, signal) {
+    async of(error, asked, what, signal, first = null) {
       signal.throwIfAborted();
+      const atMs = first?.atMs ?? clock.monotonic();
       const failure = meaningOf(error);
       const said = failure.message.slice(0, SAID_MAX);
       const counted = (why: Refusal["why"]): Refusal => {
         metrics?.historyRefusals.inc({ source, reason: why });
-        return { why, said, isLast: unanswered > HOPELESS };
+        return { why, said, isLast: unanswered > HOPELESS, atMs };
       };
       if (failure instanceof NoLog) {
         unanswered = 0;
@@ -93,7 +104,7 @@ export function createRefusalReasons(options: {
           log.error({ err: failure, asked: what }, "the service calls a request for history wrong");
         told.add(said);
       } else if (isForbidden || failure instanceof Rejected) {
-        if ((await explained(failure, asked, signal)) === "site") return counted("out-of-sight");
+        if ((await explained(failure, asked, atMs, signal)) === "site") return counted("out-of-sight");
       } else throw failure;
       unanswered++;
       return counted(isMistake ? "mistake" : "refused");

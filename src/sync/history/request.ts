@@ -109,23 +109,35 @@ export function createHistoryRequests(options: {
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
   }
 
-  /** What was refused of each of these, asked alone; null where the site of one of them went out of sight. */
+  /**
+   * What was refused of each of these, asked alone; none where the site of one of them went out of sight. `known`: the
+   * refusal of all of them together, where they were asked already.
+   */
   async function settleApart(
     asked: readonly Series[],
     fetch: (part: readonly Series[]) => Promise<void>,
     whatOf: (part: readonly Series[]) => string,
     signal: AbortSignal,
+    known: Refusal | null = null,
   ): Promise<Apart> {
     let last: Refusal | null = null;
-    const refused = await divide(asked, async (part) => {
+    let first = known;
+    const ask = async (part: readonly Series[]): Promise<Refusal | null> => {
       try {
         await fetch(part);
         return null;
       } catch (error) {
-        const refusal = await reasons.of(error, part, whatOf(part), signal);
-        if (refusal.isLast) last = refusal;
-        return refusal.why === "out-of-sight" ? "stop" : refusal;
+        return await reasons.of(error, part, whatOf(part), signal, first);
       }
+    };
+    let given = known;
+    const refused = await divide(asked, async (part) => {
+      const refusal = given ?? (await ask(part));
+      given = null;
+      if (refusal === null) return null;
+      first ??= refusal;
+      if (refusal.isLast) last = refusal;
+      return refusal.why === "out-of-sight" ? "stop" : refusal;
     });
     return { refused: refused ?? [], last };
   }
@@ -153,7 +165,7 @@ export function createHistoryRequests(options: {
   }
 
   /** A group was refused for another reason than a log: each part is asked until each tag is known or was refused alone. */
-  async function learnApart(tagIds: readonly string[], signal: AbortSignal): Promise<void> {
+  async function learnApart(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
     probe.forget(tagIds);
     const firsts = tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
     const idsOf = (part: readonly Series[]) => part.map(({ placed }) => placed.tag.id);
@@ -165,12 +177,16 @@ export function createHistoryRequests(options: {
       await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
     };
     const whatOf = (part: readonly Series[]) => `whether ${idsOf(part)} have a log`;
-    const { refused, last } = await settleApart(firsts, fetch, whatOf, signal);
-    for (const { member, refusal } of refused) await settleVerdict(idsOf([member]), refusal, signal);
+    const { refused, last } = await settleApart(firsts, fetch, whatOf, signal, refusal);
+    for (const each of refused) await settleVerdict(idsOf([each.member]), each.refusal, signal);
     if (last !== null) throw hopeless(last);
   }
 
-  async function settleVerdict(tagIds: readonly string[], { why, said }: Refusal, signal: AbortSignal) {
+  async function settleVerdict(
+    tagIds: readonly string[],
+    { why, said }: Pick<Refusal, "why" | "said">,
+    signal: AbortSignal,
+  ) {
     if (tagIds.length === 0) return;
     if (why !== "no-log") {
       await settle.ledgers(probe.refused(tagIds, { why: "refused", said }, clock.now()));
@@ -215,13 +231,13 @@ export function createHistoryRequests(options: {
     if (refusal?.why === "out-of-sight") return;
     try {
       if (refusal !== null && refusal.why !== "no-log") {
-        await learnApart(query.tagIds, signal);
+        await learnApart(query.tagIds, refusal, signal);
         return;
       }
       const bad = probe.settle(toLearn, logs && new Set(logs.map(({ id }) => id)));
       if (logs !== null) await settle.ledgers(probe.proven(query.tagIds, logs, clock.now()));
       const said = refusal?.said ?? LEFT_OVER;
-      await settleVerdict(bad, { why: "no-log", said, isLast: false }, signal);
+      await settleVerdict(bad, { why: "no-log", said }, signal);
     } catch (error) {
       // What could not be recorded, or is not clear, is to be learned again.
       probe.forget(query.tagIds);
