@@ -77,6 +77,18 @@ describe("days by the rules of the zone", () => {
     );
   });
 
+  test("a bucket that begins elsewhere than ours do ends so much later", () => {
+    for (const [begin, resolution, zone, end] of [
+      ["2026-11-02T18:00:00Z", "1h", "Asia/Kathmandu", "2026-11-02T19:00:00Z"],
+      ["2026-11-02T00:00:00Z", "1d", "Asia/Kathmandu", "2026-11-03T00:00:00Z"],
+      ["2027-03-28T00:00:00Z", "1d", "Europe/Stockholm", "2027-03-29T00:00:00Z"],
+      ["2026-10-25T00:00:00Z", "1d", "Europe/Stockholm", "2026-10-26T01:00:00Z"],
+      ["2026-11-01T00:00:00Z", "1w", "Europe/Stockholm", "2026-11-08T00:00:00Z"],
+      ["2026-11-01T00:00:00Z", "1mo", "Asia/Kathmandu", "2026-12-01T00:00:00Z"],
+    ] as const)
+      expect(rangeTime(bucketEnd(at(begin), resolution, zone)), `${begin} ${resolution}`).toBe(end);
+  });
+
   test("weeks begin on Monday, months on the first, in local time", () => {
     expect(rangeTime(bucketStart(at("2026-11-01T12:00:00Z"), "1w", "Europe/Stockholm"))).toBe(
       "2026-10-25T23:00:00Z",

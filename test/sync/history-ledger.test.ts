@@ -5,6 +5,7 @@ import { isoUtc } from "#src/clock.ts";
 import { Points } from "#src/points.ts";
 import { nextBackfill, nextFollowing } from "#src/sync/history/ask.ts";
 import { ledgerFor, type Series } from "#src/sync/history/book.ts";
+import { bucketBefore, bucketStart } from "#src/sync/history/buckets.ts";
 import { holesIn } from "#src/sync/history/holes.ts";
 import {
   closedUntil,
@@ -462,3 +463,73 @@ describe("a ledger of before", () => {
     expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
 });
+
+/**
+ * A service that cuts its buckets elsewhere than we do, and counts of each the minutes that lie in what was asked for: a
+ * part has fewer than the whole.
+ */
+function cutElsewhere(query: Range, lengthMs: number, shiftMs: number): Points {
+  const all = new Points();
+  const first = Math.floor((query.fromMs - shiftMs) / lengthMs) * lengthMs + shiftMs;
+  for (let atMs = first; atMs < query.toMs; atMs += lengthMs) {
+    if (atMs < query.fromMs) continue;
+    all.add({ time: isoUtc(atMs), value: (Math.min(atMs + lengthMs, query.toMs) - atMs) / MINUTE_MS });
+  }
+  return all;
+}
+
+test.each([
+  ["hours of UTC in Kathmandu", "1h", "Asia/Kathmandu", HOUR_MS, 0],
+  ["days of UTC in Stockholm", "1d", "Europe/Stockholm", DAY_MS, 0],
+  // The week of 1970-01-04 began on a Sunday; the service has no daylight saving.
+  ["weeks from Sunday on", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
+] as const)(
+  "a bucket across two ranges is told whole and once: %s",
+  (_name, resolution, timeZone, lengthMs, shiftMs) => {
+    const rules: SeriesRules = {
+      ...RULES,
+      resolution,
+      timeZone,
+      everyMs: lengthMs,
+      backfillMs: 40 * lengthMs,
+      lookBackMs: 3 * lengthMs,
+    };
+    let held: HeldHistory = { ...firstSight(rules, START), state: "following" };
+    const told = new Map<number, number>();
+    const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
+      expect(revised.length).toBe(0);
+      for (let n = 0; n < fresh.length; n += 1) {
+        expect(told.has(fresh.timeMs(n))).toBe(false);
+        told.set(fresh.timeMs(n), Number(fresh.value(n)));
+      }
+    };
+    const asked = (range: Range) => {
+      const fromMs = bucketBefore(range.fromMs, resolution, timeZone);
+      return cutElsewhere({ ...range, fromMs }, lengthMs, shiftMs);
+    };
+
+    // The past in three pieces, the newest first, as it is fetched; then some rounds of following.
+    const [fromMs, toMs] = [ms(held.wished), ms(held.since)];
+    const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, resolution, timeZone)];
+    cuts.push(bucketStart(toMs - 25 * lengthMs, resolution, timeZone), fromMs);
+    for (let n = 1; n < cuts.length; n += 1) {
+      const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
+      const settled = settlePast(held, asked(range), range);
+      settle(settled);
+      held = settled.held;
+    }
+    for (let round = 1; round <= 6; round += 1) {
+      const nowMs = START + round * lengthMs;
+      const range = followingRange(held, rules, nowMs);
+      if (range === null) continue;
+      const settled = settleFollowing(held, rules, asked(range), range, told, nowMs);
+      settle(settled);
+      held = settled.held;
+    }
+
+    const times = [...told.keys()].toSorted((a, b) => a - b);
+    expect(new Set(told.values())).toEqual(new Set([lengthMs / MINUTE_MS]));
+    expect(times.length).toBeGreaterThan(40);
+    expect(times.every((time, n) => n === 0 || time - (times[n - 1] ?? 0) === lengthMs)).toBe(true);
+  },
+);

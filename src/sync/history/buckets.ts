@@ -24,11 +24,13 @@ export function bucketStart(atMs: number, resolution: Resolution, zone: string):
 
 /**
  * The end of the bucket that the service stamped so, counted from the stamp itself: a service whose weeks begin on
- * another day is served as well.
+ * another day, or that cuts its days by another zone, is served as well. 23:45 in Kathmandu is 18:00 in UTC: an hour
+ * that begins there ends at 19:00 in UTC, not with Kathmandu's hour.
  */
 export function bucketEnd(startMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
-  if (resolution === "1h") return nextHour(startMs, zone);
+  if (resolution === "1h")
+    return hourStart(startMs, zone) === startMs ? nextHour(startMs, zone) : startMs + HOUR_MS;
   const local = DateTime.fromMillis(startMs, { zone });
   const date = DateTime.utc(local.year, local.month, local.day);
   const next =
@@ -38,6 +40,9 @@ export function bucketEnd(startMs: number, resolution: Resolution, zone: string)
         ? date.plus({ days: 7 })
         : date.plus({ months: 1 });
   const endMs = dayStart(next.year, next.month, next.day, zone);
+  const intoDayMs = startMs - dayStart(local.year, local.month, local.day, zone);
+  // Days of another zone have their 24 hours where ours has 23.
+  if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + next.toMillis() - date.toMillis());
   // A date that the zone left out begins where the next one does; the one before it ends there too.
   return endMs > startMs ? endMs : bucketEnd(startMs + 24 * HOUR_MS, resolution, zone);
 }

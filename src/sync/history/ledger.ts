@@ -135,7 +135,10 @@ export function settleFollowing(
   const revised = new Points();
   // A range that was asked for by a clock that was ahead, and has been compared since, is had as far as it has closed.
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
-  const inside = points.ascending().between(range.fromMs, range.toMs);
+  const all = points.ascending();
+  // What was told of a time before that is not remembered.
+  const first = Math.max(placeByEnd(all, range.fromMs, held), all.placeOf(ms(held.rememberedFrom)));
+  const inside = all.part(Math.min(first, all.placeOf(range.fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, resolution, timeZone);
@@ -165,7 +168,7 @@ export function settleFollowing(
 }
 
 /**
- * A fetched range of the past: new as far as it was not told by another way meanwhile. `learned` is what the answer says
+ * A fetched range of the past: new as far as it was not told by another way meanwhile, and is whole. `learned` is what the answer says
  * of it; a part of a longer range is settled with what the whole answer says of that part.
  */
 export function settlePast(
@@ -175,8 +178,22 @@ export function settlePast(
   learned = answeredSpans(points, range, held.resolution, held.timeZone),
 ): Settled {
   const all = points.ascending();
-  const fresh = Points.joined(unfetched(held, range).map(({ fromMs, toMs }) => all.between(fromMs, toMs)));
+  const place = (atMs: number) => placeByEnd(all, atMs, held);
+  const fresh = Points.joined(
+    unfetched(held, range).map(({ fromMs, toMs }) => all.part(place(fromMs), place(toMs))),
+  );
   return { held: had(held, learned), fresh, revised: new Points() };
+}
+
+/**
+ * The place of the first point whose bucket ends after a time, by its own stamp. Where a service cuts its buckets as we do,
+ * that is the first point from that time on. Where it does not, a bucket that lies across the seam of two ranges belongs
+ * to the later one, which asks one bucket further back and has all of it; the earlier one has its first part.
+ */
+function placeByEnd(all: Points, atMs: number, { resolution, timeZone }: HeldHistory): number {
+  let place = all.placeOf(atMs);
+  while (place > 0 && bucketEnd(all.timeMs(place - 1), resolution, timeZone) > atMs) place -= 1;
+  return place;
 }
 
 /** A period whose total was answered. */

@@ -8,7 +8,7 @@ import { breath } from "../../waiting.ts";
 import { type HeldHistory, type HeldTold, syncSet } from "../snapshot.ts";
 import type { Ask } from "./ask.ts";
 import type { Series } from "./book.ts";
-import { bucketEnd, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketEnd, rangeTime } from "./buckets.ts";
 import { createDayNotes, type DayNotes, NO_SEALED_DAYS, type SealedDays } from "./day-book.ts";
 import { ms, type Settled, settleFollowing, settlePast, settleTotal } from "./ledger.ts";
 import type { Range } from "./ranges.ts";
@@ -82,9 +82,11 @@ export function createHistorySettle(options: {
     nowMs: number,
     settle: (held: HeldHistory, told: ToldValues) => Settled,
   ): Promise<void> {
-    const { resolution } = series.rules;
+    const { resolution, timeZone } = series.rules;
     const held = portion.put.get(series) ?? series.held;
-    const spans = spansOf(Math.max(range.fromMs, ms(held.rememberedFrom)), range.toMs, resolution);
+    // A bucket that lies across the beginning of the range began before it.
+    const beganMs = bucketBefore(range.fromMs, resolution, timeZone);
+    const spans = spansOf(Math.max(beganMs, ms(held.rememberedFrom)), range.toMs, resolution);
     const told = await loadTold(series, spans);
     const settled = settle(held, told);
     const { fresh, revised } = settled;
