@@ -247,7 +247,7 @@ describe("following", () => {
       timeZone: "UTC",
       since: "2026-11-03T23:55:00.000Z",
       watermark: "2026-11-03T23:55:00.000Z",
-      wished: "2026-11-01T00:00:00.000Z",
+      wished: "2026-10-31T23:55:00.000Z",
       spans: [],
       days: "",
       rereadFrom: null,
@@ -257,6 +257,19 @@ describe("following", () => {
       state: "unproven",
       refusal: null,
     });
+  });
+
+  test("wishes for the same past at every look, also where buckets are months", () => {
+    for (const resolution of ["1h", "1d", "1w", "1mo"] as const) {
+      const rules = { ...RULES, resolution, backfillMs: 400 * 24 * 60 * MINUTE_MS };
+      for (const [day, later] of [
+        [0, 3],
+        [17, 40],
+      ] as const) {
+        const first = firstSight(rules, at(24 * day));
+        expect(adapted(first, rules, at(24 * later)).wished).toBe(first.wished);
+      }
+    }
   });
 
   test("asks for nothing before its time, and never for an empty range", () => {

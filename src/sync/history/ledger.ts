@@ -47,7 +47,7 @@ export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
     timeZone,
     since,
     watermark: since,
-    wished: isoUtc(bucketStart(nowMs - rules.backfillMs, resolution, timeZone)),
+    wished: isoUtc(wishedFrom(ms(since), rules)),
     spans: [],
     days: "",
     rereadFrom: null,
@@ -59,12 +59,17 @@ export function firstSight(rules: SeriesRules, nowMs: number): HeldHistory {
   };
 }
 
+/** Counted from when following began: by the clock each look would reach one bucket further or less. */
+function wishedFrom(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
+  return bucketStart(sinceMs - backfillMs, resolution, timeZone);
+}
+
 /** Adapts a ledger to rules that have changed. Another zone cuts other buckets: they are followed from now on. */
 export function adapted(held: HeldHistory, rules: SeriesRules, nowMs: number): HeldHistory {
   if (held.timeZone !== rules.timeZone) {
     return { ...firstSight(rules, nowMs), state: held.state, refusal: held.refusal };
   }
-  const wished = isoUtc(bucketStart(ms(held.since) - rules.backfillMs, rules.resolution, rules.timeZone));
+  const wished = isoUtc(wishedFrom(ms(held.since), rules));
   return ms(wished) < ms(held.wished) - DAY_MS ? { ...held, wished } : held;
 }
 
