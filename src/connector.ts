@@ -61,6 +61,11 @@ import type { Quality, TagSystemsFact } from "./tag-facts.ts";
  * answer, which is null at the first time and outlives our own restarts; null when the far end does not say. Asked after
  * each `open` and every 30 s, never while a write is under way. What may be lost is then offered again.
  *
+ * `lastStepMs` says when, on the monotonic clock, a call last got a step further: a request began that has a time limit
+ * of its own, or the far end answered to a part of the batch. The sink's deadline counts from there, so that one that is
+ * slow, but within its limits, is never cut off in the middle of a request, to which nobody would know the answer; one
+ * that hangs is. Without it the deadline counts from where the call began.
+ *
  * `tick` is for a sink that has to do something although nothing happens, such as repeat what the far end forgets. It
  * is called after `open`, never while a write is under way, and again after the time that it answers; what it throws
  * means what it means of `write`.
@@ -81,6 +86,7 @@ export interface Sink {
   open(signal: AbortSignal): Promise<void>;
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
   close(): Promise<void>;
+  lastStepMs?(): number;
   tick?(signal: AbortSignal): Promise<Ticked>;
   look?(before: string | null, signal: AbortSignal): Promise<Life | null>;
   probe?(signal: AbortSignal): Promise<void>;

@@ -52,6 +52,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     repeatClosedMs: REPEAT_CLOSED_MS,
     // An address can be a secret by itself, so it is not kept anywhere.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
+    lastStepMs: end.lastStepMs,
 
     identify: (told) => firstTold(told, config.labels, clock.now()),
 

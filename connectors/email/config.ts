@@ -78,7 +78,10 @@ export const EmailConfig = z
       .meta({ description: "Which changes get a mail, beside the opening and the end." }),
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
       .prefault("30s")
-      .meta({ description: "Total time of one mail, connection included; at most 2m." }),
+      .meta({
+        description:
+          "Total time of one mail, connection included; at most 2m. With more than 30s raise the sink's deadline as well.",
+      }),
     ca_file: z
       .string()
       .min(1)

@@ -27,6 +27,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   const password = config.password === undefined ? null : keptSecret(config.password, clock);
   /** Recipients that were refused, so that each is told once. */
   const refused = new Set<string>();
+  let beganMs = Number.NEGATIVE_INFINITY;
 
   /** One for each mail: name, password and authority are read anew, and nothing stays open in between. */
   function transport() {
@@ -53,6 +54,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   /** All of it within the time limit, because a server that says a letter now and then would never be waited out. */
   async function limited<T>(signal: AbortSignal, act: (limit: AbortSignal) => Promise<T>): Promise<T> {
     signal.throwIfAborted();
+    beganMs = clock.monotonic();
     const limit = AbortSignal.any([signal, AbortSignal.timeout(config.timeout)]);
     const { promise: aborted, reject } = Promise.withResolvers<never>();
     const abort = () => reject(limit.reason);
@@ -103,6 +105,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     farEnd: createHash("sha256")
       .update(JSON.stringify([config.host, port, config.to, config.cc]))
       .digest("hex"),
+    lastStepMs: () => beganMs,
 
     open: (told, signal) => send(told, told.text.title, signal),
 

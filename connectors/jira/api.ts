@@ -28,6 +28,8 @@ export interface Jira {
   ask(question: Question, signal: AbortSignal): Promise<Said>;
   /** The same, and its answer in the form that it has to have. */
   read<T>(question: Question, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
+  /** When the last request began, on the monotonic clock. */
+  lastStepMs(): number;
   close(): Promise<void>;
 }
 
@@ -49,6 +51,7 @@ export function createJira(config: JiraConfig, clock: Clock): Jira {
 
   const jira: Jira = {
     origin: end.origin,
+    lastStepMs: end.lastStepMs,
 
     async ask(question, signal) {
       const { allow = [], path } = question;

@@ -133,6 +133,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
   return {
     opensAgain: "findable",
     farEnd: createHash("sha256").update(site).digest("hex"),
+    lastStepMs: jira.lastStepMs,
 
     async open(told, signal) {
       const priority = config.priority[told.priority];

@@ -44,7 +44,10 @@ export const S3Config = z
     }),
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
       .prefault("20s")
-      .meta({ description: "Total time of one request; at most 2m." }),
+      .meta({
+        description:
+          "Total time of one request; at most 2m. With more than 30s raise the sink's deadline as well.",
+      }),
     proxy: ProxyConfig.optional(),
     ca_file: z
       .string()

@@ -11,6 +11,8 @@ export interface LakeStore {
   readonly store: ObjectStore;
   /** As in `Sink`. */
   readonly farEnd: string;
+  /** As in `Sink`; absent where nobody is asked. */
+  lastStepMs?(): number;
   /** Writes nothing. */
   probe(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -20,7 +22,8 @@ export function createLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Cloc
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
     const farEnd = hashOf(`${endpointOf(s3)} ${store.where}`);
-    return { store, farEnd, probe: (signal) => store.probe(signal), close: () => store.close() };
+    const { lastStepMs } = store;
+    return { store, farEnd, lastStepMs, probe: (signal) => store.probe(signal), close: () => store.close() };
   }
   if (folder === undefined) throw new Error("A lake without a place passed the schema.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8));

@@ -23,6 +23,8 @@ const CONFLICTS = 3;
 export interface S3Store extends ObjectStore {
   /** Asks for one key: shows address, credentials, bucket and the right to list, and writes nothing. */
   probe(signal: AbortSignal): Promise<void>;
+  /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
+  lastStepMs(): number;
   close(): Promise<void>;
 }
 
@@ -52,6 +54,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const sessionToken = config.session_token === undefined ? null : keptSecret(config.session_token, clock);
   const proxy = proxyOf(config.proxy, clock);
   let agent: Agent | null = null;
+  let askedMs = Number.NEGATIVE_INFINITY;
 
   function connected(): Agent {
     agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
@@ -106,6 +109,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     signal.throwIfAborted();
     const { method, body } = request;
     const { headers, origin, path } = await signed(request);
+    askedMs = clock.monotonic();
     const limit = timeLimit(signal, config.timeout);
     let response: Dispatcher.ResponseData;
     let bytes: Uint8Array;
@@ -161,6 +165,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
   return {
     where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
+    lastStepMs: () => askedMs,
 
     async put(key, body, signal) {
       await ask({ method: "PUT", key, body }, signal);

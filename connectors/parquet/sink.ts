@@ -95,6 +95,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   return {
     maxBatch: MAX_BATCH,
     farEnd: lake.farEnd,
+    ...(lake.lastStepMs === undefined ? {} : { lastStepMs: lake.lastStepMs }),
 
     async open(signal) {
       signal.throwIfAborted();

@@ -39,6 +39,8 @@ export interface Table {
   change(id: string, fields: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row | null>;
   /** By an encoded query, the oldest first. Throws `ConfigError` where there are records that we may not see. */
   search(query: string, signal: AbortSignal): Promise<readonly Row[]>;
+  /** When the last request began, on the monotonic clock. */
+  lastStepMs(): number;
   close(): Promise<void>;
 }
 
@@ -76,6 +78,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
 
   const table: Table = {
     origin: end.origin,
+    lastStepMs: end.lastStepMs,
 
     async create(json, signal) {
       const said = await call({ method: "POST", path: `${path}?sysparm_fields=${FIELDS}`, json }, signal);

@@ -81,6 +81,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   return {
     opensAgain: "findable",
     farEnd: createHash("sha256").update(`${site} ${config.table}`).digest("hex"),
+    lastStepMs: table.lastStepMs,
 
     async open(told, signal) {
       const row = await table.create(

@@ -15,6 +15,8 @@ export interface SlackApi {
   get(method: string, query: Query, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
   /** A method that changes something, or that takes no query. */
   post(method: string, body: object, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
+  /** When the last request began, on the monotonic clock. */
+  lastStepMs(): number;
   close(): Promise<void>;
 }
 
@@ -84,6 +86,7 @@ export function createSlackApi(config: SlackConfig, context: ConnectorContext, l
     post(method, body, signal, understood) {
       return call({ method: "POST", path: base + method, json: body }, method, signal, understood);
     },
+    lastStepMs: end.lastStepMs,
     close: () => end.close(),
   };
 }

@@ -187,6 +187,7 @@ export function createSlackReceiver(
     farEnd: createHash("sha256")
       .update(JSON.stringify([config.base_url, config.channel]))
       .digest("hex"),
+    lastStepMs: api.lastStepMs,
 
     async open(incident, signal) {
       const { channel } = config;

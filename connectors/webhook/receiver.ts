@@ -90,6 +90,8 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
       return createHash("sha256").update(nameOfFarEnd()).digest("hex");
     },
 
+    lastStepMs: () => end?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
+
     async open(told, signal) {
       signal.throwIfAborted();
       const at = circumstances(null);

@@ -61,6 +61,7 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
     maxBatch: 20,
     // An address can be a secret by itself, so it is not kept anywhere.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
+    lastStepMs: end.lastStepMs,
 
     async open(signal) {
       signal.throwIfAborted();

@@ -40,7 +40,10 @@ export const DeliveryConfig = z
       description:
         "Each event carries its number in the count of what this sink was offered, so that a receiver sees that none is missing. For mqtt, kafka, webhook (cloudevents and standard), file and stdout.",
     }),
-    deadline: Duration.prefault("30s").meta({ description: "How long one write may take." }),
+    deadline: Duration.prefault("30s").meta({
+      description:
+        "How long one write may take. It begins anew with each request to a webhook, another receiver of alarms or an S3-compatible storage.",
+    }),
   })
   .meta({ description: "How events get to this sink." });
 

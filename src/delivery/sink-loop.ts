@@ -324,14 +324,15 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   /**
-   * Gives a call a signal that aborts at the deadline or with `cancel`. A sink that goes on regardless is waited
-   * for, because it must not be called twice at a time; meanwhile its state says what is wrong.
+   * Gives a call a signal that aborts at the deadline, which begins anew with each step of the sink, or with `cancel`.
+   * A sink that goes on regardless is waited for, because it must not be called twice at a time; meanwhile its state
+   * says what is wrong.
    */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limit = firstOf(cancel);
     const done = new AbortController();
-    const watch = rest(clock, config.deadline, done.signal).then((passed) => {
-      if (!passed) return;
+    const watch = standsStill(done.signal).then((isLate) => {
+      if (!isLate) return;
       const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limit.abort(late);
       state.trouble("retrying", late, setbacks.attempts(), 0);
@@ -344,6 +345,17 @@ export function createDelivery(options: DeliveryOptions): Delivery {
       limit.end();
       done.abort(WOKEN);
       await watch;
+    }
+  }
+
+  /** True once a call has not got a step further for as long as the deadline; false when it was done before. */
+  async function standsStill(done: AbortSignal): Promise<boolean> {
+    const beganMs = clock.monotonic();
+    for (;;) {
+      const steppedMs = Math.max(beganMs, sink.lastStepMs?.() ?? beganMs);
+      const leftMs = steppedMs + config.deadline - clock.monotonic();
+      if (leftMs <= 0) return true;
+      if (!(await rest(clock, leftMs, done))) return false;
     }
   }
 

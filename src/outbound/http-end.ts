@@ -43,6 +43,8 @@ export interface HttpEnd {
     signal: AbortSignal,
     bodyBytes: (status: number) => number,
   ): Promise<HttpAnswer>;
+  /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
+  lastStepMs(): number;
   /** Connects, with the handshake, and hangs up without a word. */
   knock(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -57,6 +59,7 @@ export function createHttpEnd(options: {
   const { url, config, clock } = options;
   const proxy = proxyOf(config.proxy, clock);
   let client: Client | null = null;
+  let askedMs = Number.NEGATIVE_INFINITY;
 
   function connector(to: URL) {
     return guardedConnector({
@@ -84,6 +87,7 @@ export function createHttpEnd(options: {
 
   return {
     origin: url.origin,
+    lastStepMs: () => askedMs,
 
     async exchange(request, signal, bodyBytes) {
       signal.throwIfAborted();
@@ -92,6 +96,7 @@ export function createHttpEnd(options: {
         pipelining: 1,
         keepAliveTimeout: KEEP_ALIVE_MS,
       });
+      askedMs = clock.monotonic();
       const limit = timeLimit(signal, config.timeout);
       try {
         const response = await client.request({ ...request, signal: limit.signal });

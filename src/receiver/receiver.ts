@@ -63,6 +63,8 @@ export interface Receiver {
   probe(signal: AbortSignal): Promise<void>;
   /** Tells one far end from another; see `Sink`. */
   readonly farEnd?: string;
+  /** When a call last got a step further; see `Sink`. */
+  lastStepMs?(): number;
   /** Frees what it holds; may be called more than once. */
   dispose(): Promise<void>;
 }

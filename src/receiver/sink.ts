@@ -208,6 +208,7 @@ export function createReceiverSink(
   return {
     maxBatch: MAX_BATCH,
     ...(receiver.farEnd === undefined ? {} : { farEnd: receiver.farEnd }),
+    ...(receiver.lastStepMs === undefined ? {} : { lastStepMs: receiver.lastStepMs }),
 
     async open(signal) {
       signal.throwIfAborted();

@@ -92,6 +92,7 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/lag.test.ts",
       "test/delivery/dispatcher.test.ts",
       "test/delivery/change.test.ts",
+      "test/delivery/deadline.test.ts",
       "test/delivery/restart-watch.test.ts",
       "test/delivery/memory.test.ts",
       "test/delivery/gathered.test.ts",

@@ -6,7 +6,7 @@ import { S3Config } from "#connectors/parquet/config.ts";
 import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import type { ObjectStore } from "#connectors/parquet/object-store.ts";
 import { createS3Store } from "#connectors/parquet/s3-store.ts";
-import { systemClock } from "#src/clock.ts";
+import { type Clock, systemClock } from "#src/clock.ts";
 import { sentence } from "#src/errors.ts";
 import { folderFailure } from "#src/folder-trouble.ts";
 import { startConnectProxy } from "../../connect-proxy.ts";
@@ -218,6 +218,17 @@ describe("S3", () => {
     expect(s3.objects.size).toBe(0);
   });
 
+  test("is asked one thing after the other, and says when the last of them began", async () => {
+    let monotonicMs = 0;
+    const store = s3Store(await server(), {}, { ...systemClock, monotonic: () => monotonicMs });
+    expect(store.lastStepMs()).toBe(Number.NEGATIVE_INFINITY);
+    for (const atMs of [20_000, 45_000]) {
+      monotonicMs = atMs;
+      await store.put("a", bytes("1"), never());
+      expect(store.lastStepMs()).toBe(atMs);
+    }
+  });
+
   test("needs https but to this machine, unless somebody says otherwise", () => {
     const parse = (more: Record<string, unknown>) =>
       S3Config.safeParse({ ...inS3({ url: "http://127.0.0.1:1" }).s3, ...more });
@@ -245,8 +256,8 @@ async function server(): Promise<S3Server> {
   return s3;
 }
 
-function s3Store(s3: S3Server, more: Record<string, unknown> = {}) {
-  const store = createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), systemClock);
+function s3Store(s3: S3Server, more: Record<string, unknown> = {}, clock: Clock = systemClock) {
+  const store = createS3Store(S3Config.parse({ ...inS3(s3).s3, ...more }), clock);
   onTestFinished(() => store.close());
   return store;
 }

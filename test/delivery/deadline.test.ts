@@ -1,0 +1,164 @@
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { z } from "zod";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookSink } from "#connectors/webhook/sink.ts";
+import type { Receipt } from "#src/connector.ts";
+import type { Event } from "#src/event.ts";
+import { RECEIVER } from "#src/receiver/config.ts";
+import { createReceiverSink } from "#src/receiver/sink.ts";
+import { contextFor } from "../connectors/context.ts";
+import { startStub } from "../connectors/stub-server.ts";
+import { noticeBoard } from "../receiver/notice-board.ts";
+import { alarm, START } from "../receiver/trial.ts";
+import { valueEvent } from "../sample-events.ts";
+import { openWorkshop, scriptedSink, type Workshop } from "./workshop.ts";
+
+/** What is slow, but within its limits, is waited for; what hangs is not. */
+let workshop: Workshop;
+beforeEach(async () => {
+  workshop = await openWorkshop();
+});
+afterEach(() => workshop.dispose());
+
+const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
+
+async function depth(): Promise<number | undefined> {
+  return (await workshop.store.outbox.lag())[0]?.depth;
+}
+
+/** A far end that takes one event after the other, `eachMs` for each, and says when it began with each. */
+function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
+  const { clock } = workshop;
+  const abortedAtMs: number[] = [];
+  let steppedMs = Number.NEGATIVE_INFINITY;
+  async function take(batch: readonly Event[], signal: AbortSignal): Promise<Receipt> {
+    for (const from of batch.keys()) {
+      steppedMs = clock.monotonic();
+      try {
+        await clock.sleep(from === hangsAt ? 3_600_000 : eachMs, signal);
+      } catch (error) {
+        abortedAtMs.push(clock.monotonic());
+        return { rejected: [], kept: { from, error } };
+      }
+    }
+    return { rejected: [] };
+  }
+  return Object.assign(scriptedSink(take), { abortedAtMs, lastStepMs: () => steppedMs });
+}
+
+describe("the deadline of a write", () => {
+  test("begins anew with each step", async () => {
+    const sink = steppingSink(29_000);
+    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await workshop.store.commit({ events: values(10) });
+    await workshop.clock.advance(10 * 29_000);
+    expect(await depth()).toBe(0);
+    expect(sink.abortedAtMs).toEqual([]);
+    expect(sink.writes).toHaveLength(1);
+  });
+
+  test("notices one that hangs after some steps, and settles those", async () => {
+    const sink = steppingSink(20_000, 3);
+    const dispatcher = workshop.dispatcher({ a: sink });
+    await dispatcher.start(new AbortController().signal);
+    await workshop.store.commit({ events: values(10) });
+    const beganMs = workshop.clock.monotonic();
+    await workshop.clock.advance(3 * 20_000 + 30_000);
+    expect(sink.abortedAtMs.map((ms) => ms - beganMs)).toEqual([3 * 20_000 + 30_000]);
+    expect(await depth()).toBe(7);
+    expect(dispatcher.status()).toMatchObject([
+      { state: "retrying", attempts: 1, lastError: "a did not answer within 30 seconds." },
+    ]);
+  });
+
+  test("does not count the steps of a write before", async () => {
+    const sink = steppingSink(1_000);
+    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await workshop.store.commit({ events: values(1) });
+    await workshop.clock.advance(60_000);
+    let abortedAtMs = Number.NaN;
+    sink.answer = (_, signal) =>
+      new Promise((_resolve, reject) => {
+        signal.addEventListener("abort", () => {
+          abortedAtMs = workshop.clock.monotonic();
+          reject(signal.reason);
+        });
+      });
+    await workshop.store.commit({ events: [valueEvent(1)] });
+    const beganMs = workshop.clock.monotonic();
+    await workshop.clock.advance(30_000);
+    expect(abortedAtMs - beganMs).toBe(30_000);
+  });
+
+  test("begins anew with each step of a tick as well", async () => {
+    const { clock } = workshop;
+    let steppedMs = Number.NEGATIVE_INFINITY;
+    let ended = 0;
+    const sink = Object.assign(scriptedSink(), {
+      lastStepMs: () => steppedMs,
+      async tick(signal: AbortSignal) {
+        for (let step = 0; step < 4; step += 1) {
+          steppedMs = clock.monotonic();
+          await clock.sleep(20_000, signal);
+        }
+        ended += 1;
+        return { inMs: Number.POSITIVE_INFINITY };
+      },
+    });
+    await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
+    await clock.advance(4 * 20_000);
+    expect(ended).toBe(1);
+  });
+});
+
+describe("a receiver that takes 12 s for each request", () => {
+  test("gets each event of a webhook once", async () => {
+    const stub = await startStub();
+    onTestFinished(() => stub.stop());
+    const arrived: (() => void)[] = [];
+    stub.answer = (_, response) => {
+      const waiting = arrived.shift();
+      if (waiting === undefined) throw new Error("a request that nobody waits for");
+      void workshop.clock.advance(12_000).then(() => {
+        response.writeHead(204).end();
+        waiting();
+      });
+      return null;
+    };
+    const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
+    const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
+    const events = values(6);
+    const answered = events.map(() => new Promise<void>((resolve) => void arrived.push(resolve)));
+    const dispatcher = workshop.dispatcher({ hook: sink });
+    await dispatcher.start(new AbortController().signal);
+    await workshop.store.commit({ events });
+    await workshop.clock.advance(0);
+    await Promise.all(answered);
+    expect(stub.seen.map(({ headers }) => headers["webhook-id"])).toEqual(events.map(({ id }) => id));
+    expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
+  });
+
+  test("shows each alarm once, also where it cannot be asked what it has", async () => {
+    const { clock, store } = workshop;
+    let askedMs = Number.NEGATIVE_INFINITY;
+    const board = noticeBoard("another", { lastStepMs: () => askedMs });
+    const slow = {
+      ...board,
+      async open(...[told, signal]: Parameters<typeof board.open>) {
+        askedMs = clock.monotonic();
+        // What has come there is carried out, whether its answer is waited for or not.
+        const place = board.open(told, signal);
+        await clock.sleep(12_000, signal);
+        return place;
+      },
+    };
+    const config = z.strictObject(RECEIVER).parse({});
+    const sink = createReceiverSink(slow, config, contextFor("chat", clock, store));
+    await workshop.dispatcher({ chat: sink }).start(new AbortController().signal);
+    const at = (clock.now() - START) / 60_000;
+    await store.commit({ events: Array.from({ length: 5 }, (_, n) => alarm(n, { at }).raised()) });
+    await clock.advance(5 * 60_000);
+    expect(board.said).toHaveLength(5);
+    expect(await depth()).toBe(0);
+  });
+});
