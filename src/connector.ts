@@ -36,7 +36,8 @@ import type { Quality, TagSystemsFact } from "./tag-facts.ts";
  * (position 0) is never gathered.
  * A far end that takes events one by one tells of each with `accepted(count)`: so many events at the beginning of the
  * batch are accepted, none of them rejected, and settled at once. A crash then repeats one event and not the batch.
- * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly.
+ * `write` must not retry, must not buffer, and must honour `signal`: when it aborts, reject promptly, or keep what is not
+ * accepted then where something was.
  *
  * A sink that has to know later what it did (the ticket that it opened for an alarm) says so in its receipt, or with
  * `accepted`: what is to be remembered is written in the transaction that settles those events, and read by

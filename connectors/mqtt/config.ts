@@ -89,7 +89,7 @@ export const MqttConfig = z
       .meta({ description: "Longest wait for the broker to let us in." }),
     publish_deadline: Duration.prefault("10s")
       .refine((ms) => ms > 0, "Use more than 0s.")
-      .meta({ description: "Longest wait for the broker's acknowledgement of a message." }),
+      .meta({ description: "How long the broker may acknowledge nothing while messages wait for it." }),
     max_in_flight: z
       .int()
       .min(1)

@@ -14,8 +14,8 @@ export interface DeliverOptions {
 
 /**
  * Sends a batch in order, several messages in flight, and waits for every acknowledgement. An event is accepted
- * when all of its messages are. After the first failure that may pass nothing more is sent, and everything from
- * that event on is kept; later events that the broker had acknowledged by then will come to it twice.
+ * when all of its messages are. After the first failure that may pass, or an abort, nothing more is sent, and everything
+ * from that event on is kept; later events that the broker had acknowledged by then will come to it twice.
  */
 export async function deliver(
   link: Pick<Link, "send">,
@@ -27,11 +27,14 @@ export async function deliver(
   const flight = createFlight();
   let kept: { readonly from: number; readonly error: unknown } | undefined;
 
+  function keepFrom(index: number, error: unknown): void {
+    if (kept === undefined || index < kept.from) kept = { from: index, error };
+  }
+
   function failed(index: number, message: Message, error: unknown): void {
     const meaning = meaningOf(error);
-    if (!(meaning instanceof Rejected)) {
-      if (kept === undefined || index < kept.from) kept = { from: index, error };
-    } else if (message.courtesy === true) options.onCourtesyRefused(error);
+    if (!(meaning instanceof Rejected)) keepFrom(index, error);
+    else if (message.courtesy === true) options.onCourtesyRefused(error);
     else rejected.set(index, meaning.message);
   }
 
@@ -39,6 +42,7 @@ export async function deliver(
     for (const message of messagesOf(event, index)) {
       const room = flight.atMost(options.maxInFlight - 1);
       if (room !== undefined) await room;
+      if (options.signal.aborted) keepFrom(index, options.signal.reason);
       if (kept !== undefined) break sending;
       const bytes = bytesBeyond(options.maxBytes, message);
       if (bytes !== null) {
@@ -53,8 +57,9 @@ export async function deliver(
       });
     }
   }
+  // Who aborts abandons what is on its way, and ends this wait with it.
   await flight.atMost(0);
-  options.signal.throwIfAborted();
+  if (kept?.from === 0) options.signal.throwIfAborted();
 
   const end = kept?.from ?? batch.length;
   const rejections: Rejection[] = [...rejected]

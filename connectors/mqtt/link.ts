@@ -21,6 +21,8 @@ export interface Link {
   readonly sessionPresent: boolean | null;
   /** Aborts, with the reason, when the connection is lost or ended. */
   readonly lost: AbortSignal;
+  /** When the broker answered to a message last, on the monotonic clock; before it ever did, minus infinity. */
+  answeredMs(): number;
   /** Resolves when the broker has acknowledged; rejects with a meaning of errors.ts. */
   publish(message: Message): Promise<void>;
   /**
@@ -50,6 +52,7 @@ export interface LinkOptions {
   readonly client: IClientOptions;
   /** The broker's address in messages for people. */
   readonly place: string;
+  /** How long the broker may answer to nothing while messages wait for it, in milliseconds. */
   readonly publishDeadlineMs: number;
   readonly clock: Clock;
   /** Resolves when the message may be acknowledged; when it rejects, it is not, and the link is given up. */
@@ -155,8 +158,8 @@ interface Pending {
   readonly id: number;
   readonly done: Done;
   readonly topic: string;
-  /** When it is overdue, on the monotonic clock. */
-  readonly dueMs: number;
+  /** On the monotonic clock. */
+  readonly sentMs: number;
 }
 
 function linkOver(
@@ -174,6 +177,7 @@ function linkOver(
   });
   const pending = createInFlight<Pending>();
   let isWatched = false;
+  let answeredMs = Number.NEGATIVE_INFINITY;
   let cause: unknown = null;
 
   function gone(): void {
@@ -189,6 +193,7 @@ function linkOver(
   function acknowledged(id: number, reason: number): void {
     const answered = pending.take(id);
     if (answered === undefined) return;
+    answeredMs = clock.monotonic();
     nudge.acknowledged();
     // Below 128 the broker has taken the message, whatever else it says of it.
     answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
@@ -215,7 +220,7 @@ function linkOver(
       return;
     }
     const id = freeId();
-    pending.add({ id, done, topic: message.topic, dueMs: clock.monotonic() + publishDeadlineMs });
+    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic() });
     publisher.put(message, id);
     nudge.sent();
     if (!isWatched) void watch();
@@ -245,14 +250,17 @@ function linkOver(
     });
   }
 
-  /** One wait for all messages on their way: until the oldest of them is overdue, or none is left. */
+  /**
+   * One wait for all messages on their way: until the oldest of them is overdue, or none is left. A broker that is slow
+   * answers to the last of 100 long after it was sent, and to one after the other until then, so its answers count.
+   */
   async function watch(): Promise<void> {
     isWatched = true;
     for (;;) {
       // Not the message itself, which would be kept for as long as this waits, and its whole batch with it.
-      const dueMs = pending.oldest()?.dueMs;
-      if (dueMs === undefined || lost.signal.aborted) break;
-      const leftMs = dueMs - clock.monotonic();
+      const sentMs = pending.oldest()?.sentMs;
+      if (sentMs === undefined || lost.signal.aborted) break;
+      const leftMs = Math.max(sentMs, answeredMs) + publishDeadlineMs - clock.monotonic();
       if (leftMs <= 0) {
         overdue();
         break;
@@ -284,6 +292,7 @@ function linkOver(
     limits,
     sessionPresent,
     lost: lost.signal,
+    answeredMs: () => answeredMs,
     abandon,
     publish,
     send,

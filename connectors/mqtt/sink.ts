@@ -30,6 +30,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   return {
     maxBatch: 100,
     mayRepeat: true,
+    lastStepMs: () => connection.link()?.answeredMs() ?? Number.NEGATIVE_INFINITY,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
     probe: (signal) =>

@@ -42,7 +42,7 @@ export const DeliveryConfig = z
     }),
     deadline: Duration.prefault("30s").meta({
       description:
-        "How long one write may take. It begins anew with each request to a webhook, another receiver of alarms or an S3-compatible storage.",
+        "How long one write may take. It begins anew with each acknowledgement of an MQTT broker, and with each request to a webhook, another receiver of alarms or an S3-compatible storage.",
     }),
   })
   .meta({ description: "How events get to this sink." });

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { deliver } from "#connectors/mqtt/deliver.ts";
 import type { Link } from "#connectors/mqtt/link.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
@@ -61,6 +61,70 @@ test("what is rejected before a failure is settled, and behind it offered again 
   expect(await receipt).toMatchObject({
     rejected: [{ index: 0, reason: "not allowed either" }],
     kept: { from: 2 },
+  });
+});
+
+describe("an abort", () => {
+  const parts = ["a", "b", "c"];
+  const inParts = (event: Event): readonly Message[] =>
+    messagesOf(event).flatMap((message) =>
+      parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })),
+    );
+
+  /** As the sink does it: what is on its way when the signal aborts ends with its reason. */
+  function abortableLink(answered: (topic: string) => boolean) {
+    const stop = new AbortController();
+    const sent: string[] = [];
+    const link: Pick<Link, "send"> = {
+      send({ topic }, done) {
+        sent.push(topic);
+        if (answered(topic)) done(null);
+        else stop.signal.addEventListener("abort", () => done(stop.signal.reason));
+      },
+    };
+    return { link, sent, stop, options: { ...OPTIONS, signal: stop.signal } };
+  }
+
+  test("keeps what was not acknowledged in order, and settles what was", async () => {
+    const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
+    const receipt = deliver(link, batch, messagesOf, options);
+    const late = new Retryable("too late");
+    stop.abort(late);
+    expect(await receipt).toEqual({ rejected: [], kept: { from: 2, error: late } });
+  });
+
+  test.each(parts)("settles an event only with all of its messages: %s is missing", async (part) => {
+    const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
+    const receipt = deliver(link, batch, inParts, options);
+    stop.abort(new Retryable("too late"));
+    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
+  });
+
+  test("between two messages of an event keeps it, and sends no more", async () => {
+    const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
+    const receipt = deliver(link, batch, inParts, { ...options, maxInFlight: 1 });
+    stop.abort(new Retryable("too late"));
+    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1 } });
+    expect(sent).toEqual(["value/0/a", "value/0/b", "value/0/c", "value/1/a", "value/1/b"]);
+  });
+
+  test("while nothing is on its way sends no more", async () => {
+    const stop = new AbortController();
+    const acknowledged: (() => void)[] = [];
+    const link: Pick<Link, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
+    const options = { ...OPTIONS, maxInFlight: 1, signal: stop.signal };
+    const receipt = deliver(link, batch, messagesOf, options);
+    acknowledged[0]?.();
+    stop.abort(new Retryable("too late"));
+    expect(await receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "too late" } } });
+    expect(acknowledged).toHaveLength(1);
+  });
+
+  test("before anything was acknowledged rejects", async () => {
+    const { link, options, stop } = abortableLink((topic) => topic === "value/4");
+    const receipt = deliver(link, batch, messagesOf, options);
+    stop.abort(new Retryable("too late"));
+    await expect(receipt).rejects.toThrow("too late");
   });
 });
 

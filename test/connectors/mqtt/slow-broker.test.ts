@@ -1,0 +1,75 @@
+import type { Packet } from "mqtt-packet";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { MqttConfig } from "#connectors/mqtt/config.ts";
+import { createMqttSink } from "#connectors/mqtt/sink.ts";
+import type { Sink } from "#src/connector.ts";
+import { openWorkshop } from "../../delivery/workshop.ts";
+import { valueEvent } from "../../sample-events.ts";
+import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
+import { contextFor, never } from "../context.ts";
+import { type ScriptedBroker, startScriptedBroker } from "./scripted-broker.ts";
+
+/** A broker that acknowledges one value after the other, each when the test says so. */
+async function setUp(clock: VirtualClock): Promise<{ broker: ScriptedBroker; sink: Sink }> {
+  const broker = await startScriptedBroker(5, (packet) => (isValue(packet) ? [] : undefined));
+  const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("broker", clock));
+  onTestFinished(async () => {
+    await sink.close();
+    await broker.close();
+  });
+  return { broker, sink };
+}
+
+const isValue = (packet: Packet) => packet.cmd === "publish" && packet.topic.endsWith("/value");
+const batch = Array.from({ length: 12 }, (_, n) => valueEvent(n));
+
+/** The values, once that many have come; the first message of all says that we are there. */
+async function values({ until }: ScriptedBroker, count: number): Promise<readonly Packet[]> {
+  return (await until("publish", 1 + count)).filter(isValue);
+}
+
+/** Acknowledges after so many milliseconds, and returns when it was heard. */
+async function acknowledge(
+  { broker, sink }: { readonly broker: ScriptedBroker; readonly sink: Sink },
+  { messageId = 0 }: Packet,
+  clock: VirtualClock,
+  afterMs: number,
+): Promise<void> {
+  await clock.advance(afterMs);
+  broker.send({ cmd: "puback", messageId, reasonCode: 0 });
+  await vi.waitFor(() => expect(sink.lastStepMs?.()).toBe(clock.monotonic()));
+}
+
+test("a broker that takes a message every 8 s gets each once, over one connection", async () => {
+  const workshop = await openWorkshop();
+  onTestFinished(() => workshop.dispose());
+  const { clock, store } = workshop;
+  const far = await setUp(clock);
+  const dispatcher = workshop.dispatcher({ broker: far.sink }, { replay_after_restart: "0s" });
+  await dispatcher.start(new AbortController().signal);
+  await store.commit({ events: batch });
+  await clock.advance(0);
+  for (const packet of await values(far.broker, batch.length)) await acknowledge(far, packet, clock, 8_000);
+  await vi.waitFor(async () => expect(await store.outbox.lag()).toMatchObject([{ depth: 0 }]));
+  expect(far.broker.came.filter(isValue)).toHaveLength(batch.length);
+  expect(far.broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(1);
+  expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
+});
+
+test("a broker that stops answering is given up 10 s after its last answer, and what it took is settled", async () => {
+  const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
+  const far = await setUp(clock);
+  await far.sink.open(never());
+  let isOver = false;
+  const write = far.sink.write(batch, never()).finally(() => {
+    isOver = true;
+  });
+  const sent = await values(far.broker, batch.length);
+  for (const packet of sent.slice(0, 3)) await acknowledge(far, packet, clock, 8_000);
+  await clock.advance(9_999);
+  expect(isOver).toBe(false);
+  await clock.advance(1);
+  const receipt = await write;
+  expect(receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
+  expect(String(receipt.kept?.error)).toContain("did not answer within 10000 ms");
+});
