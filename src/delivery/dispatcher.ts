@@ -4,7 +4,7 @@ import { type Service, Stopping } from "../lifecycle.ts";
 import type { Log } from "../log.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Outbox, SinkLag, Store, Wanted } from "../store/store.ts";
-import { createBell, loop, within } from "../waiting.ts";
+import { createBell, loop, persist, within } from "../waiting.ts";
 import { wantedBy } from "./filter.ts";
 import { createRegistration } from "./registration.ts";
 import { type ConfiguredSink, createSinkRunner, FAULT_BACKOFF, type SinkRunner } from "./sink-runner.ts";
@@ -63,12 +63,39 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     return createSinkRunner({ ...shared, configured, registration });
   }
 
-  async function endOthers(): Promise<void> {
-    try {
-      await registration.endOthers(new Set(runners.map(({ configured }) => configured.name)));
-    } catch (error) {
-      log.warn({ err: error }, "The sinks of before could not be looked through.");
-    }
+  const inUse = { has: (name: string) => runners.some(({ configured }) => configured.name === name) };
+  let looksForOthers = 0;
+
+  /**
+   * Resolves once the first try is over; what fails is tried again, by whoever looked last, until it succeeds. Whoever has
+   * come back meanwhile is in use at each try.
+   */
+  function endOthers(): Promise<void> {
+    looksForOthers += 1;
+    const look = looksForOthers;
+    const tried = Promise.withResolvers<void>();
+    const looking = persist({
+      clock,
+      signal: draining.signal,
+      random,
+      backoff: FAULT_BACKOFF,
+      async work() {
+        if (look === looksForOthers) await registration.endOthers(inUse);
+      },
+      fault(error) {
+        log.warn({ err: error }, "The sinks of before could not be looked through; it is tried again.");
+        tried.resolve();
+      },
+    })
+      .catch((error: unknown) => {
+        if (!draining.signal.aborted) throw error;
+      })
+      .finally(() => {
+        endings.delete(looking);
+        tried.resolve();
+      });
+    endings.add(looking);
+    return tried.promise;
   }
 
   /** Those that finish their batch and are not configured as they are any more. */

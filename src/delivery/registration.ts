@@ -27,8 +27,11 @@ export interface Registration {
   /** Makes a sink known; answers why it has ended, null when it is in use. */
   register(configured: Registrant): Promise<string | null>;
   endForGood(configured: Registrant, reason: string): Promise<void>;
-  /** Ends the sinks that are not configured any more, so that they hold nothing back; also those that had ended. */
-  endOthers(configured: ReadonlySet<string>): Promise<void>;
+  /**
+   * Ends the sinks that are not configured any more, so that they hold nothing back; also those that had ended. Asked of
+   * each at the moment at which it would be ended, for it may have come back.
+   */
+  endOthers(configured: Pick<ReadonlySet<string>, "has">): Promise<void>;
 }
 
 export function createRegistration(options: {

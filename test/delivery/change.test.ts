@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import type { Event } from "#src/event.ts";
 import { valueEvent } from "../sample-events.ts";
 import { configured, openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
@@ -71,6 +71,114 @@ test("who takes another's place begins when that one has finished its batch, and
   await workshop.clock.advance(1_000);
   expect([before.closes, after.opens]).toEqual([1, 1]);
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
+});
+
+describe("a sink that is gone, while the state cannot be written", () => {
+  /** From now on no sink can be ended, until it is called; answers how often it was tried. */
+  function refuseEnds(): { readonly tries: () => number; readonly heal: () => void } {
+    const { outbox } = workshop.store;
+    const refused = vi.spyOn(outbox, "setEnded").mockRejectedValue(new Error("The disk is full."));
+    onTestFinished(() => refused.mockRestore());
+    return { tries: () => refused.mock.calls.length, heal: () => refused.mockRestore() };
+  }
+
+  const said = () => workshop.lines.filter(({ msg }) => msg.startsWith("The sinks of before")).length;
+
+  test("is ended once it can be, and not tried any more", async () => {
+    const state = refuseEnds();
+    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
+    await dispatcher.start(new AbortController().signal);
+    await dispatcher.change([]);
+    await workshop.clock.advance(60_000);
+    expect(await endedOf("goes")).toBeNull();
+    expect(state.tries()).toBeGreaterThan(3);
+    expect(said()).toBe(state.tries());
+    state.heal();
+    await workshop.clock.advance(60_000);
+    expect(await endedOf("goes")).toBe("not in the configuration");
+    const lag = vi.spyOn(workshop.store.outbox, "lag");
+    onTestFinished(() => lag.mockRestore());
+    await workshop.clock.advance(3_600_000);
+    expect(lag).not.toHaveBeenCalled();
+  });
+
+  test("of a start before is ended as well, and the start does not wait for it", async () => {
+    const before = workshop.dispatcher({ goes: scriptedSink() });
+    await before.start(new AbortController().signal);
+    const stopped = before.stop(1_000);
+    await workshop.clock.advance(1_000);
+    await stopped;
+    const state = refuseEnds();
+    await workshop.dispatcher({}).start(new AbortController().signal);
+    expect(await endedOf("goes")).toBeNull();
+    state.heal();
+    await workshop.clock.advance(60_000);
+    expect(await endedOf("goes")).toBe("not in the configuration");
+  });
+
+  test("is in use when it came back meanwhile, and who went with it is ended", async () => {
+    const state = refuseEnds();
+    const dispatcher = workshop.dispatcher({ back: scriptedSink(), gone: scriptedSink() });
+    await dispatcher.start(new AbortController().signal);
+    await dispatcher.change([]);
+    await workshop.clock.advance(10_000);
+    const back = scriptedSink();
+    await dispatcher.change([configured("back", back)]);
+    state.heal();
+    await workshop.clock.advance(60_000);
+    expect([await endedOf("back"), await endedOf("gone")]).toEqual([null, "not in the configuration"]);
+    await commit(values(0, 1));
+    expect(written(back)).toEqual(ids(values(0, 1)));
+  });
+
+  test("is tried by one alone, however often others go", async () => {
+    const state = refuseEnds();
+    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
+    await dispatcher.start(new AbortController().signal);
+    for (let n = 0; n < 20; n += 1) {
+      await dispatcher.change([configured(`sink-${n}`, scriptedSink())]);
+      await dispatcher.change([]);
+      await workshop.clock.advance(100);
+    }
+    await workshop.clock.advance(60_000);
+    const before = state.tries();
+    await workshop.clock.advance(600_000);
+    // Every minute at most, half of it at random.
+    expect(state.tries() - before).toBeLessThanOrEqual(20);
+  });
+
+  test("is not tried any more after the stop", async () => {
+    const state = refuseEnds();
+    const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
+    await dispatcher.start(new AbortController().signal);
+    await dispatcher.change([]);
+    await workshop.clock.advance(10_000);
+    const stopped = dispatcher.stop(1_000);
+    await workshop.clock.advance(1_000);
+    await stopped;
+    const before = state.tries();
+    await workshop.clock.advance(600_000);
+    expect(state.tries()).toBe(before);
+  });
+});
+
+test("one that comes back while it is being ended stays in use", async () => {
+  const dispatcher = workshop.dispatcher({ first: scriptedSink(), second: scriptedSink() });
+  await dispatcher.start(new AbortController().signal);
+  const { outbox } = workshop.store;
+  const { setEnded } = outbox;
+  let hasComeBack = false;
+  const ends = vi.spyOn(outbox, "setEnded").mockImplementation(async (name, reason) => {
+    if (!hasComeBack) {
+      hasComeBack = true;
+      await dispatcher.change([configured("second", scriptedSink())]);
+    }
+    return setEnded.call(outbox, name, reason);
+  });
+  onTestFinished(() => ends.mockRestore());
+  await dispatcher.change([]);
+  await workshop.clock.advance(1_000);
+  expect([await endedOf("first"), await endedOf("second")]).toEqual(["not in the configuration", null]);
 });
 
 test("before the start and after the stop nobody is taken on", async () => {
