@@ -1,3 +1,4 @@
+import type { SinceBoot } from "../../src/clock.ts";
 import type { ConnectorContext, Life } from "../../src/connector.ts";
 import { abortable, rest, WOKEN } from "../../src/waiting.ts";
 import { clientOptions, passwordOf, placeOf } from "./client-options.ts";
@@ -14,6 +15,8 @@ interface HeldBroker {
   readonly uptime: number | null;
   /** When it told so, milliseconds since 1970. */
   readonly atMs: number;
+  /** The same as measured; only what was measured since the same moment can be compared. */
+  readonly measured?: SinceBoot;
 }
 
 export interface BrokerWord extends HeldBroker {
@@ -29,11 +32,26 @@ export function lifeOfBroker(before: string | null, { sessionLost, ...now }: Bro
   return { life: JSON.stringify(now), isNew: held !== null && (sessionLost || isYounger(now, held)) };
 }
 
-/** It has been up for less time than it should have been by now. */
+/**
+ * It has been up for less time than it should have been by now, by measured time, which nobody sets. Where it has been up
+ * for more, the measuring stood still meanwhile, as in a machine that sleeps, and only the wall clock knows for how long.
+ */
 function isYounger(now: HeldBroker, before: HeldBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
-  const passedMs = Math.max(0, now.atMs - before.atMs - SLACK_MS);
-  return now.uptime * 1_000 < before.uptime * 1_000 + passedMs;
+  const grownMs = (now.uptime - before.uptime) * 1_000;
+  const measuredMs = measuredBetween(before, now);
+  if (measuredMs !== null && grownMs <= measuredMs + SLACK_MS) return isBehind(grownMs, measuredMs);
+  return isBehind(grownMs, now.atMs - before.atMs);
+}
+
+function isBehind(grownMs: number, passedMs: number): boolean {
+  return grownMs < Math.max(0, passedMs - SLACK_MS);
+}
+
+/** Null where it was not measured, or by another clock: after a start of the machine, and at another member. */
+function measuredBetween({ measured: before }: HeldBroker, { measured: now }: HeldBroker): number | null {
+  if (before === undefined || now === undefined || before.boot !== now.boot) return null;
+  return now.ms < before.ms ? null : now.ms - before.ms;
 }
 
 /** Null for a text that was not written here. */

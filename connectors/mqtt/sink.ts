@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { ConnectorContext, Sink } from "../../src/connector.ts";
 import { Retryable } from "../../src/errors.ts";
 import type { Event } from "../../src/event.ts";
@@ -25,6 +26,8 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     },
   });
   let sessionLost = false;
+  /** Names the monotonic clock of this run, where the machine does not say since when it runs. */
+  const run = randomUUID();
   let looked: { readonly link: Link; readonly life: string } | null = null;
 
   return {
@@ -44,7 +47,9 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
       // Another member may have asked before, and its clock may be minutes away from ours.
       const atMs = Math.floor((context.share ?? context.clock).now());
-      const said = lifeOfBroker(before, { uptime, atMs, sessionLost });
+      const { clock } = context;
+      const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
+      const said = lifeOfBroker(before, { uptime, atMs, measured, sessionLost });
       // A link that came in the meantime is looked at next, with what it brought.
       if (connection.link() === link) sessionLost = false;
       looked = { link, life: said.life };

@@ -134,7 +134,11 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     (context: ConnectorContext) =>
       mqtt.sink(mqtt.Config.parse({ url }), {
         ...context,
-        clock: { ...systemClock, now: () => systemClock.now() + aheadMs() },
+        clock: {
+          ...systemClock,
+          now: () => systemClock.now() + aheadMs(),
+          sinceBoot: () => ({ boot: "9f0e1d2c", ms: systemClock.monotonic() + aheadMs() }),
+        },
       });
 
   test("without persistence gets again what it had acknowledged", { timeout: LONG_MS }, async () => {

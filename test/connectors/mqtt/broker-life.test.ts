@@ -1,10 +1,12 @@
-import { describe, expect, onTestFinished, test } from "vitest";
+import type { Packet } from "mqtt-packet";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { lifeOfBroker, uptimeIn } from "#connectors/mqtt/broker-life.ts";
 import { MqttConfig } from "#connectors/mqtt/config.ts";
 import { createMqttSink } from "#connectors/mqtt/sink.ts";
-import { systemClock } from "#src/clock.ts";
+import { type SinceBoot, systemClock } from "#src/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
+import { startScriptedBroker } from "./scripted-broker.ts";
 
 const HOUR_S = 3_600;
 const AT = Date.UTC(2026, 10, 22);
@@ -51,13 +53,62 @@ describe("the life of a broker", () => {
   });
 });
 
+describe("the life of a broker, where time was measured", () => {
+  const life = (uptime: number, wallS: number, measured: SinceBoot | undefined) => ({
+    ...{ uptime, atMs: AT + wallS * 1_000, sessionLost: false },
+    ...(measured === undefined ? {} : { measured }),
+  });
+  const on = (boot: string, s: number): SinceBoot => ({ boot, ms: s * 1_000 });
+
+  /** An hour old, looked at again after so many seconds by each clock. */
+  function isNew(uptime: number, { wallS, measuredS }: { wallS: number; measuredS: number }): boolean {
+    const before = lifeOfBroker(null, life(HOUR_S, 0, on("this", 500))).life;
+    return lifeOfBroker(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
+  }
+
+  test.each([4_200, -4_200, 30 * 24 * HOUR_S])("is the same when our wall clock was set by %i s", (stepS) => {
+    for (const lagS of [-10, 0, 10])
+      expect(isNew(2 * HOUR_S - lagS, { wallS: HOUR_S + stepS, measuredS: HOUR_S })).toBe(false);
+  });
+
+  test.each([0, 600, -600, -2 * HOUR_S])(
+    "is another when it is too young for what was measured, by a wall clock set by %i s as well",
+    (stepS) => {
+      const passed = { wallS: HOUR_S + stepS, measuredS: HOUR_S };
+      expect(isNew(2 * HOUR_S - 16, passed)).toBe(true);
+      expect(isNew(HOUR_S + 60, passed)).toBe(true);
+      expect(isNew(3, passed)).toBe(true);
+    },
+  );
+
+  test("is judged by the wall clock where the measuring stood still, as in a machine that sleeps", () => {
+    const asleep = { wallS: 8 * HOUR_S, measuredS: 60 };
+    expect(isNew(9 * HOUR_S, asleep)).toBe(false);
+    expect(isNew(7 * HOUR_S, asleep)).toBe(true);
+    expect(isNew(HOUR_S - 1, asleep)).toBe(true);
+  });
+
+  test.each([
+    ["another start of the machine", on("this", 500), on("other", 900)],
+    ["a clock that went back", on("this", 500), on("this", 499)],
+    ["none before", undefined, on("this", 900)],
+    ["none now", on("this", 500), undefined],
+  ])("is judged by the wall clock where nothing can be compared: %s", (_, first, later) => {
+    const before = lifeOfBroker(null, life(HOUR_S, 0, first)).life;
+    expect(lifeOfBroker(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
+    expect(lifeOfBroker(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
+    expect(lifeOfBroker(before, life(HOUR_S + 60, HOUR_S, later)).isNew).toBe(true);
+  });
+});
+
 describe.skipIf(absent("mosquitto"))("the life of a broker that another member of a fleet has seen", () => {
   test.each([-300, 300])("is the same to a member whose clock is %i s ahead", async (aheadS) => {
     const broker = await startMosquitto();
     onTestFinished(() => broker.stop());
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
     const lifeBy = async (aheadMs: number, before: string | null) => {
-      const clock = { ...systemClock, now: () => Date.now() + aheadMs };
+      // On another machine nothing was measured since the same moment.
+      const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
       const config = MqttConfig.parse({ url: broker.url });
       const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
       await sink.open(never());
@@ -70,6 +121,75 @@ describe.skipIf(absent("mosquitto"))("the life of a broker that another member o
     const first = await lifeBy(0, null);
     expect(await lifeBy(aheadS * 1_000, first?.life ?? null)).toMatchObject({ isNew: false });
   });
+});
+
+describe("the life of a broker an hour later, while our wall clock was set by ten minutes", () => {
+  const UP_S = 1_000;
+
+  test.each([
+    ["in one run", null, "one sink"],
+    ["in one run on Linux", "9f0e1d2c", "one sink"],
+    ["in two runs on one machine", "9f0e1d2c", "two sinks"],
+  ])("is the same %s, and another when it was restarted", async (_, boot, sinks) => {
+    const now = { wallMs: AT, measuredMs: 5_000, uptimeS: UP_S };
+    const broker = await startScriptedBroker(5, (packet) => answerOf(packet, now.uptimeS));
+    onTestFinished(() => broker.close());
+    const clock = {
+      ...systemClock,
+      now: () => now.wallMs,
+      monotonic: () => now.measuredMs,
+      sinceBoot: () => (boot === null ? null : { boot, ms: now.measuredMs }),
+    };
+    const sinkOf = () => {
+      const sink = createMqttSink(MqttConfig.parse({ url: broker.url }), { ...contextFor("broker"), clock });
+      onTestFinished(() => sink.close());
+      return sink;
+    };
+    let sink = sinkOf();
+    let life: string | null = null;
+    const look = async () => {
+      await vi.waitFor(() => sink.open(never()));
+      const said = await sink.look?.(life, never());
+      life = said?.life ?? null;
+      return said?.isNew;
+    };
+    expect(await look()).toBe(false);
+    for (const [uptimeS, isNewLife] of [
+      [UP_S + HOUR_S, false],
+      [UP_S + HOUR_S + 60, true],
+    ] as const) {
+      now.wallMs += (HOUR_S + 600) * 1_000;
+      now.measuredMs += HOUR_S * 1_000;
+      now.uptimeS = uptimeS;
+      broker.cut();
+      if (sinks === "two sinks") sink = sinkOf();
+      // Over the connection that was cut it is the life of before.
+      const isNew = await vi.waitFor(async () => {
+        const seen = await look();
+        expect(life).toContain(`"uptime":${uptimeS}`);
+        return seen;
+      });
+      expect(isNew).toBe(isNewLife);
+    }
+  });
+
+  /** It has kept our session, and tells its uptime to who subscribes. */
+  function answerOf(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
+    if (packet.cmd === "connect")
+      return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
+    if (packet.cmd !== "subscribe") return undefined;
+    const uptime = {
+      topic: "$SYS/broker/uptime",
+      payload: `${uptimeS} seconds`,
+      qos: 0,
+      retain: true,
+      dup: false,
+    } as const;
+    return [
+      { cmd: "suback", messageId: packet.messageId ?? 0, granted: [1] },
+      { cmd: "publish", ...uptime },
+    ];
+  }
 });
 
 test.each([
