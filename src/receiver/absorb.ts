@@ -3,6 +3,7 @@ import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../event.
 import type { Folding } from "./folding.ts";
 import { type Book, type HeldIncident, isOver } from "./held.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./incident.ts";
+import { msOr } from "./timing.ts";
 
 /** What a sink makes of events: changes of its book, and which incidents they are about. */
 export interface AbsorbOptions {
@@ -17,6 +18,8 @@ export interface AbsorbOptions {
 
 interface At {
   readonly position: number;
+  /** When the worker committed it, UTC; empty where it stands nowhere in the log. */
+  readonly committedAt: string;
   readonly nowMs: number;
   readonly again: boolean;
 }
@@ -69,9 +72,10 @@ function nextOf(
   held: HeldIncident | undefined,
   event: AlarmEvent,
   source: string,
-  { again, nowMs, position }: At,
+  at: At,
   options: AbsorbOptions,
 ): HeldIncident | null {
+  const { again, nowMs, position } = at;
   const { alarm, episode } = event.data;
   const change = event.type.slice("alarm-".length) as Change;
   if (held === undefined) {
@@ -93,6 +97,7 @@ function nextOf(
       into: null,
       metMs: nowMs,
       changedMs: nowMs,
+      holdFromMs: holdFrom(event, at),
       through: position,
       openingMs: null,
       told: null,
@@ -111,6 +116,19 @@ function nextOf(
     changedMs: nowMs,
     through: position,
   };
+}
+
+/**
+ * Since when the `hold` of a new alarm is counted: since the worker met it, by the worker's clock. When it began is said
+ * by the service's: with one of the two wrong, that would be an hour to come, and nobody would be told, or an hour ago,
+ * and every alarm that ends by itself would be. One that really began long before, while the worker was away, may still
+ * end soon, and waits for its `hold` and no longer. But what was met at a first look, or is told out of the state, has
+ * lasted by the service's word, which then is all that there is.
+ */
+function holdFrom(event: AlarmEvent, { committedAt, nowMs }: At): number {
+  const metMs = Math.min(nowMs, msOr(committedAt, nowMs));
+  const wasThere = event.snapshot === true || (event.type === "alarm-raised" && event.data.initial);
+  return wasThere ? Math.min(metMs, msOr(event.data.alarm.triggeredAt, metMs)) : metMs;
 }
 
 function statusAfter(held: HeldIncident, change: Change, alarm: Alarm): IncidentStatus {

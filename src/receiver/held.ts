@@ -30,12 +30,20 @@ export interface HeldIncident {
   readonly retriggers: number;
   /** Key of what it is folded into; null where it stands by itself. */
   readonly into: string | null;
-  /** When it came to stand by itself, and when something last happened to it, milliseconds since 1970. */
+  /**
+   * When it came to stand by itself, and when something last happened to it, milliseconds since 1970. As all times here
+   * but `openingMs`, by a clock that does not go back.
+   */
   readonly metMs: number;
   readonly changedMs: number;
+  /** Since when its `hold` is counted; absent in what earlier versions remember. */
+  readonly holdFromMs?: number;
   /** Position in the log of the last event that counted for it. */
   readonly through: number;
-  /** Since when an opening is on its way, so that it may be there although nobody knows; null when none is. */
+  /**
+   * Since when an opening is on its way, by the wall clock, so that it may be there although nobody knows; null when none
+   * is.
+   */
   readonly openingMs: number | null;
   /** Of an opening on its way: what tells it from others there; absent where the receiver needs only the key. */
   readonly openingAs?: unknown;
@@ -60,6 +68,25 @@ export interface HeldSaid {
   readonly isInDoubt?: true;
   /** When it was said, milliseconds since 1970. */
   readonly atMs: number;
+}
+
+/**
+ * As it is remembered from before: the wall clock may have been set back meanwhile, and nothing waits for a time to come
+ * again. Of an opening in doubt the receiver says once more when it is to be looked for.
+ */
+export function noneAhead(held: HeldIncident, nowMs: number): HeldIncident {
+  const { holdFromMs, told, openingMs, lookAtMs, ...rest } = held;
+  const latestMs = Math.max(held.metMs, held.changedMs, holdFromMs ?? 0, told?.atMs ?? 0, openingMs ?? 0);
+  if (latestMs <= nowMs) return held;
+  const upTo = (ms: number) => Math.min(ms, nowMs);
+  return {
+    ...rest,
+    openingMs,
+    metMs: upTo(held.metMs),
+    changedMs: upTo(held.changedMs),
+    ...(holdFromMs === undefined ? {} : { holdFromMs: upTo(holdFromMs) }),
+    told: told === null ? null : { ...told, atMs: upTo(told.atMs) },
+  };
 }
 
 /** All incidents that a sink remembers. */

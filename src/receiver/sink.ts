@@ -1,11 +1,12 @@
 import { isoUtc } from "../clock.ts";
-import type { ConnectorContext, Picture, Receipt, Sink } from "../connector.ts";
+import type { ConnectorContext, Offered, Picture, Receipt, Sink } from "../connector.ts";
 import { meaningOf, Rejected, sentence } from "../errors.ts";
 import type { AlarmFact, Event } from "../event.ts";
 import { absorb, alarmsIn } from "./absorb.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { createFolding } from "./folding.ts";
-import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf } from "./held.ts";
+import { type Book, type HeldIncident, incidentOf, isOver, keyOf, membersOf, noneAhead } from "./held.ts";
+import { createOnward } from "./onward.ts";
 import type { Receiver, Told } from "./receiver.ts";
 import { createTeller, entry } from "./tell.ts";
 import { textOf } from "./text.ts";
@@ -40,7 +41,8 @@ export function createReceiverSink(
   context: ConnectorContext,
 ): Sink {
   const { clock, log, memory, picture } = context;
-  const timing = createTiming(config, { clock, zoneOf: picture.timeZone });
+  const onwardMs = createOnward(clock);
+  const timing = createTiming(config, { clock, onwardMs, zoneOf: picture.timeZone });
   const words = vocabulary(config.language, config.words);
   let book: Book | null = null;
   let gatewayNames: ReadonlyMap<string, string> = new Map();
@@ -56,7 +58,8 @@ export function createReceiverSink(
   const teller = createTeller({
     receiver,
     told: toldOf,
-    nowMs: clock.now,
+    wallMs: clock.now,
+    onwardMs,
     async remember(held) {
       await memory.put(entry(keyOf(held), held));
       book?.set(keyOf(held), held);
@@ -64,8 +67,12 @@ export function createReceiverSink(
   });
 
   async function open(): Promise<Book> {
-    book ??= new Map(await memory.all<HeldIncident>());
-    return book;
+    if (book !== null) return book;
+    const remembered = new Map(await memory.all<HeldIncident>());
+    const nowMs = onwardMs();
+    const next = new Map([...remembered].map(([key, held]) => [key, noneAhead(held, nowMs)]));
+    await take(next, remembered);
+    return next;
   }
 
   async function nameGateways(): Promise<void> {
@@ -85,7 +92,7 @@ export function createReceiverSink(
     if (held.told === null) return !waits(held) || (isOver(held) && held.openingMs !== null);
     if (!teller.isBehind(held)) return false;
     const isList = held.kind === "gateway" || held.kind === "storm";
-    return !isList || isOver(held) || clock.now() - held.told.atMs >= LIST_EDIT_MS;
+    return !isList || isOver(held) || onwardMs() - held.told.atMs >= LIST_EDIT_MS;
   }
 
   async function tell(key: string, again: boolean, signal: AbortSignal): Promise<void> {
@@ -125,9 +132,9 @@ export function createReceiverSink(
   async function write(
     batch: readonly Event[],
     signal: AbortSignal,
-    positions: readonly number[],
-    again: boolean,
+    offer: Offered | undefined,
   ): Promise<Receipt> {
+    const { positions = batch.map((_, index) => index + 1), again = false } = offer ?? {};
     // A copy: what could not be written down has not happened.
     const next = new Map(await open());
     const before = new Map(next);
@@ -136,11 +143,16 @@ export function createReceiverSink(
     const isAway = (source: string, id: string) => away === null || away.has(`${source} ${id}`);
     if (batch.some((event) => mayFold(event))) await nameGateways();
     timing.agree(await picture.silences());
-    const nowMs = clock.now();
+    const nowMs = onwardMs();
     /** By incident, the first event of this batch that is about it. */
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
-      const at = { position: positions[index] ?? 0, nowMs, again };
+      const at = {
+        position: positions[index] ?? 0,
+        committedAt: offer?.committedAt[index] ?? "",
+        nowMs,
+        again,
+      };
       for (const key of absorb(next, event, at, { folding, initial: config.initial, isActive, isAway })) {
         if (!concerned.has(key)) concerned.set(key, index);
       }
@@ -179,8 +191,8 @@ export function createReceiverSink(
     const next = new Map(all);
     for (const { source, gateway, changeId } of away) {
       if (gateway === null || offline.has(`${source} ${gateway.id}`)) continue;
-      const nowMs = clock.now();
-      const back = { position: Number.POSITIVE_INFINITY, time: isoUtc(nowMs), changeId, nowMs };
+      const time = isoUtc(clock.now());
+      const back = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: onwardMs() };
       folding.gatewayBack(next, source, gateway.id, back);
     }
     await take(next, all);
@@ -190,7 +202,7 @@ export function createReceiverSink(
     const old = [...all].filter(
       ([, held]) =>
         // An alarm that is active for months is still to be closed.
-        (clock.now() - held.changedMs > REMEMBER_MS && (isOver(held) || held.status === "unknown")) ||
+        (onwardMs() - held.changedMs > REMEMBER_MS && (isOver(held) || held.status === "unknown")) ||
         // Nobody was told of it and nobody will be.
         (isOver(held) && held.told === null && held.openingMs === null && held.into === null && waits(held)),
     );
@@ -201,8 +213,8 @@ export function createReceiverSink(
 
   function isToRepeat({ told: last, status, changedMs }: HeldIncident): boolean {
     const { repeatMs, repeatClosedMs = 0 } = receiver;
-    if (repeatMs === undefined || last === null || clock.now() - last.atMs < repeatMs) return false;
-    return status !== "resolved" || clock.now() - changedMs < repeatClosedMs;
+    if (repeatMs === undefined || last === null || onwardMs() - last.atMs < repeatMs) return false;
+    return status !== "resolved" || onwardMs() - changedMs < repeatClosedMs;
   }
 
   return {
@@ -217,12 +229,7 @@ export function createReceiverSink(
 
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
-      return write(
-        batch,
-        signal,
-        offer?.positions ?? batch.map((_, index) => index + 1),
-        offer?.again ?? false,
-      );
+      return write(batch, signal, offer);
     },
 
     async tick(signal) {

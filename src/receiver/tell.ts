@@ -32,10 +32,12 @@ export interface Teller {
 export function createTeller(options: {
   readonly receiver: Receiver;
   readonly told: (held: HeldIncident) => Told;
-  readonly nowMs: () => number;
+  /** By the wall clock, which the receiver's search goes by, and by one that does not go back. */
+  readonly wallMs: () => number;
+  readonly onwardMs: () => number;
   readonly remember: (held: HeldIncident) => Promise<void>;
 }): Teller {
-  const { receiver, nowMs, remember } = options;
+  const { receiver, wallMs, onwardMs, remember } = options;
 
   async function keep(held: HeldIncident): Promise<HeldIncident> {
     await remember(held);
@@ -50,7 +52,11 @@ export function createTeller(options: {
   ): HeldIncident => {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = held;
     const { retriggers, status } = held;
-    return { ...rest, openingMs: null, told: { place, status, retriggers, digest, isClosed, atMs: nowMs() } };
+    return {
+      ...rest,
+      openingMs: null,
+      told: { place, status, retriggers, digest, isClosed, atMs: onwardMs() },
+    };
   };
 
   const digestOf = (held: HeldIncident) => digestOfTold(options.told(held));
@@ -60,7 +66,7 @@ export function createTeller(options: {
     if (before.openingMs !== null && receiver.find !== undefined) {
       const found = await receiver.find(options.told(before), before.openingMs, signal);
       if (found !== null && "againInMs" in found) {
-        return keep({ ...before, lookAtMs: nowMs() + found.againInMs });
+        return keep({ ...before, lookAtMs: onwardMs() + found.againInMs });
       }
       if (found !== null) {
         // What it says is not known: it may be older than what is true now.
@@ -69,7 +75,7 @@ export function createTeller(options: {
       isInDoubt = false;
     }
     // Also after a search that found nothing: should this one be in doubt, it is from now on that it is looked for.
-    const held = await keep({ ...before, ...identityOf(before), openingMs: nowMs() });
+    const held = await keep({ ...before, ...identityOf(before), openingMs: wallMs() });
     try {
       const place = await receiver.open(options.told(held), signal, held.openingAs);
       return await keep(known(held, place, false));
@@ -112,7 +118,7 @@ export function createTeller(options: {
   }
 
   const isLookedForLater = ({ lookAtMs, openingMs }: HeldIncident) =>
-    openingMs !== null && lookAtMs !== undefined && nowMs() < lookAtMs;
+    openingMs !== null && lookAtMs !== undefined && onwardMs() < lookAtMs;
 
   return {
     digestOf,

@@ -12,8 +12,8 @@ export interface Timing {
   /** Whether an incident that nobody was told of is not to be told now, or never. `members`: what is folded into it. */
   keepsBack(held: HeldIncident, members: () => readonly HeldIncident[]): boolean;
   /**
-   * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970; the moment
-   * itself where nothing makes it wait. Silences are left out.
+   * From when on an incident that began at a moment is told if it is active then, milliseconds since 1970, all by one
+   * clock; the moment itself where nothing makes it wait. Silences are left out.
    */
   tellFromMs(priority: Priority, beganMs: number, zone: string): number;
 }
@@ -22,7 +22,16 @@ const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
 export function createTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
-  { clock, zoneOf }: { readonly clock: Pick<Clock, "now">; readonly zoneOf: (source: string) => string },
+  {
+    clock,
+    onwardMs,
+    zoneOf,
+  }: {
+    readonly clock: Pick<Clock, "now">;
+    /** Time that does not go back, by which incidents are met. */
+    readonly onwardMs: () => number;
+    readonly zoneOf: (source: string) => string;
+  },
 ): Timing {
   let silences: readonly PicturedSilence[] = [];
 
@@ -40,19 +49,21 @@ export function createTiming(
     },
 
     keepsBack(held, members) {
-      const { endedAt, metMs, priority, source, startedAt } = held;
+      const { endedAt, metMs, holdFromMs = metMs, priority, source, startedAt } = held;
       const now = clock.now();
-      const beganMs = msOr(startedAt, metMs);
-      const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
       const alarms = silences.length === 0 ? [] : held.alarm === null ? members() : [held];
       if (isOver(held)) {
-        // What began and ended while it was kept back is told to nobody.
+        // What began and ended while it was kept back is told to nobody. Both are the service's word; an end without a
+        // time has ours, and may lie before a beginning that has one.
         const endedMs = msOr(endedAt, now);
+        const startedMs = msOr(startedAt, metMs);
+        const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
+        const fromMs = timing.tellFromMs(priority, beganMs, zoneOf(source));
         return endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
       }
-      // Quiet hours may have begun since: what waited for its `hold` waits on.
+      // Also what waited for its `hold`: quiet hours may have begun since.
       const isQuiet = timing.tellFromMs(priority, now - hold, zoneOf(source)) > now;
-      return now < fromMs || isQuiet || isSilent(alarms, now);
+      return onwardMs() < holdFromMs + hold || isQuiet || isSilent(alarms, now);
     },
 
     tellFromMs(priority, beganMs, zone) {
@@ -70,7 +81,8 @@ export function createTiming(
   return timing;
 }
 
-function msOr(time: string | null, otherMs: number): number {
+/** A time in milliseconds since 1970, or something else where it is none. */
+export function msOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }

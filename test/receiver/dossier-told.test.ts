@@ -77,7 +77,9 @@ describe("how the value of an alarm went", () => {
     const digest = (curves: readonly string[]) => {
       const told = () => ({ ...note.told, text: { ...note.told.text, curves } });
       const remember = async () => undefined;
-      return createTeller({ receiver: trial.board, told, nowMs: () => START, remember }).digestOf(held);
+      const nowMs = () => START;
+      const around = { receiver: trial.board, wallMs: nowMs, onwardMs: nowMs, remember };
+      return createTeller({ ...around, told }).digestOf(held);
     };
     expect(digest(["a"])).toBe(held.told?.digest);
     // As it was computed before there were curves.

@@ -13,11 +13,10 @@ function from(
   priority = "C",
 ) {
   return shown(
-    createTiming({ quiet, hold }, { clock: { now: () => 0 }, zoneOf: () => OSLO }).tellFromMs(
-      priority,
-      at(time),
-      OSLO,
-    ),
+    createTiming(
+      { quiet, hold },
+      { clock: { now: () => 0 }, onwardMs: () => 0, zoneOf: () => OSLO },
+    ).tellFromMs(priority, at(time), OSLO),
   );
 }
 

@@ -30,11 +30,16 @@ export function receiving(
     return createReceiverSink(board, config, contextFor("chat", clock, store));
   }
 
-  async function write(events: readonly Event[], from: number, again = false): Promise<Receipt> {
+  async function write(
+    events: readonly Event[],
+    from: number,
+    again = false,
+    committedAt = "",
+  ): Promise<Receipt> {
     const positions = events.map((_, index) => from + index);
     return sink.write(events, never(), undefined, {
       positions,
-      committedAt: positions.map(() => ""),
+      committedAt: positions.map(() => committedAt),
       again,
     });
   }
@@ -48,11 +53,18 @@ export function receiving(
     restart() {
       sink = make();
     },
+    /** As the engine does before the first batch. */
+    open: () => sink.open?.(never()),
     /** Offers events at new places of the log. */
     async offer(...events: readonly Event[]): Promise<Receipt> {
       const from = position + 1;
       position += events.length;
       return write(events, from);
+    },
+    /** Offers it so many milliseconds after it was committed, as to a sink that waited after a failure. */
+    async offerLate(event: Event, ms: number): Promise<Receipt> {
+      position += 1;
+      return write([event], position, false, new Date(clock.now() - ms).toISOString());
     },
     /** Offers the last so many again, at their old places, as after a crash or what was kept. */
     offerAgain: (events: readonly Event[]) => write(events, position - events.length + 1),
