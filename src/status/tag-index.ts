@@ -189,10 +189,14 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   };
 }
 
-/** Older than its class promises, and than what may happen on the way. */
+/**
+ * Older than its class promises, and than what may happen on the way; or from a time to come, since the clock was set back,
+ * so that nobody knows how old it is.
+ */
 function isStale(value: HeldValue | undefined, reading: TagReading | null, nowMs: number): boolean {
   if (value === undefined || reading === null) return false;
-  return nowMs - Date.parse(value.time) > reading.promisedMs * (1 + GRACE_SHARE) + GRACE_MS;
+  const ageMs = nowMs - Date.parse(value.time);
+  return ageMs < -GRACE_MS || ageMs > reading.promisedMs * (1 + GRACE_SHARE) + GRACE_MS;
 }
 
 const SHOWN: Readonly<Record<AskedTags["show"], (tag: SeenTag) => boolean>> = {

@@ -35,9 +35,10 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
   if (known === undefined) return null;
   const { readClass } = known.watched;
   const wallOf = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
-  const { wishedMs, stretchedMs, intervalMs, lastMs, asideUntilMs } = known;
+  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, asideUntilMs } = known;
   const isAside = asideUntilMs !== null;
-  const dueMs = isAside ? asideUntilMs : lastMs === null ? clock.monotonic() : lastMs + intervalMs;
+  const fromMs = lastMs ?? countedMs;
+  const dueMs = isAside ? asideUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
   const reasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     ...(stretchedMs > wishedMs
@@ -52,7 +53,12 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
     ...(known.apart === null
       ? []
       : ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."]),
-    ...(lastMs === null && !isAside && known.inSight
+    ...(countedMs === null
+      ? []
+      : [
+          "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
+        ]),
+    ...(fromMs === null && !isAside && known.inSight
       ? ["It was not read since it is known; it takes the next place."]
       : []),
     ...(known.underWay ? ["It is on its way now."] : []),

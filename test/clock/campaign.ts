@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { createSimulator } from "#src/simulator/simulator.ts";
+import { TAGS_PER_REQUEST } from "#src/source/source.ts";
 import type { Transport } from "#src/source/transport.ts";
 import type { CampaignResult } from "../campaign/campaign.ts";
 import { withChanceFrom } from "../campaign/chance.ts";
@@ -29,8 +30,8 @@ const DEAD_SINK = "dead";
 
 async function play(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
-  const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 20);
-  const judge = createClockJudge();
+  const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 2 * TAGS_PER_REQUEST);
+  const judge = createClockJudge(tags);
   /** How long the machine was suspended: true time that no measured time knows of. */
   let suspendedMs = 0;
   const trueMs = (clock: VirtualClock) => START_MS + Math.floor(clock.monotonic()) + suspendedMs;
@@ -114,6 +115,7 @@ async function play(seed: number): Promise<CampaignResult> {
       "suspend",
       "slew",
       "restart",
+      "ahead",
     ]);
     const ms = logUniform(random, SECOND_MS, 10 * DAY_MS);
     story.push(`${Math.round(clock.monotonic() / SECOND_MS)} s: ${kind} ${Math.round(ms / SECOND_MS)} s`);
@@ -131,6 +133,15 @@ async function play(seed: number): Promise<CampaignResult> {
     }
     if (kind === "slew") await slew(random.pick([-0.5, 0.5]));
     if (kind === "restart") await worker.restart("stop");
+    if (kind === "ahead") await wasAhead(ms);
+  }
+
+  /** A clock that is ahead for some minutes, and is set right while the worker is stopped or just before. */
+  async function wasAhead(ms: number): Promise<void> {
+    step(ms);
+    await run(3 * MINUTE_MS);
+    step(trueMs(clock) - clock.now());
+    await worker.restart("stop");
   }
 
   /** As a time server does it: at most 500 millionths. */

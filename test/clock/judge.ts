@@ -48,27 +48,35 @@ const AGREEING_REPLIES = 2;
 const MOST_WAKES = 40;
 const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
 
-export function createClockJudge(): ClockJudge {
+/** `tags`: those whose values are to be read every minute. */
+export function createClockJudge(tags: readonly string[]): ClockJudge {
   const problems: Problem[] = [];
   const commands = new Map<number, Sent>();
   const written = new Set<number>();
   const tagRequests: number[] = [];
-  let polledMs = 0;
-  let stillMs = 0;
+  const alarms = watchGaps("alarms are polled");
+  const reads = new Map(tags.map((tag) => [tag, watchGaps(`the value of ${tag} is read`)]));
   let stillTotalMs = 0;
   let agreeing = Number.POSITIVE_INFINITY;
 
   const complain = (rule: string, text: string) => void problems.push({ rule, text });
 
-  function polled(measuredMs: number): void {
-    const gapMs = measuredMs - polledMs - stillMs;
-    if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
-      complain(
-        "alarms are polled",
-        `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`,
-      );
-    polledMs = measuredMs;
-    stillMs = 0;
+  /** What is asked every minute, with a rule that names it. */
+  function watchGaps(rule: string) {
+    let askedMs = 0;
+    let stillMs = 0;
+    return {
+      asked(measuredMs: number) {
+        const gapMs = measuredMs - askedMs - stillMs;
+        if (gapMs > 2 * INTERVAL_MS + GRACE_MS)
+          complain(rule, `not for ${Math.round(gapMs / 1_000)} s until ${Math.round(measuredMs / 1_000)} s`);
+        askedMs = measuredMs;
+        stillMs = 0;
+      },
+      stoodStill(ms: number) {
+        stillMs += ms;
+      },
+    };
   }
 
   function wrote(
@@ -98,7 +106,11 @@ export function createClockJudge(): ClockJudge {
 
   return {
     left(request, at) {
-      if (/\/alarms\b/.test(request.path)) polled(at.measuredMs);
+      if (/\/alarms\b/.test(request.path)) alarms.asked(at.measuredMs);
+      if (/\/tags\/read/.test(request.path)) {
+        const { searchParams } = new URL(request.path, "http://service");
+        for (const tag of (searchParams.get("tags") ?? "").split(",")) reads.get(tag)?.asked(at.measuredMs);
+      }
       if (request.method === "POST") wrote(request.body ?? "{}", at);
       if (!TAG_ENDPOINTS.test(request.path)) return;
       tagRequests.push(at.measuredMs);
@@ -116,7 +128,8 @@ export function createClockJudge(): ClockJudge {
       if (Math.abs(byMs) > STEP_MS) agreeing = 0;
     },
     stoodStill(ms) {
-      stillMs += ms;
+      alarms.stoodStill(ms);
+      for (const gaps of reads.values()) gaps.stoodStill(ms);
       stillTotalMs += ms;
     },
     sent(command) {
@@ -125,7 +138,8 @@ export function createClockJudge(): ClockJudge {
     wasWritten: (value) => written.has(value),
     complain,
     end(measuredMs, woken) {
-      polled(measuredMs);
+      alarms.asked(measuredMs);
+      for (const gaps of reads.values()) gaps.asked(measuredMs);
       const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
       if (perSecond > MOST_WAKES)
         complain("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);

@@ -61,6 +61,16 @@ describe("the list of tags", () => {
     });
   });
 
+  test("a value from a time to come is stale: nobody knows how old it is", async () => {
+    const { answer, clock, store } = await page();
+    await fillSource(store, "north", { tagNames: ["T1"] });
+    clock.stepWall(-5_000);
+    expect((await answer<TagList>("/api/tags")).counts.stale).toBe(0);
+    clock.stepWall(-3_600_000);
+    await clock.advance(5_000);
+    expect((await answer<TagList>("/api/tags")).counts.stale).toBe(1);
+  });
+
   test("a value that is older than its class promises is stale", async () => {
     const { answer, clock, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1"] });

@@ -287,6 +287,29 @@ describe("the loop", () => {
     expect(asked).toHaveLength(2);
   });
 
+  test.each([20, 25])(
+    "after a start with a clock that was set back by a day, %i of 25 tags from before are read as wished",
+    async (count) => {
+      const { source, asked } = building(all(1));
+      await runFor(await live(source, ids(count)), 60_000);
+      clock.stepWall(-86_400_000);
+      const before = asked.length;
+      const reads = await live(source, ids(25));
+      await runFor(reads, 1_000);
+      // How old they are is known by nobody.
+      expect(reads.status().freshness).toMatchObject([{ tags: 25, achievedMs: null }]);
+      expect(reads.known("101")).toMatchObject({ lastMs: null, countedMs: 60_100 });
+      await runFor(reads, 599_000);
+      const lately = asked.slice(before).flat();
+      for (const id of ids(25))
+        expect(lately.filter((each) => each === id).length, id).toBeGreaterThanOrEqual(9);
+      expect(asked.length - before).toBeLessThanOrEqual(26);
+      // A slot lies between two requests.
+      expect(reads.status().freshness[0]?.achievedMs).toBeLessThanOrEqual(63_000);
+      expect(reads.known("101")).toMatchObject({ countedMs: null });
+    },
+  );
+
   test("gives the slots that nobody wants to fresher values", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40)), 60_000, { history: false });
@@ -475,6 +498,19 @@ describe("a tag that makes its group fail", () => {
     expect(asked.slice(before)).toEqual([["107"]]);
     expect(reads.status().aside).toEqual([]);
     expect((await heldValues()).has("107")).toBe(true);
+  });
+
+  test("is set aside no longer after a start with a clock that was set back by a day", async () => {
+    const bad = new Set(["107"]);
+    const { source, asked } = refusing(bad, () => new Rejected("404"));
+    const classes = [{ name: "all", every: "30d" }];
+    await runFor(await live(source, ids(20), classes), 200_000);
+    const before = asked.length;
+    clock.stepWall(-86_400_000);
+    await runFor(await live(source, ids(20), classes), 595_000);
+    expect(asked.slice(before)).toEqual([]);
+    await runFor(await live(source, ids(20), classes), 610_000);
+    expect(asked.slice(before)).toEqual([["107"]]);
   });
 
   test("and was set aside by an earlier rule is asked at once: that rule could be wrong", async () => {

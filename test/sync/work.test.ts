@@ -8,6 +8,7 @@ const readClass = ReadClass.parse({ name: "rooms", every: "60s" });
 const KNOWN = {
   watched: { tag: TAG, siteId: 1, systemIds: [], readClass },
   lastMs: 0,
+  countedMs: null,
   wishedMs: 60_000,
   stretchedMs: 60_000,
   intervalMs: 60_000,
@@ -81,6 +82,11 @@ describe("where a tag stands in the live reads", () => {
       { lastMs: null },
       "2026-11-02T06:01:00.000Z",
       ["It was not read since it is known; it takes the next place."],
+    ],
+    [
+      { lastMs: null, countedMs: 30_000 },
+      "2026-11-02T06:01:30.000Z",
+      ["The clock was set back since it was read, so nobody knows when that was; it counts from the start."],
     ],
     [{ underWay: true }, null, ["It is on its way now."]],
   ])("%o: due at %s", async (known, dueAt, reasons) => {

@@ -8,7 +8,7 @@ export interface PlannedTags {
   readonly ids: readonly string[];
   /** The interval to keep: already stretched and backed off. */
   readonly intervalMs: Float64Array;
-  /** When its value was last asked for and answered; `NEVER_MS` when never. */
+  /** When its value was last asked for and answered, or counts as that; `NEVER_MS` when never. */
   readonly lastMs: Float64Array;
   /**
    * For one that was never answered: since when it is to be read. It is due some time after that, so that it gets a value

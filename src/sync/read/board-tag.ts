@@ -8,6 +8,11 @@ export interface BoardTag {
   place: number;
   watched: WatchedTag;
   lastMs: number | null;
+  /**
+   * Where a value is held of which nobody knows how old it is, because the clock was set back meanwhile: when it counts as
+   * read for the plan. Null for any other.
+   */
+  readonly countedMs: number | null;
   /** Since when it is to be read. */
   sinceMs: number;
   nulls: number;

@@ -1,6 +1,7 @@
 import { NEVER_MS, type PlannedTags } from "../plan/planned.ts";
 import { backedOff, type Stretch, stretch } from "../plan/stretch.ts";
 import type { HeldQuarantine, HeldValue } from "../snapshot.ts";
+import { setAsideMs } from "../tag-group/refusal.ts";
 import { type BoardSurroundings, type BoardTag, factsOf, lookAtSites, type SiteFacts } from "./board-tag.ts";
 import { createShown } from "./shown.ts";
 import type { WatchedTag } from "./tell.ts";
@@ -63,8 +64,10 @@ export interface ClassFreshness {
 
 export interface TagState {
   readonly watched: WatchedTag;
-  /** When it was last answered; null when never. */
+  /** When it was last answered; null when never, and when nobody knows. */
   readonly lastMs: number | null;
+  /** When it counts as answered where nobody knows; null for any other. */
+  readonly countedMs: number | null;
   /** The interval as wished, stretched by the plan, and as it is kept, with the back-off. */
   readonly wishedMs: number;
   readonly stretchedMs: number;
@@ -82,7 +85,7 @@ export interface Known {
   readonly values: ReadonlyMap<string, HeldValue>;
   readonly aside: ReadonlyMap<string, HeldQuarantine>;
   readonly nowMs: number;
-  /** Monotonic time of a wall time in the past or the future. */
+  /** Monotonic time of a wall time in the past or the future; of a clock that was ahead it may be long from now. */
   toMonotonic(time: string): number;
 }
 
@@ -139,13 +142,21 @@ export function createBoard(around: BoardSurroundings): Board {
         const value = known.values.get(id);
         const quarantine = known.aside.get(id);
         // Without a count it was set aside by a rule that could be wrong: it is asked again.
-        const asideUntilMs = quarantine?.times === undefined ? null : known.toMonotonic(quarantine.until);
+        const asideUntilMs =
+          quarantine?.times === undefined
+            ? null
+            : Math.min(known.toMonotonic(quarantine.until), known.nowMs + setAsideMs(quarantine.times));
         if (asideUntilMs !== null) nextAside.add(id);
+        // By a clock that was ahead, it was read in what is still to come. As read just now it is asked for within its
+        // interval, as wished, and takes no slot that others need; how old it is stays unknown until then.
+        const readMs = value === undefined ? null : known.toMonotonic(value.time);
+        const isAhead = readMs !== null && readMs > known.nowMs;
         next.set(id, {
           id,
           place: -1,
           watched,
-          lastMs: value === undefined ? null : known.toMonotonic(value.time),
+          lastMs: isAhead ? null : readMs,
+          countedMs: isAhead ? known.nowMs : null,
           sinceMs: known.nowMs,
           nulls: value?.nulls ?? 0,
           nullAtMs: Number.NEGATIVE_INFINITY,
@@ -296,7 +307,7 @@ export function createBoard(around: BoardSurroundings): Board {
         if (!isPromised(state, sites.of(state.watched.siteId))) continue;
         const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
         const waitedMs = nowMs - state.sinceMs;
-        // One that never had a value has no age; that it is late is seen all the same.
+        // One that never had a value, or one of an unknown time, has no age; that it is late is seen all the same.
         const unreadMs = waitedMs > promisedMs ? waitedMs : null;
         const ageMs = state.lastMs === null ? unreadMs : Math.max(nowMs - state.lastMs, lately);
         if (ageMs !== null) known.achievedMs = Math.max(ageMs, known.achievedMs ?? 0);
@@ -311,10 +322,11 @@ export function createBoard(around: BoardSurroundings): Board {
       const state = states.get(id);
       if (state === undefined) return undefined;
       const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
+      const countedMs = lastMs === null ? state.countedMs : null;
       const facts = factsOf(around, watched.siteId);
       const stretchedMs = stretchedMsOf(state);
       return {
-        ...{ watched, lastMs, nulls, underWay, asideUntilMs, stretchedMs },
+        ...{ watched, lastMs, countedMs, nulls, underWay, asideUntilMs, stretchedMs },
         inSight: facts.inSight,
         gatewayOffline: facts.offline && !state.answersAnyway,
         wishedMs: watched.readClass.every,

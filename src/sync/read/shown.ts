@@ -90,7 +90,7 @@ export function createShown(options: ShownOptions): Shown {
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
     columns.intervalMs[place] = options.intervalMsOf(tag, facts);
-    columns.lastMs[place] = tag.lastMs ?? NEVER_MS;
+    columns.lastMs[place] = tag.lastMs ?? tag.countedMs ?? NEVER_MS;
     columns.sinceMs[place] = tag.sinceMs;
     columns.underWay[place] = tag.underWay || isWaiting ? 1 : 0;
     if (isWaiting) touched.add(tag);
