@@ -26,7 +26,10 @@ const TAG = text("tag_id", "The tag's id.");
 
 /** How each row is traced to what was told. */
 const TRACE = [
-  time("observed_at", "When the worker committed the event."),
+  time(
+    "observed_at",
+    "When the worker committed the event; after its clock was set back by a day or less, just after what it committed last.",
+  ),
   text("event_id", "The event's id: the same fact has the same id after every retry and restart."),
   integer(
     "position",

@@ -50,6 +50,15 @@ export interface EventRow {
 /** Larger events are not looked at by `recent`, in bytes: a bucket has some 60, so one of them is a backfill of days. */
 export const RECENT_BYTES = 32 * 1024;
 
+/**
+ * By so much the clock may have been ahead and still be followed: what is committed after it was set right goes on from
+ * the last time of the log, a millisecond later each time. Whoever keeps what was said last goes by these times, because
+ * the places of a log begin anew where a state was lost; and with an end that seems older than the beginning an alarm
+ * would be active there for ever. A clock that was further ahead is not followed: for as long as it was, nobody would
+ * see how long a sink has been behind.
+ */
+export const FOLLOWED_MS = 86_400_000;
+
 /** What it takes to tell whether an event is what was committed. */
 export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
@@ -125,9 +134,21 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       database.exec(RECOUNT);
     },
 
+    /** The time of what is committed next, milliseconds since 1970: by the clock, and never before what the log ends with. */
+    nextTime(clockMs: number): number {
+      const ahead = database
+        .prepare(
+          `select committed_ms from event where position = (select max(position) from event)
+             and committed_ms > ? and committed_ms <= ?`,
+        )
+        .get<{ readonly committed_ms: number }>(clockMs, clockMs + FOLLOWED_MS);
+      return ahead === undefined ? clockMs : ahead.committed_ms + 1;
+    },
+
     /** Belongs inside a transaction. Answers the ids that were in the log already; of those nothing is changed. */
-    append(events: readonly Event[], nowMs: number): readonly string[] {
+    append(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
+      const nowMs = self.nextTime(clockMs);
       const insertion = database.prepare(
         `insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum, written)
          values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing`,

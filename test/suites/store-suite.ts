@@ -297,6 +297,39 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await found([])).toEqual([]);
     });
 
+    test("what is committed after the clock was set back has a later time all the same, also after a restart", async () => {
+      const committed = async () =>
+        (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
+      const beginMs = now;
+      now += HOUR_MS;
+      await commit(values(0, 2));
+      now = beginMs;
+      await commit(values(2, 1));
+      store = await subject.reopen();
+      await commit(values(3, 1));
+      const aheadMs = beginMs + HOUR_MS;
+      expect(await committed()).toEqual([aheadMs + 2, aheadMs + 1, aheadMs, aheadMs]);
+      await store.outbox.register("late", "beginning");
+      const { events } = await store.outbox.next("late", 10);
+      expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual(
+        (await committed()).toReversed(),
+      );
+      // From there on the clock is right again.
+      now = aheadMs + 10;
+      await commit(values(4, 1));
+      expect((await committed())[0]).toBe(now);
+    });
+
+    test("a clock that was ahead by more than a day is not followed", async () => {
+      const beginMs = now;
+      now += 25 * HOUR_MS;
+      await commit(values(0, 1));
+      now = beginMs;
+      await commit(values(1, 1));
+      const [latest] = await store.outbox.latest(1);
+      expect(Date.parse(latest?.committedAt ?? "")).toBe(beginMs);
+    });
+
     test("waiting ends with a commit, a mark to send again, or the signal", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");

@@ -4,6 +4,7 @@ import { plainList, textList } from "../../postgres/lists.ts";
 import { eventIn, eventText } from "../../stored-event.ts";
 import {
   bytesOf,
+  FOLLOWED_MS,
   OFFER_BYTES,
   offeredSize,
   offeredSql,
@@ -48,18 +49,19 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
 
   /** The events of a transaction that was committed, as its statement told of them. */
   function committed(appending: Appending, { rows }: Pick<Answer, "rows">): Appended {
-    const [from = 0, fresh = 0, repeated] = rows[0] ?? [];
+    const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];
     const told = repeatedIn(appending, repeated);
     const before = Number(from);
     // Somebody else has appended something, which the tail would leave out.
     if (end !== null && end !== before) forget();
     if (isHolder) {
       let position = before;
+      const committedAt = isoUtc(Number(committedMs));
       for (const { event, body } of appending.rows) {
         if (told.has(event.id)) continue;
         position += 1;
         const characters = offeredSize(event.type, body.length);
-        tail.add({ position, committedAt: appending.committedAt, body, characters });
+        tail.add({ position, committedAt, body, characters });
       }
       tail.committed();
       end = before + Number(fresh);
@@ -87,7 +89,7 @@ export function createEventLog(source: string, ask: Ask, isHolder: boolean) {
         plainList(rows.map(({ event, body }) => bytesOf(event, body))),
         textList(rows.map(({ body }) => body)),
       ];
-      return { events, rows, committedAt: isoUtc(nowMs), asked: { text: APPEND, values, name: "append" } };
+      return { events, rows, asked: { text: APPEND, values, name: "append" } };
     },
 
     committed,
@@ -189,7 +191,6 @@ export interface Appending {
   readonly events: readonly Event[];
   /** The first of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
-  readonly committedAt: string;
 }
 
 export interface Appended {
@@ -205,8 +206,8 @@ export async function appendWithin(session: Work, appending: Appending): Promise
 
 /**
  * Positions and bytes go on from the source's row, which the fence has locked: so a lower position is never committed
- * after a higher one. Answers where the log ended before, how many events are new, and otherwise the places of those that
- * are not.
+ * after a higher one; nor, as far as `FOLLOWED_MS` goes, an earlier time after a later one. Answers where the log ended
+ * before, how many events are new, where not all are the places of those that are, and the time of the commit.
  */
 const APPEND = `with told as materialized (
     select t.*, row_number() over (order by n) as place, sum(bytes) over (order by n) as upto
@@ -214,10 +215,13 @@ const APPEND = `with told as materialized (
       as t (id, kind, telemetry, bytes, body, n)
     where not exists (select 1 from event where event.source = $1 and event.id = t.id)
   ), base as materialized (
-    select last_position, written from source where name = $1
+    select last_position, written, coalesce((select committed_ms + 1 from event where event.source = $1
+      and position = last_position and committed_ms > $2::bigint
+      and committed_ms <= $2::bigint + ${FOLLOWED_MS}), $2::bigint) as committed_ms
+    from source where name = $1
   ), put as (
     insert into event (source, position, id, kind, telemetry, committed_ms, bytes, written, body)
-    select $1, last_position + place, id, kind, telemetry, $2::bigint, bytes, written + upto, body from told, base
+    select $1, last_position + place, id, kind, telemetry, committed_ms, bytes, written + upto, body from told, base
   ), sums as materialized (
     select count(*) as events, coalesce(sum(bytes), 0)::bigint as bytes from told
   ), moved as (
@@ -226,7 +230,8 @@ const APPEND = `with told as materialized (
     from sums where name = $1 and sums.events > 0
   )
   select base.last_position::double precision, sums.events::double precision,
-    case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end
+    case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end,
+    base.committed_ms::double precision
   from base, sums`;
 
 /** Ids that were in the log before, or stood among the events already. */
