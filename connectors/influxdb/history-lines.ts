@@ -2,7 +2,7 @@ import type { TagValue } from "../../src/building.ts";
 import type { Event } from "../../src/event.ts";
 import { historyText } from "../../src/history-event.ts";
 import { PointReader } from "../../src/point-reader.ts";
-import { momentOf, type PointParts, valueFields } from "./line.ts";
+import { momentOf, type PointParts, valueFields, WHOLE_MS } from "./line.ts";
 
 /** Lines of one event: a single one as text, or many as bytes with line breaks between them. */
 export interface Lines {
@@ -40,7 +40,8 @@ export function* historyLines(
     };
     const line = lineAtZero(parts);
     // Fields stand in the order of their names, and none comes after the value.
-    return Buffer.from(line.slice(0, line.length - (typeof value === "number" ? "0 0" : "0").length));
+    const rest = `${typeof value === "number" ? "0 " : ""}0${WHOLE_MS}`;
+    return Buffer.from(line.slice(0, line.length - rest.length));
   };
   const before = { number: upTo(0), true: upTo(true), false: upTo(false), null: upTo(null) };
   const longest = Math.max(...Object.values(before).map(({ length }) => length)) + VARYING_BYTES;
@@ -93,13 +94,13 @@ function giveBack(bytes: Buffer): void {
 const LINE_BREAK = 10;
 const SPACE = 32;
 
-/** Writes milliseconds, which have 13 digits from 2001 to 2286, and returns what follows them. */
+/** Writes milliseconds, which have 13 digits from 2001 to 2286, as nanoseconds, and returns what follows them. */
 function writtenTime(timeMs: number, into: Buffer, at: number): number {
-  if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(String(timeMs), into, at);
+  if (!(timeMs >= 1e12 && timeMs < 1e13)) return written(`${timeMs}${WHOLE_MS}`, into, at);
   const millions = Math.floor(timeMs / 1e6);
   writeDigits(millions, 7, into, at);
   writeDigits(timeMs - millions * 1e6, 6, into, at + 7);
-  return at + 13;
+  return written(WHOLE_MS, into, at + 13);
 }
 
 function writeDigits(number: number, digits: number, into: Buffer, at: number): void {

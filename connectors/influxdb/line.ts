@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { escape as escaping } from "@influxdata/influxdb-client";
 import type { TagValue } from "../../src/building.ts";
 import { fieldText, tagText } from "./text.ts";
@@ -9,16 +10,22 @@ export interface PointParts {
   readonly fields: Readonly<Record<string, string | number | boolean | null | undefined>>;
   /** Milliseconds since 1970. */
   readonly timeMs: number;
+  /**
+   * What tells the point from another of the same series and millisecond: the event's id. Its place within the millisecond
+   * comes of it, so that the same event stays the same point, and nothing of it makes a new series. Absent where a later
+   * point is to take the place of an earlier one.
+   */
+  readonly apartBy?: string;
 }
 
 /** A point as an event gives it: its time as text. */
 export type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
 
 /**
- * The point as a line with a timestamp in milliseconds: what the library's `Point` would write, without the objects that
+ * The point as a line with a timestamp in nanoseconds: what the library's `Point` would write, without the objects that
  * it makes on the way. Numbers are always floats, so no type ever conflicts.
  */
-export function lineOf({ measurement, tags, fields, timeMs }: PointParts): string {
+export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointParts): string {
   pieces.length = 0;
   pieces.push(escaping.measurement(measurement));
   for (const name of tagOrder(tags)) {
@@ -34,8 +41,17 @@ export function lineOf({ measurement, tags, fields, timeMs }: PointParts): strin
     separator = ",";
   }
   if (separator === " ") throw new Error(`A point of ${measurement} has no field.`);
-  pieces.push(" ", String(timeMs));
+  pieces.push(" ", String(timeMs), apartBy === undefined ? WHOLE_MS : withinMs(apartBy));
   return pieces.join("");
+}
+
+/** What milliseconds lack to be nanoseconds. */
+export const WHOLE_MS = "000000";
+
+/** Nanoseconds below a millisecond, six digits: the same for the same id, and with another hardly ever. */
+function withinMs(id: string): string {
+  const nanoseconds = Number.parseInt(hash("sha256", id).slice(0, 12), 16) % 1_000_000;
+  return String(nanoseconds).padStart(WHOLE_MS.length, "0");
 }
 
 /** Lent to one line after the other. Texts that are added up keep all their parts for as long as the request takes. */

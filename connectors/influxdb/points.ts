@@ -30,9 +30,10 @@ export function* linesOf(event: Event, settings: PointSettings): Generator<Lines
 }
 
 function lineAt(event: Event, parts: Omit<Parts, "time">, settings: PointSettings, timeMs: number): string {
-  const { measurement, tags, fields } = parts;
+  const { measurement, tags, fields, apartBy } = parts;
   const all = { ...ownTags(event, settings), ...tags };
-  return lineOf({ measurement: settings.prefix + measurement, tags: all, fields, timeMs });
+  const own = apartBy === undefined ? {} : { apartBy };
+  return lineOf({ measurement: settings.prefix + measurement, tags: all, fields, timeMs, ...own });
 }
 
 /** What is the same for every point of an event. */
@@ -224,6 +225,7 @@ function gatewayPoint({ id, type, time, data }: Event<"gateway-online" | "gatewa
 function acceptedPoint({ id, time, data }: Event<"command-accepted">): Parts {
   return {
     measurement: "command_accepted",
+    apartBy: id,
     tags: { tag_id: data.tagId },
     fields: {
       command_id: data.commandId,
@@ -241,6 +243,7 @@ function acceptedPoint({ id, time, data }: Event<"command-accepted">): Parts {
 function commandPoint({ id, time, data }: Event<"command-result">): Parts {
   return {
     measurement: "command_result",
+    apartBy: id,
     tags: { tag_id: data.tagId, outcome: data.outcome, reason: data.reason },
     fields: {
       command_id: data.commandId,
@@ -258,6 +261,7 @@ function commandPoint({ id, time, data }: Event<"command-result">): Parts {
 function notRestoredPoint({ id, time, data }: Event<"command-not-restored">): Parts {
   return {
     measurement: "command_not_restored",
+    apartBy: id,
     tags: { tag_id: data.tagId, reason: data.reason },
     fields: {
       command_id: data.commandId,
@@ -288,7 +292,7 @@ type WorkerEvent = Extract<
 >;
 
 function workerPoint(event: WorkerEvent): Parts {
-  const common = { measurement: "worker_event", time: event.time };
+  const common = { measurement: "worker_event", apartBy: event.id, time: event.time };
   const tags = { type: event.type };
   switch (event.type) {
     case "audit-head": {

@@ -177,10 +177,10 @@ const LINE_BREAK = Buffer.from("\n");
 
 function pathOf(config: InfluxConfig): string {
   if (config.api === "v2") {
-    const query = new URLSearchParams({ org: config.org, bucket: config.bucket ?? "", precision: "ms" });
+    const query = new URLSearchParams({ org: config.org, bucket: config.bucket ?? "", precision: "ns" });
     return `/api/v2/write?${query.toString()}`;
   }
-  const query = new URLSearchParams({ db: config.database ?? "", precision: "ms" });
+  const query = new URLSearchParams({ db: config.database ?? "", precision: "ns" });
   if (config.retention_policy !== undefined) query.set("rp", config.retention_policy);
   return `/write?${query.toString()}`;
 }

@@ -1,6 +1,6 @@
 import { createBySubject } from "../../src/by-subject.ts";
 import type { Event } from "../../src/event.ts";
-import { lineOf, momentOf } from "./line.ts";
+import { lineOf, momentOf, WHOLE_MS } from "./line.ts";
 import { type PointSettings, valueTags } from "./points.ts";
 
 /** What is remembered of so many tags of a source, at 200 bytes each. */
@@ -17,12 +17,13 @@ interface Head {
  * The lines of values, which are nearly all that there is: what stands before the fields is the same for all values of a
  * tag. Null for an event that is unusual in any way: `linesOf` says what its lines are. A test compares the two.
  *
- *     tag_value,site_id=1,source=main,tag_id=7,unit=°C │ good=T,latency_ms=12,quality="good",value=21.5 │ 1795161600000
+ *     tag_value,site_id=1,source=main,tag_id=7,unit=°C │ good=T,latency_ms=12,quality="good",value=21.5 │ 1795161600000000000
  */
 export function createValueLines(settings: PointSettings): (event: Event) => string | null {
   const heads = createBySubject<Head>(HEADS_MAX);
   let lastTime = "";
-  let lastMs = 0;
+  /** The same as nanoseconds. */
+  let last = "";
 
   function headOf(event: Event<"tag-value">): string {
     const { source, subject, siteid } = event;
@@ -31,7 +32,7 @@ export function createValueLines(settings: PointSettings): (event: Event) => str
     if (known !== undefined && known.siteid === siteid && known.unit === unit) return known.text;
     const measurement = `${settings.prefix}tag_value`;
     const whole = lineOf({ measurement, tags: valueTags(event, settings), fields: { x: true }, timeMs: 0 });
-    const text = whole.slice(0, -"x=T 0".length);
+    const text = whole.slice(0, -`x=T 0${WHOLE_MS}`.length);
     heads.set(source, subject, { siteid, unit, text });
     return text;
   }
@@ -44,13 +45,13 @@ export function createValueLines(settings: PointSettings): (event: Event) => str
     if (typeof value === "number" && !Number.isFinite(value)) return null;
     if (quality !== "good" && quality !== "bad" && quality !== "uncertain") return null;
     if (told.time !== lastTime) {
-      lastMs = momentOf(told.time);
+      last = `${momentOf(told.time)}${WHOLE_MS}`;
       lastTime = told.time;
     }
     const good = quality === "good" ? "T" : "F";
     const before = `${headOf(told)}good=${good},latency_ms=${latencyMs},quality="${quality}"`;
-    if (value === null) return `${before} ${lastMs}`;
-    if (typeof value === "boolean") return `${before},value_bool=${value ? "T" : "F"} ${lastMs}`;
-    return typeof value === "number" ? `${before},value=${value} ${lastMs}` : null;
+    if (value === null) return `${before} ${last}`;
+    if (typeof value === "boolean") return `${before},value_bool=${value ? "T" : "F"} ${last}`;
+    return typeof value === "number" ? `${before},value=${value} ${last}` : null;
   };
 }

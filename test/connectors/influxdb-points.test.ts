@@ -12,6 +12,10 @@ const PLAIN = { prefix: "", tags: {} };
 const linesOf = (event: Event, settings: PointSettings) =>
   [...bytesOf(event, settings)].flatMap(({ text }) => text.toString().split("\n"));
 
+/** What makes a point this one. */
+const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof pointsOf>[number]) =>
+  JSON.stringify([measurement, tags, timeMs, withinMs]);
+
 describe("influxdb: points", () => {
   test("a value is a float under its tag, unit and site, at the time of the event", () => {
     expect(pointsOf(valueEvent(250, "10042", 21.5))).toEqual([
@@ -20,6 +24,7 @@ describe("influxdb: points", () => {
         tags: { source: "main", site_id: "1", tag_id: "10042", unit: "°C" },
         fields: { value: 21.5, quality: "good", good: true, latency_ms: 80 },
         timeMs: Date.parse("2026-11-02T06:20:00.250Z"),
+        withinMs: 0,
       },
     ]);
   });
@@ -146,13 +151,47 @@ describe("influxdb: points", () => {
     let count = 0;
     for (const event of sampleOfEveryKind()) {
       expect([...linesOf(event, PLAIN)]).toEqual([...linesOf(structuredClone(event), PLAIN)]);
-      for (const { measurement, tags, timeMs } of pointsOf(event)) {
-        keys.add(JSON.stringify([measurement, tags, timeMs]));
+      for (const point of pointsOf(event)) {
+        keys.add(keyOf(point));
         count += 1;
       }
     }
     // gateway-online and gateway-offline at the same millisecond are one state of one gateway.
     expect(keys.size).toBe(count - 1);
+  });
+
+  test("of two events in one millisecond neither takes the other's place, and none has a series of its own", () => {
+    const gap = sampleEvent("delivery-gap");
+    const silence = sampleEvent("silence-started");
+    const result = sampleEvent("command-result");
+    const unavailable = sampleEvent("source-unavailable");
+    const other = (event: Event, data: object) => ({ ...event, id: `${event.id}.other`, data }) as Event;
+    for (const [one, two] of [
+      [gap, other(gap, { ...gap.data, reason: "size" })],
+      [silence, other(silence, { ...silence.data, silence: { ...silence.data.silence, id: "another" } })],
+      [result, other(result, { ...result.data, commandId: "another" })],
+      ...(["command-accepted", "command-not-restored"] as const).map((kind) => {
+        const event = sampleEvent(kind);
+        return [event, other(event, { ...event.data, commandId: "another" })] as const;
+      }),
+      [unavailable, { ...other(unavailable, unavailable.data), subject: "feature/alarms" }],
+    ] as const) {
+      const points = [one, two].flatMap(pointsOf);
+      expect(new Set(points.map(keyOf)).size, one.type).toBe(2);
+      expect(new Set(points.map(({ measurement, tags }) => JSON.stringify([measurement, tags]))).size).toBe(
+        1,
+      );
+      expect(new Set(points.map(({ timeMs }) => timeMs))).toEqual(new Set([Date.parse(one.time)]));
+      expect(pointsOf(structuredClone(two)).map(keyOf)).toEqual(pointsOf(two).map(keyOf));
+    }
+  });
+
+  test("what is known of a thing at a time takes the place of what was said of the same time before", () => {
+    for (const kind of ["tag-value", "tag-history", "tag-total", "day-sealed", "gateway-online"] as const) {
+      const event = sampleEvent(kind);
+      const again = { ...event, id: `${event.id}.other` } as Event;
+      expect(pointsOf(again).map(keyOf), kind).toEqual(pointsOf(event).map(keyOf));
+    }
   });
 
   test("what changed, who made a silence, and when a command ends are fields", () => {
@@ -245,7 +284,7 @@ describe("influxdb: points", () => {
         fc.dictionary(name, fc.oneof(fc.boolean(), number, fc.stringMatching(/^[\w "',=.-]*$/))),
         fc.integer(),
         (measurement, tags, fields, timeMs) => {
-          const point = new Point(measurement).timestamp(String(timeMs));
+          const point = new Point(measurement).timestamp(`${timeMs}000000`);
           for (const [key, text] of Object.entries(tags)) point.tag(key, text.trim());
           for (const [key, value] of Object.entries(fields)) {
             if (typeof value === "number") point.floatField(key, value);

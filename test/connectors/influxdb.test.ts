@@ -55,9 +55,9 @@ describe("influxdb: requests", () => {
     );
     await sinkFor(stub, { gzip: false }).write(batch, never());
     expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
-      "POST /api/v2/write?org=a+b&bucket=c%26d&precision=ms",
-      "POST /write?db=d&precision=ms&rp=r",
-      "POST /api/v2/write?org=&bucket=lake&precision=ms",
+      "POST /api/v2/write?org=a+b&bucket=c%26d&precision=ns",
+      "POST /write?db=d&precision=ns&rp=r",
+      "POST /api/v2/write?org=&bucket=lake&precision=ns",
     ]);
     expect(stub.seen.map(({ headers }) => headers["content-encoding"])).toEqual(["gzip", "gzip", undefined]);
     expect(stub.seen.map(({ body }) => parseLines(body.toString()).length)).toEqual([500, 500, 500]);

@@ -4,6 +4,8 @@ export interface ParsedPoint {
   readonly tags: Readonly<Record<string, string>>;
   readonly fields: Readonly<Record<string, number | boolean | string>>;
   readonly timeMs: number;
+  /** Nanoseconds below the millisecond. */
+  readonly withinMs: number;
 }
 
 export function parseLines(body: string): readonly ParsedPoint[] {
@@ -31,7 +33,8 @@ export function parseLine(line: string): ParsedPoint {
     if (at < 1 || name in fields) fail(line);
     fields[name] = fieldValue(pair.slice(at + 1), line);
   }
-  return { measurement, tags, fields, timeMs: Number(time) };
+  const timeMs = Number(BigInt(time) / 1_000_000n);
+  return { measurement, tags, fields, timeMs, withinMs: Number(BigInt(time) % 1_000_000n) };
 }
 
 function fieldValue(text: string, line: string): number | boolean | string {
