@@ -83,7 +83,8 @@ export interface EventData {
   /** An active alarm was triggered again, or one that was over is active again as the same episode. */
   "alarm-retriggered": AlarmFact;
   /**
-   * Site, trigger, status, source or description of an open alarm differ, or it is not recovering any more.
+   * Site, trigger, status, source, description or the time of the trigger of an open alarm differ, or it is not
+   * recovering any more.
    */
   "alarm-changed": Changed<AlarmFact>;
   /**

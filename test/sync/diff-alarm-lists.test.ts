@@ -25,7 +25,12 @@ const OVER: Alarm = { ...ALARM, status: "resolved", resolvedAt: ENDED };
 /** The same id, triggered an hour later. */
 const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z" };
 const NEXT_OVER: Alarm = { ...NEXT, status: "resolved", resolvedAt: ENDED };
-const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z" };
+/** And an hour before, with the event of that time. */
+const OLDER: Alarm = {
+  ...ALARM,
+  triggeredAt: "2026-11-02T05:15:00.000Z",
+  lastActiveEvent: { ...ALARM.lastActiveEvent, id: 9000 } as Alarm["lastActiveEvent"],
+};
 const SITE = new Set([ALARM.site.id]);
 
 function held(changes: Partial<HeldAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, HeldAlarm> {

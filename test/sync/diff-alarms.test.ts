@@ -358,7 +358,7 @@ describe("the events of one alarm from one look", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
     const activity = {
       ...ALARM.lastActiveEvent,
-      id: 2,
+      id: 9002,
       triggeredAt: at("20:00"),
     } as Alarm["lastActiveEvent"];
     const both = { ...acknowledgement, lastActiveEvent: activity };

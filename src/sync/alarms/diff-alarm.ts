@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../building.ts";
 import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { episodeOf, instant } from "./episode.ts";
+import { episodeOf, instant, orderOfActivity } from "./episode.ts";
 
 /** The life of one alarm: what each thing that can happen to it makes of what is held, and what is told of it. */
 
@@ -107,12 +107,10 @@ function changes(before: Alarm, held: HeldAlarm, reopened: boolean, context: Ala
   const { alarm } = held;
   const events: Event[] = [];
   const activity = alarm.lastActiveEvent;
-  const again =
-    before.lastActiveEvent !== null && activity !== null && activity.id !== before.lastActiveEvent.id;
+  const again = activity !== null && orderOfActivity(alarm, before) === "after";
   if (again && !reopened) {
-    events.push(
-      fact("alarm-retriggered", held, timeOr(activity.triggeredAt, context), [activity.id], context),
-    );
+    const facts = held.returns === 0 ? [activity.id] : [activity.id, held.returns];
+    events.push(fact("alarm-retriggered", held, timeOr(activity.triggeredAt, context), facts, context));
   }
   const recovering = alarm.recoveringUntil !== null && alarm.recoveringUntil !== before.recoveringUntil;
   if (recovering) {
@@ -151,7 +149,7 @@ function isAcknowledgedAnew(before: Alarm, alarm: Alarm): boolean {
 }
 
 const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage", "acknowledgedAt"] as const;
-const DESCRIPTION = ["site", "trigger", "status", "source", "description"] as const;
+const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
 
 function raised(held: HeldAlarm, initial: boolean, context: AlarmContext, announcedAt?: string): Event {
   return makeEvent({

@@ -14,7 +14,14 @@ import {
   type Step,
   vanish,
 } from "./diff-alarm.ts";
-import { contradictsItself, episodeOf, filledFrom, isOlder, isResolved } from "./episode.ts";
+import {
+  completed,
+  contradictsItself,
+  isResolved,
+  isSameEpisode,
+  orderOfActivity,
+  relationOf,
+} from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
 
 /** What one poll of the active alarms saw, and what it asked because of that. */
@@ -29,6 +36,11 @@ export interface AlarmObservation {
   readonly coverage: (siteId: number) => Coverage;
   /** Alarm ids that some answer showed, in a way that nothing can be concluded from yet (doubts.ts). */
   readonly doubted?: ReadonlySet<string>;
+  /**
+   * Alarm ids that so many polls in a row have shown with the same record that it counts, although it seems to come
+   * from the past (doubts.ts).
+   */
+  readonly insisted?: ReadonlySet<string>;
   /** Records that the look-up of absent alarms brought, of whatever status. */
   readonly found: readonly Alarm[];
   /** Alarm ids that the look-up searched for in every page there is, of every status. */
@@ -93,7 +105,7 @@ export function absentees(
     const isAbsent =
       listed === undefined
         ? known.state !== "out-of-scope" || isVisible(known.alarm.site.id)
-        : isNewEpisode(known, listed);
+        : relationOf(known, listed) === "newer";
     if (isAbsent) absent.push(known);
   }
   return absent;
@@ -130,7 +142,7 @@ export function* diffAlarms(
     shown.add(alarm.id);
     const known = held.get(alarm.id);
     if (known !== undefined && isAsHeld(known, alarm) && !isAnnouncing(alarm.site.id, options)) continue;
-    take(observe(known, alarm, evidence, options));
+    take(observe(known, alarm, seen, evidence, options));
     yield;
   }
   for (const known of held.values()) {
@@ -155,6 +167,7 @@ function isAsHeld(known: HeldAlarm, alarm: Alarm): boolean {
 function* observe(
   known: HeldAlarm | undefined,
   alarm: Alarm,
+  seen: AlarmObservation,
   evidence: Evidence,
   options: AlarmDiffOptions,
 ): Generator<Step> {
@@ -163,18 +176,27 @@ function* observe(
   const initial = !options.isKnownSite(siteId) || announcing;
   if (known === undefined) {
     yield begin(alarm, initial, options);
-  } else if (known.episode === episodeOf(alarm)) {
-    // An end that was told is taken back only by a record that states none.
-    if (known.state === "resolved" && contradictsItself(alarm)) return;
+    return;
+  }
+  const relation = relationOf(known, alarm);
+  // An answer from the past changes nothing, until it turns out to be the present.
+  if (relation === "past" && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
+  // An end that was told is taken back only by a record that states none.
+  if (relation === "same" && known.state === "resolved" && contradictsItself(alarm)) return;
+  if (relation === "same" || (relation === "past" && (isOpen(known) || isSameEpisode(known, alarm)))) {
     const step = goOn(known, alarm, options);
     yield announcing
       ? { held: step.held, events: [announce(step.held, options.startedAt, options), ...step.events] }
       : step;
-  } else if (isNewEpisode(known, alarm)) {
-    if (isOpen(known)) yield close(known, evidence, options);
-    yield begin(alarm, initial, options);
+    return;
   }
-  // What is left is older than what is held: an answer from the past changes nothing.
+  if (isOpen(known)) yield close(known, evidence, options);
+  yield begin(alarm, initial, options);
+}
+
+/** Whether a record from the past says more than that an alarm is open, and was before, which is known. */
+function isNews(known: HeldAlarm, alarm: Alarm): boolean {
+  return !isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before";
 }
 
 /** A held alarm that is not listed as active. */
@@ -208,7 +230,7 @@ export function* believe(
   evidence: Evidence,
   context: AlarmContext,
 ): Generator<Step> {
-  if (episodeOf(word) === known.episode) {
+  if (relationOf(known, word) === "same") {
     yield resolve(known, word, context);
     return;
   }
@@ -222,28 +244,22 @@ export function* believe(
 /** The end of an episode whose id stands for a newer one: resolved where the service still says so. */
 function close(known: HeldAlarm, evidence: Evidence, context: AlarmContext): Step {
   const words = evidence.get(known.alarm.id) ?? [];
-  const word = words.find((alarm) => episodeOf(alarm) === known.episode);
+  const word = words.find((alarm) => relationOf(known, alarm) === "same");
   return word === undefined ? vanish(known, context) : resolve(known, word, context);
 }
 
 function wordAbout(known: HeldAlarm, evidence: Evidence): Alarm | undefined {
   const words = evidence.get(known.alarm.id) ?? [];
   return (
-    words.find((alarm) => episodeOf(alarm) === known.episode) ??
-    words.find((alarm) => isNewEpisode(known, alarm))
+    words.find((alarm) => relationOf(known, alarm) === "same") ??
+    words.find((alarm) => relationOf(known, alarm) === "newer")
   );
-}
-
-export function isNewEpisode(known: HeldAlarm, alarm: Alarm): boolean {
-  if (alarm === known.alarm) return false;
-  const filled = filledFrom(known.alarm, alarm);
-  return episodeOf(filled) !== known.episode && !isOlder(filled, known.alarm);
 }
 
 /** A record, completed with what is known of its alarm where it says nothing. */
 export function asKnown(held: ReadonlyMap<string, HeldAlarm>, alarm: Alarm): Alarm {
   const known = held.get(alarm.id);
-  return known === undefined ? alarm : filledFrom(known.alarm, alarm);
+  return known === undefined ? alarm : completed(known, alarm);
 }
 
 /** Resolved records by alarm id. */

@@ -2,8 +2,8 @@ import type { Alarm } from "../../building.ts";
 import type { Event } from "../../event.ts";
 import type { HeldAlarm } from "../snapshot.ts";
 import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
-import { type AlarmDiff, asKnown, believe, byId, isNewEpisode } from "./diff-alarms.ts";
-import { episodeOf, instant, isResolved } from "./episode.ts";
+import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
+import { instant, isResolved, relationOf } from "./episode.ts";
 import { inOrderOfLife } from "./order-of-life.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
@@ -33,14 +33,15 @@ export function diffResolved(
   for (const record of resolved) {
     const known = put.get(record.id) ?? held.get(record.id);
     const history = options.isHistory(record) || options.silent;
-    const told = known !== undefined && episodeOf(record) === known.episode;
+    const relation = known === undefined ? "newer" : relationOf(known, record);
+    const told = known !== undefined && relation === "same";
     if (told && known.state === "resolved") {
       const step = known.untold === true ? null : acknowledgeEnded(known, record, options);
       if (step !== null) put.set(record.id, step.held);
       if (step !== null && !options.silent) events.push(...step.events);
       continue;
     }
-    if (!told && ((endOf(record) ?? 0) < options.fromMs || (known && !isNewEpisode(known, record)))) continue;
+    if (relation === "past" || (!told && (endOf(record) ?? 0) < options.fromMs)) continue;
     const steps: readonly Step[] =
       known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
     const news: Event[] = [];

@@ -1,4 +1,5 @@
 import type { Alarm } from "../../building.ts";
+import type { HeldAlarm } from "../snapshot.ts";
 
 /**
  * One episode is one raise and one end. Its key is the alarm's id and the time of its trigger; where the service
@@ -78,11 +79,67 @@ function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
   return site.displayName === "" && site.id === known.site.id ? known.site : site;
 }
 
-/** True when both say when they were triggered and the first was triggered before the second. */
-export function isOlder(first: Alarm, second: Alarm): boolean {
-  const a = instant(first.triggeredAt);
-  const b = instant(second.triggeredAt);
-  return a !== null && b !== null && a < b;
+/**
+ * What a record is to the episode that is held of its alarm: `same` is that episode, as it is now or as it ended;
+ * `newer` began after it; `past` is an older one, or the same as it was before, and changes nothing by itself.
+ */
+export type Relation = "same" | "newer" | "past";
+
+/**
+ * The time of the trigger orders episodes, and where it is equal, runs back or cannot be compared, the number of the
+ * last active event does: numbers only rise, while a clock that ran ahead is set right one day.
+ */
+export function relationOf(known: HeldAlarm, record: Alarm): Relation {
+  if (record === known.alarm) return "same";
+  const alarm = filledFrom(known.alarm, record);
+  const activity = orderOfActivity(alarm, known.alarm);
+  if (isSameEpisode(known, alarm)) return activity === "before" ? "past" : "same";
+  const start = instant(alarm.triggeredAt);
+  const before = instant(known.alarm.triggeredAt);
+  if (start === null || before === null)
+    return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activity];
+  if (start > before || activity === "after") return "newer";
+  // The same activity with an earlier time is a corrected time; an end from before it is the end of another episode.
+  const end = instant(alarm.resolvedAt);
+  return activity === "same" && (end === null || end >= before) ? "same" : "past";
+}
+
+/**
+ * Whether the times say that a record is of the held episode: its first time or its present one, at the precision that
+ * both records have, or one between the two.
+ */
+export function isSameEpisode({ episode, alarm: known }: HeldAlarm, alarm: Alarm): boolean {
+  if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
+  const start = instant(alarm.triggeredAt);
+  const present = instant(known.triggeredAt);
+  if (start === null || present === null) return false;
+  const first = instant(episode.slice(known.id.length + 1)) ?? present;
+  return areOneTime(start, present) || areOneTime(start, first) || (start > present && start < first);
+}
+
+/** Whether two times are the same where one of them may have been cut to whole seconds. */
+function areOneTime(a: number, b: number): boolean {
+  const isWhole = a % 1_000 === 0 || b % 1_000 === 0;
+  return a === b || (isWhole && Math.floor(a / 1_000) === Math.floor(b / 1_000));
+}
+
+/** When a record was last active, beside another one, as far as the numbers of their events say. */
+export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
+  if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
+  const order = one.lastActiveEvent.id - other.lastActiveEvent.id;
+  return order === 0 ? "same" : order > 0 ? "after" : "before";
+}
+
+/**
+ * A record, completed with what is held of its alarm where it says nothing. The time of an episode's trigger moves only
+ * back, to an earlier one: what a list cuts to whole seconds, and what shows a corrected time as it was, is no news.
+ */
+export function completed(known: HeldAlarm, record: Alarm): Alarm {
+  const alarm = filledFrom(known.alarm, record);
+  const { triggeredAt, triggeredAtRaw } = known.alarm;
+  if (alarm.triggeredAt === triggeredAt) return alarm;
+  const isUnread = instant(alarm.triggeredAt) === null && relationOf(known, alarm) === "same";
+  return isUnread || isSameEpisode(known, alarm) ? { ...alarm, triggeredAt, triggeredAtRaw } : alarm;
 }
 
 /** Milliseconds since 1970 of a time in UTC; null for one whose offset is unknown or that is no time. */

@@ -105,7 +105,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
     const seen = await readList(careful, signal);
     if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
 
-    const { listed, doubted } = doubts.sift(held(), seen.listed, seen.coverage);
+    const { listed, doubted, insisted } = doubts.sift(held(), seen.listed, seen.coverage);
     const absent = absentees(held(), { listed, coverage: seen.coverage }, isVisible);
     const asked = await search(absent, signal);
     const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
@@ -130,6 +130,7 @@ export function createAlarmPoll(parts: PollParts, alone: OneAtATime): AlarmPoll 
       held(),
       {
         listed,
+        insisted,
         doubted: new Set([...doubted, ...unclear.map((alarm) => alarm.id)]),
         coverage: (siteId) => (inDoubt.siteIds.has(siteId) ? "moving" : seen.coverage(siteId)),
         found: asked.found.filter((alarm) => !unclear.includes(alarm)),

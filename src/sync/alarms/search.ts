@@ -3,8 +3,7 @@ import { Malformed } from "../../errors.ts";
 import type { AlarmFilter, Source } from "../../source/source.ts";
 import { collect, shownBy } from "../listing.ts";
 import type { HeldAlarm } from "../snapshot.ts";
-import { isNewEpisode } from "./diff-alarms.ts";
-import { episodeOf, filledFrom } from "./episode.ts";
+import { relationOf } from "./episode.ts";
 
 /** What asking after absent alarms brought. */
 export interface SearchResult {
@@ -43,8 +42,7 @@ export async function searchAlarms(
   const note = (alarm: Alarm) => {
     const held = open.get(alarm.id);
     if (held === undefined) return;
-    const same = episodeOf(filledFrom(held.alarm, alarm)) === held.episode;
-    if (!same && !isNewEpisode(held, alarm)) return;
+    if (relationOf(held, alarm) === "past") return;
     found.push(alarm);
     open.delete(alarm.id);
   };

@@ -1,0 +1,237 @@
+import { describe, expect, test } from "vitest";
+import type { Alarm } from "#src/building.ts";
+import { begin } from "#src/sync/alarms/diff-alarm.ts";
+import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/sync/alarms/diff-alarms.ts";
+import { diffResolved } from "#src/sync/alarms/diff-resolved.ts";
+import { createDoubts } from "#src/sync/alarms/doubts.ts";
+import { completed, relationOf } from "#src/sync/alarms/episode.ts";
+import type { HeldAlarm } from "#src/sync/snapshot.ts";
+import { ALARM } from "../sample-events.ts";
+import { diffOf } from "./diff-of.ts";
+
+/** Which episode a record is of, and what comes after what, when clocks are set and lists lag behind each other. */
+const at = (time: string) => `2026-11-02T${time}Z`;
+const START = at("06:15:00.000");
+const event = (id: number | null) =>
+  id === null ? null : ({ ...ALARM.lastActiveEvent, id } as Alarm["lastActiveEvent"]);
+const record = (triggeredAt: string, eventId: number | null, more: Partial<Alarm> = {}): Alarm => ({
+  ...ALARM,
+  triggeredAt,
+  triggeredAtRaw: triggeredAt,
+  lastActiveEvent: event(eventId),
+  ...more,
+});
+const over = (resolvedAt: string): Partial<Alarm> => ({ status: "resolved", resolvedAt });
+const CONTEXT = { source: "/sources/main", late: false, behindGateway: () => null };
+const OPTIONS: AlarmDiffOptions = {
+  ...CONTEXT,
+  at: at("08:00:00.000"),
+  vanishAfterMisses: 2,
+  isKnownSite: () => true,
+  startup: "reconcile",
+  startedAt: START,
+  isTakenOver: () => true,
+};
+const SITE = new Set([ALARM.site.id]);
+
+const heldOf = (alarm: Alarm, more: Partial<HeldAlarm> = {}): HeldAlarm => ({
+  ...begin(alarm, false, OPTIONS).held,
+  ...more,
+});
+
+/** One alarm and what was told of it, through polls and sweeps, a minute apart. */
+function follow() {
+  let held: ReadonlyMap<string, HeldAlarm> = new Map();
+  let minute = 0;
+  const told: string[] = [];
+  const ids: string[] = [];
+  const doubts = createDoubts();
+  const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
+    held = new Map([...held, ...put]);
+    told.push(...events.map(({ type }) => type.replace("alarm-", "")));
+    ids.push(...events.map(({ id }) => id));
+  };
+  const now = () => new Date(Date.parse(at("08:00:00")) + (minute++ as number) * 60_000).toISOString();
+  return {
+    told,
+    ids,
+    held: () => held.get(ALARM.id) as HeldAlarm,
+    /** What the list of active alarms shows, and the look-up of what it lacks. */
+    poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
+      const coverage = () => "complete" as const;
+      const sifted = doubts.sift(held, shown, coverage);
+      const absent = absentees(held, { ...sifted, coverage }, () => true).map(({ alarm }) => alarm.id);
+      const seen: AlarmObservation = {
+        ...sifted,
+        coverage,
+        found: found.filter(({ id }) => absent.includes(id)),
+        searched: new Set(absent),
+        scope: { before: SITE, after: SITE },
+        ...more,
+      };
+      keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
+      doubts.committed();
+      return told.splice(0);
+    },
+    sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolved>[2]> = {}) {
+      const options = { ...CONTEXT, late: true, fromMs: 0, isHistory: () => false, silent: false, ...more };
+      keep(diffResolved(held, records, { ...options, at: now() }));
+      return told.splice(0);
+    },
+  };
+}
+
+describe("what a record is to the episode that is held", () => {
+  test.each<[string, string, number | null, string]>([
+    ["the same time", START, 9001, "same"],
+    ["the same time, and a later event", START, 9002, "same"],
+    ["the same time, and the event before", START, 9000, "past"],
+    ["the same time, and no event", START, null, "same"],
+    ["the same time in whole seconds", at("06:15:00"), 9001, "same"],
+    ["the same second, more exactly", at("06:15:00.900"), 9001, "same"],
+    ["a later time", at("06:15:01.000"), 9001, "newer"],
+    ["a later time, and an event before", at("06:15:01.000"), 9000, "newer"],
+    ["an earlier time of the same event", at("06:14:57.000"), 9001, "same"],
+    ["an earlier time, and a later event", at("05:15:00.000"), 9002, "newer"],
+    ["an earlier time, and the event before", at("05:15:00.000"), 9000, "past"],
+    ["an earlier time, and no event", at("05:15:00.000"), null, "past"],
+    ["a time that nobody can compare, of the same event", "2026-11-02T07:15:00", 9001, "same"],
+    ["a time that nobody can compare, and a later event", "2026-11-02T07:15:00", 9002, "newer"],
+    ["a time that nobody can compare, and the event before", "2026-11-02T07:15:00", 9000, "past"],
+    ["a time that nobody can compare, and no event", "2026-11-02T07:15:00", null, "newer"],
+  ])("%s", (_what, triggeredAt, eventId, expected) => {
+    expect(relationOf(heldOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
+  });
+
+  test("times with milliseconds on both sides are compared as they are", () => {
+    const known = heldOf(record(at("06:15:00.123"), null));
+    expect(relationOf(known, record(at("06:15:00.124"), null))).toBe("newer");
+    expect(relationOf(known, record(at("06:15:00.000"), null))).toBe("same");
+  });
+
+  test("a held time that nobody can compare leaves it to the event", () => {
+    const known = heldOf(record("2026-11-02T07:15:00", 9001));
+    expect(relationOf(known, record(START, 9001))).toBe("same");
+    expect(relationOf(known, record(START, 9000))).toBe("past");
+    expect(completed(known, record(START, 9001)).triggeredAt).toBe(START);
+  });
+
+  test("an end from before the present start is no end of it, whatever the event", () => {
+    const known = heldOf(record(START, 9001));
+    const older = (resolvedAt: string) => record(at("06:14:00.000"), 9001, over(resolvedAt));
+    expect(relationOf(known, older(at("06:14:59.000")))).toBe("past");
+    expect(relationOf(known, older(START))).toBe("same");
+  });
+
+  test("the time of a trigger moves back, and never on again within its episode", () => {
+    const known = heldOf(record(START, 9001));
+    const corrected = record(at("06:14:57.000"), 9001);
+    expect(completed(known, corrected)).toEqual(corrected);
+    const held = { ...known, alarm: corrected };
+    for (const time of [START, at("06:14:58.500"), at("06:14:57.300"), at("06:15:00.700")]) {
+      expect(relationOf(held, record(time, 9001))).toBe("same");
+      expect(completed(held, record(time, 9001))).toEqual(corrected);
+    }
+    expect(relationOf(held, record(at("06:15:01.000"), 9001))).toBe("newer");
+    expect(completed(held, record("2026-11-02T07:15:00", 9001))).toEqual(corrected);
+    expect(completed(held, record("2026-11-02T07:15:00", 9002)).triggeredAt).toBe("2026-11-02T07:15:00");
+  });
+});
+
+describe("a clock of the service that ran ahead and was set right", () => {
+  const ahead = record(at("07:15:00.000"), 9001);
+  const again = record(START, 9002);
+
+  test("does not keep an episode from being told, raise and end", () => {
+    const one = follow();
+    expect(one.poll([ahead])).toEqual(["raised"]);
+    expect(one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }])).toEqual(["resolved"]);
+    expect(one.poll([again])).toEqual(["raised"]);
+    expect(one.poll([again])).toEqual([]);
+    expect(one.poll([], [{ ...again, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
+    expect(new Set(one.ids).size).toBe(4);
+  });
+
+  test("nor one that nobody saw active", () => {
+    const one = follow();
+    one.poll([ahead]);
+    one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
+    const ended = { ...again, ...over(at("06:16:00.000")) };
+    expect(one.sweep([ended])).toEqual(["raised", "resolved"]);
+    expect(one.sweep([ended])).toEqual([]);
+  });
+
+  test("is told of an open alarm as a change, and its end as the end of the episode", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    const corrected = record(at("06:14:57.000"), 9001);
+    expect(one.poll([corrected])).toEqual(["changed"]);
+    expect(one.poll([record(START, 9001)])).toEqual([]);
+    expect(one.poll([corrected])).toEqual([]);
+    expect(one.poll([], [{ ...corrected, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
+  });
+});
+
+test("a list that cuts times to whole seconds speaks of the episode that the other one shows", () => {
+  const exact = record(at("06:15:00.123"), 9001);
+  const cut = record(at("06:15:00.000"), 9001);
+  const one = follow();
+  one.poll([exact]);
+  expect(one.poll([cut])).toEqual([]);
+  expect(one.poll([], [{ ...cut, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
+  const other = follow();
+  other.poll([exact]);
+  expect(other.sweep([{ ...cut, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
+});
+
+describe("a record from the past in the list of active alarms", () => {
+  const older = record(at("05:15:00.000"), null);
+  const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
+
+  test("counts as another episode with the tenth poll that shows it, where the last one is over", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
+    expect(times(9, () => one.poll([older])).flat()).toEqual([]);
+    expect(one.poll([older])).toEqual(["raised"]);
+    expect(one.poll([older])).toEqual([]);
+  });
+
+  test("is counted from the beginning when a poll shows something else, and not by one that saw nothing", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
+    times(9, () => one.poll([older]));
+    expect(one.poll([])).toEqual([]);
+    expect(times(9, () => one.poll([older])).flat()).toEqual([]);
+    expect(one.poll([older])).toEqual(["raised"]);
+  });
+
+  test("corrects the time of one that is open, and stays corrected", () => {
+    const one = follow();
+    const now = record(START, null);
+    one.poll([now]);
+    expect(times(9, () => one.poll([older])).flat()).toEqual([]);
+    expect(one.poll([older])).toEqual(["changed"]);
+    expect(one.poll([now])).toEqual([]);
+    expect(one.poll([], [{ ...older, ...over(at("06:20:00.000")) }])).toEqual(["resolved"]);
+  });
+
+  test("says nothing of one that is open and has had a later event", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
+    expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)])).flat()).toEqual([]);
+    expect(one.poll([record(START, 9002)])).toEqual(["retriggered"]);
+  });
+
+  test("brings back an episode that is over", () => {
+    const one = follow();
+    one.poll([record(START, 9001)]);
+    one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
+    expect(times(9, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
+    expect(one.poll([record(START, 9000)])).toEqual(["retriggered", "changed"]);
+    expect(one.poll([record(START, 9001)])).toEqual(["retriggered"]);
+    expect(new Set(one.ids).size).toBe(one.ids.length);
+  });
+});
